@@ -1,0 +1,58 @@
+# Every target needs only Python (>= 3.11, with venv) and make: uv comes from the package index into .uv/.
+PYTHON ?= python3
+UV := .uv/bin/uv
+BIN := .venv/bin
+MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit services/storage services/server client tools
+EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
+STAMP := .venv/.stamp
+
+.PHONY: setup fmt check test unit integration bench demo soak lock clean
+
+setup: $(STAMP)
+
+$(UV):
+	$(PYTHON) -m venv .uv
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r requirements/uv.txt
+
+$(STAMP): requirements/dev.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(UV)
+	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
+	$(UV) pip sync --quiet --require-hashes --python $(BIN)/python requirements/dev.txt
+	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python $(EDITABLE)
+	touch $(STAMP)
+
+fmt: setup
+	$(BIN)/ruff check --fix-only --quiet .
+	$(BIN)/ruff format .
+
+check: setup
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/pytest -q tests/repo
+
+# Unit tests on two workers, then everything that starts real processes, one at a time.
+test: unit integration
+
+unit: setup
+	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools tests/repo tests/interop
+
+integration: setup
+	$(BIN)/pytest -q tests/integration
+
+# The main job on real data. ROWS=20000 makes it short.
+demo: setup
+	$(BIN)/waltz demo $(if $(ROWS),--rows $(ROWS))
+
+bench: setup
+	$(BIN)/python -m bench $(BENCH)
+
+soak: setup
+	$(BIN)/python -m tests.integration.soak $(SOAK)
+
+lock: $(UV)
+	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
+	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+
+clean:
+	rm -rf .venv .uv

@@ -1,0 +1,66 @@
+"""Failover figures: how long no append is acknowledged after a process is killed or told to leave.
+
+Writers run on all partitions all the time; a gap is the longest time between two acknowledged appends of one partition, and the
+figure is the worst partition's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+
+from bench.cluster import BenchCluster
+from bench.figures import Figure, Target
+from bench.plan import SERVER_TERM_TARGET, STORAGE_KILL_TARGET, group_name, server_kill_target
+from bench.processes import Child
+
+WRITERS_PER_PARTITION = 4
+
+
+async def measure_failover(cluster: BenchCluster) -> list[Figure]:
+    """Gaps after SIGKILL of a storage node and of a server, and after SIGTERM of a server."""
+    load = f"{WRITERS_PER_PARTITION} closed-loop writers in each of {cluster.plan.partitions} partitions"
+    group = group_name("longest time without an acknowledged append", cluster.tls)
+    timeout_seconds = cluster.plan.session_timeout_ms / 1000
+    storage, server = cluster.local.storage_roles[-1], cluster.local.server_roles[-1]
+    steps: tuple[tuple[str, str, bool, float, Target], ...] = (
+        ("SIGKILL of a storage node", storage, True, 3.0, STORAGE_KILL_TARGET),
+        ("SIGTERM of a server", server, False, 3.0, SERVER_TERM_TARGET),
+        (
+            f"SIGKILL of a server (session timeout {timeout_seconds:g} s)",
+            server,
+            True,
+            timeout_seconds + 3.0,
+            server_kill_target(cluster.plan.session_timeout_ms),
+        ),
+    )
+    figures: list[Figure] = []
+    arguments = [
+        "watch",
+        "--partitions",
+        str(cluster.plan.partitions),
+        "--in-flight",
+        str(WRITERS_PER_PARTITION),
+    ]
+    with cluster.load(*arguments, in_flight_per_partition=WRITERS_PER_PARTITION) as child:
+        await asyncio.to_thread(child.wait_line, "ready", 30.0)
+        for name, role, kill, settle_seconds, target in steps:
+            await _longest_gap(child, 1.0)  # forget what was before
+            if kill:
+                await cluster.local.kill_role(role)
+            else:
+                await cluster.local.stop_role(role)
+            gap, gaps = await _longest_gap(child, settle_seconds)
+            figures.append(Figure(group, name, gap, "s", target, load, details={"per_partition": gaps}))
+            await cluster.local.start_role(role)
+            await cluster.local.wait_serving()
+            await asyncio.sleep(2.0)  # partitions move back to the returned server
+    return figures
+
+
+async def _longest_gap(child: Child, after_seconds: float) -> tuple[float, list[float]]:
+    """Wait, then ask the writers for the longest gap of each partition since the question before."""
+    await asyncio.sleep(after_seconds)
+    child.send_line("gap")
+    gaps: list[float] = json.loads(await asyncio.to_thread(child.read_line, 30.0))
+    return max(gaps), gaps

@@ -1,0 +1,129 @@
+"""What is measured, how long, and against which target. `FULL` is `make bench`, `QUICK` a smoke run for CI."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from bench.figures import Target, at_least, at_most, tls_name
+
+
+@dataclass(frozen=True, slots=True)
+class WriteMode:
+    """A write load: `in_flight` appends outstanding over `partitions` partitions.
+
+    Closed-loop writers are that many coroutines that append one after another; pipelined means one source per partition that
+    keeps its window full without waiting for single answers.
+    """
+
+    in_flight: int
+    partitions: int
+    pipelined: bool = False
+    locks: int = 0
+
+    @property
+    def load(self) -> str:
+        """For people: the load with the number of transactions in flight per partition."""
+        per_partition = self.in_flight / self.partitions
+        if self.pipelined:
+            text = f"pipelined, {per_partition:g} in flight in each of {_partitions(self.partitions)}"
+        else:
+            writers = f"{self.in_flight} writer{'s' if self.in_flight > 1 else ''}"
+            text = f"{writers}, {_partitions(self.partitions)}, {per_partition:g} in flight per partition"
+        return text + (", 1 write lock" if self.locks == 1 else "")
+
+    @property
+    def label(self) -> str:
+        """Short, for the picture."""
+        text = f"{self.in_flight // self.partitions} x {self.partitions} pipelined" if self.pipelined else ""
+        text = text or f"{self.in_flight} writers on {self.partitions}"
+        return text + (", locks" if self.locks else "")
+
+
+def _partitions(count: int) -> str:
+    return f"{count} partition{'s' if count > 1 else ''}"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """One kind of run."""
+
+    seconds: float
+    runs: int
+    modes: tuple[WriteMode, ...]
+    partitions: int = 8
+    payload_bytes: int = 512
+    read_at_least: int = 400_000  # transactions in the log before it is read back
+    start_records: int = 1_000_000  # records on a storage node before its start is timed
+    counted_appends: int = 10_000
+    session_timeout_ms: int = 4_000
+    tls_modes: tuple[bool, ...] = (False, True)
+
+
+PIPELINED = WriteMode(2000, 8, pipelined=True)
+
+FULL = Plan(
+    seconds=5.0,
+    runs=1,
+    modes=(
+        WriteMode(1, 1),
+        WriteMode(10, 1),
+        WriteMode(50, 1),
+        WriteMode(50, 8),
+        WriteMode(500, 1, pipelined=True),
+        PIPELINED,
+        WriteMode(2000, 8, pipelined=True, locks=1),
+    ),
+)
+QUICK = Plan(
+    seconds=1.0,
+    runs=1,
+    modes=(WriteMode(1, 1), WriteMode(50, 1), PIPELINED),
+    read_at_least=20_000,
+    start_records=20_000,
+    tls_modes=(True,),
+)
+
+
+def rate_target(mode: WriteMode, tls: bool) -> Target | None:
+    """Floor of appends per second, stated for TLS on."""
+    if not tls or mode.locks:
+        return None
+    if mode.pipelined and mode.partitions > 1:
+        return at_least(25_000)
+    if not mode.pipelined and mode.in_flight == 50 and mode.partitions == 1:
+        return at_least(8_000)
+    return None
+
+
+def p50_target(mode: WriteMode, tls: bool) -> Target | None:
+    """Ceiling of the median latency in ms, stated for one writer with TLS on."""
+    return at_most(1.1) if tls and mode.in_flight == 1 else None
+
+
+def cpu_target(mode: WriteMode, tls: bool) -> Target | None:
+    """Ceiling of CPU microseconds per append over all roles, stated for the pipelined load with TLS on."""
+    return at_most(80.0) if tls and mode == PIPELINED else None
+
+
+def ratio_target(mode: WriteMode, tls: bool) -> Target | None:
+    """Floor of ours / limit: the one that counts."""
+    return at_least(0.35, binding=True) if mode == PIPELINED else None
+
+
+READ_DATA_TARGET = at_least(20_000)
+READ_HEADERS_TARGET = at_least(150_000)
+STORAGE_KILL_TARGET = at_most(1.0, binding=True)
+SERVER_TERM_TARGET = at_most(0.5, binding=True)
+START_TARGET = at_most(2.0, binding=True)
+STORAGE_RSS_TARGET = at_most(80.0, binding=True)
+SERVER_RSS_TARGET = at_most(120.0, binding=True)
+TASKS_TARGET = at_most(2.0, binding=True)
+
+
+def server_kill_target(session_timeout_ms: int) -> Target:
+    """A killed server is missed for the ZooKeeper session timeout and at most a second more."""
+    return at_most(session_timeout_ms / 1000 + 1.0, binding=True)
+
+
+def group_name(what: str, tls: bool) -> str:
+    return f"{what}, {tls_name(tls)}"

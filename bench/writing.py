@@ -1,0 +1,87 @@
+"""Write figures: each load on the cluster, then the same window through the bare pipeline, in the same run."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+from bench.cluster import BenchCluster
+from bench.figures import Figure
+from bench.limit import run_limit
+from bench.plan import WriteMode, cpu_target, group_name, p50_target, rate_target, ratio_target
+
+
+async def measure_writing(cluster: BenchCluster, limit_directory: Path) -> list[Figure]:
+    """Figures of every write mode of the plan."""
+    figures: list[Figure] = []
+    for mode in cluster.plan.modes:
+        ours = await run_mode(cluster, mode)
+        limit = await asyncio.to_thread(
+            run_limit,
+            tls=cluster.tls,
+            in_flight=mode.in_flight,
+            seconds=min(cluster.plan.seconds, 3.0),
+            payload_bytes=cluster.plan.payload_bytes,
+            directory=limit_directory,
+        )
+        figures += _figures(mode, cluster.tls, ours, limit)
+    return figures
+
+
+async def run_mode(cluster: BenchCluster, mode: WriteMode) -> dict[str, Any]:
+    """What the load process says about one mode."""
+    arguments = ["write", "--partitions", str(mode.partitions), "--in-flight", str(mode.in_flight)]
+    arguments += ["--seconds", str(cluster.plan.seconds), "--payload", str(cluster.plan.payload_bytes)]
+    arguments += ["--locks", str(mode.locks)]
+    if mode.pipelined:
+        arguments.append("--pipelined")
+    per_partition = max(1, -(-mode.in_flight // mode.partitions))
+    return await cluster.run_load(*arguments, in_flight_per_partition=per_partition)
+
+
+def _figures(mode: WriteMode, tls: bool, ours: dict[str, Any], limit: dict[str, Any]) -> list[Figure]:
+    group = group_name("writing", tls)
+    rate, limit_rate = float(ours["transactions_per_second"]), float(limit["transactions_per_second"])
+    cpu: dict[str, float] = ours["cpu_us_per_transaction"]
+    details = {
+        "label": mode.label,
+        "p50_ms": ours["p50_ms"],
+        "p99_ms": ours["p99_ms"],
+        "limit_per_second": limit_rate,
+        "ratio_to_limit": rate / limit_rate,
+        **{f"cpu_us_{role}": us for role, us in cpu.items()},
+        "limit": limit,
+        "load": ours,
+    }
+    failed = f"{ours['failed']} failed" if ours["failed"] else ""
+    total = float(ours["cpu_us_per_transaction_total"])
+    return [
+        Figure(
+            group,
+            "appends per second",
+            rate,
+            "/s",
+            rate_target(mode, tls),
+            mode.load,
+            failed,
+            details=details,
+        ),
+        Figure(group, "p50", float(ours["p50_ms"]), "ms", p50_target(mode, tls), mode.load),
+        Figure(group, "p99", float(ours["p99_ms"]), "ms", None, mode.load),
+        Figure(group, "CPU per append", total, "us", cpu_target(mode, tls), mode.load, per_role(cpu)),
+        Figure(
+            group,
+            "ours / limit",
+            rate / limit_rate,
+            "",
+            ratio_target(mode, tls),
+            mode.load,
+            f"limit {limit_rate:,.0f}/s",
+        ),
+    ]
+
+
+def per_role(cpu_us: dict[str, float]) -> str:
+    """`server 20.1, storage 30.2, client 9.9`."""
+    return ", ".join(f"{role} {us:.1f}" for role, us in cpu_us.items())

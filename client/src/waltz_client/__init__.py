@@ -1,0 +1,75 @@
+"""The client library of Waltz: append transactions under optimistic locks, read them back in commit order.
+
+Start with :class:`WaltzClient`; ``waltz_client.blocking`` is the same without an event loop.
+"""
+
+from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.appender import Append
+from waltz_client.callbacks import WaltzClientCallbacks
+from waltz_client.client import WaltzClient
+from waltz_client.context import PartitionLocalLock, TransactionBuilder, TransactionContext
+from waltz_client.errors import (
+    AppendError,
+    AppendFailedError,
+    AttemptsExhaustedError,
+    ClientAheadError,
+    ClientClosedError,
+    DeadlineExceededError,
+    LockConflictError,
+    Outcome,
+    OutcomeUnknownError,
+    PartitionInactiveError,
+    PartitionNotFoundError,
+    PartitionUnavailableError,
+    RequestDeadlineError,
+    ServerRequestError,
+    TransactionNotFoundError,
+    TransactionTooLargeError,
+    UsageError,
+    WaltzClientError,
+    WindowFullError,
+)
+from waltz_client.feed import Feed
+from waltz_client.serializers import BYTES, JSON, STRING, Serializer
+from waltz_client.settings import ClientSettings
+from waltz_client.transaction import Committed, FeedTransaction, Transaction
+from waltz_protocol.locks import LockId
+
+__all__ = [
+    "BYTES",
+    "JSON",
+    "STRING",
+    "Append",
+    "AppendError",
+    "AppendFailedError",
+    "AttemptsExhaustedError",
+    "ClientAheadError",
+    "ClientClosedError",
+    "ClientSettings",
+    "Committed",
+    "DeadlineExceededError",
+    "Feed",
+    "FeedTransaction",
+    "LockConflictError",
+    "LockId",
+    "Outcome",
+    "OutcomeUnknownError",
+    "PartitionInactiveError",
+    "PartitionLocalLock",
+    "PartitionNotFoundError",
+    "PartitionUnavailableError",
+    "PendingAppend",
+    "RequestDeadlineError",
+    "Serializer",
+    "ServerRequestError",
+    "Transaction",
+    "TransactionBuilder",
+    "TransactionContext",
+    "TransactionNotFoundError",
+    "TransactionTooLargeError",
+    "UsageError",
+    "WaltzClient",
+    "WaltzClientCallbacks",
+    "WaltzClientError",
+    "WindowFullError",
+]

@@ -1,0 +1,274 @@
+"""The append side of one partition: the window of concurrent transactions around the transaction monitor.
+
+Sends appends while the window has room, wakes writers waiting for room, delivers outcomes, and sees to it that silence ends:
+a flush request is sent when an append stays without an outcome (the *nudge*), after a remount and after the generation grew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.stream_session import StreamSession
+from waltz_client._internal.transaction_monitor import Cause, MonitorEntry, Resolution, TransactionMonitor
+from waltz_client.errors import (
+    AppendError,
+    AppendFailedError,
+    LockConflictError,
+    Outcome,
+    OutcomeUnknownError,
+)
+from waltz_client.transaction import Committed
+from waltz_protocol.append_frame import encode_append
+from waltz_protocol.types import ReqId
+
+log = logging.getLogger("waltz_client.append")
+
+LockHashes = Sequence[int]
+NO_LOCKS: LockHashes = ()
+
+
+class PendingAppend(MonitorEntry):
+    """One append on its way: registered, sent, and in the end resolved once through ``on_done(self)``.
+
+    ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may append again.
+    """
+
+    __slots__ = ("cause", "context", "mark", "on_done", "on_lock_failure", "partition_id", "tick")
+
+    def __init__(
+        self,
+        partition_id: int,
+        on_done: Callable[[PendingAppend], object],
+        context: object = None,
+        on_lock_failure: Callable[[PendingAppend, int], object] | None = None,
+    ) -> None:
+        self.partition_id = partition_id
+        self.on_done = on_done
+        self.context = context
+        self.on_lock_failure = on_lock_failure
+        self.cause: Cause | None = None
+        self.mark = -1
+        self.tick = 0
+        self.pending = False
+        self.conflict = -1
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """None while it is on its way."""
+        cause = self.cause
+        if cause is None:
+            return None
+        if cause is Cause.COMMITTED:
+            return Outcome.COMMITTED
+        return Outcome.UNKNOWN if cause is Cause.CLOSED else Outcome.FAILED
+
+    @property
+    def committed(self) -> bool:
+        """Whether it is in the log."""
+        return self.cause is Cause.COMMITTED
+
+    @property
+    def transaction_id(self) -> int:
+        """Its id once committed, -1 otherwise."""
+        return self.mark if self.cause is Cause.COMMITTED else -1
+
+    @property
+    def error(self) -> AppendError | None:
+        """The typed error of an append that did not (certainly) commit."""
+        match self.cause:
+            case None | Cause.COMMITTED:
+                return None
+            case Cause.LOCK_CONFLICT:
+                return LockConflictError(
+                    partition_id=self.partition_id, conflicting_high_water_mark=self.mark
+                )
+            case Cause.CLOSED:
+                return OutcomeUnknownError(
+                    f"the client was closed before the outcome of an append to partition {self.partition_id} was known",
+                    partition_id=self.partition_id,
+                )
+            case cause:
+                return AppendFailedError(
+                    f"append to partition {self.partition_id} failed: {cause.value}",
+                    partition_id=self.partition_id,
+                )
+
+    def result(self) -> Committed:
+        """The place in the log; raises the typed error, or RuntimeError while it is on its way."""
+        if self.cause is Cause.COMMITTED:
+            return Committed(self.partition_id, self.mark)
+        error = self.error
+        if error is None:
+            raise RuntimeError("the append has no outcome yet")
+        raise error
+
+
+def _then(
+    first: Callable[[PendingAppend], object], after: Callable[[], None]
+) -> Callable[[PendingAppend], object]:
+    def both(handle: PendingAppend) -> None:
+        try:
+            first(handle)
+        finally:
+            after()
+
+    return both
+
+
+class AppendWindow:
+    """Window, waiters and nudges of one partition. Owner: the partition, on the loop.
+
+    Invariants: at most ``max_outstanding`` appends without an outcome (those whose caller gave up included); an append is
+    registered and handed to the socket in one step, so registry order is send order.
+    """
+
+    def __init__(self, req_ids: ReqIdSource, max_outstanding: int) -> None:
+        self.monitor = TransactionMonitor()
+        self.max_outstanding = max_outstanding
+        self.stopped = False
+        self.tick = 0
+        self.flush_tick = 0
+        self._req_ids = req_ids
+        self._waiters: deque[asyncio.Future[None]] = deque()
+
+    @property
+    def room(self) -> int:
+        """How many more appends may be sent."""
+        return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding
+
+    def send(
+        self,
+        session: StreamSession,
+        handle: PendingAppend,
+        high_water_mark: int,
+        write_locks: LockHashes,
+        read_locks: LockHashes,
+        append_locks: LockHashes,
+        header: int,
+        data: bytes,
+    ) -> None:
+        """Register and send. EncodeError (nothing registered) when the server's version cannot carry the locks."""
+        req_ids = self._req_ids
+        generation = req_ids.generation
+        seq_num = req_ids.next_seq_num()
+        frame = encode_append(
+            req_ids.pack(generation, seq_num),
+            high_water_mark,
+            write_locks,
+            read_locks,
+            append_locks,
+            header,
+            data,
+            session.version,
+        )
+        handle.seq_num = seq_num
+        handle.generation = generation
+        handle.tick = self.tick
+        self.monitor.register(handle)
+        channel = session.channel
+        if channel is None or channel.closed:
+            self.deliver(self.monitor.abort(seq_num))
+        else:
+            channel.send(frame)
+
+    def deliver(self, resolved: Sequence[Resolution]) -> None:
+        """Tell the callers. An error in a caller's function is logged and touches nobody else."""
+        for entry, cause, mark in resolved:
+            if not isinstance(entry, PendingAppend):
+                continue
+            entry.cause = cause
+            entry.mark = mark
+            try:
+                entry.on_done(entry)
+            except Exception:
+                log.exception("the on_done function of an append to partition %d raised", entry.partition_id)
+
+    def watch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
+        """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own ``on_done``."""
+        for entry in entries:
+            if isinstance(entry, PendingAppend):
+                entry.on_done = _then(entry.on_done, on_resolved)
+
+    def lock_failed(self, req_id: ReqId, mark: int, received: int) -> None:
+        """A LOCK_FAILURE message."""
+        self.monitor.high_water_mark = received
+        entry, resolved = self.monitor.lock_failure(req_id.seq_num, req_id.generation, mark)
+        if isinstance(entry, PendingAppend) and entry.on_lock_failure is not None:
+            try:
+                entry.on_lock_failure(entry, mark)
+            except Exception:
+                log.exception(
+                    "the on_lock_failure function of an append to partition %d raised", entry.partition_id
+                )
+        self.deliver(resolved)
+
+    def flushed(self, seq_num: int, mark: int, received: int) -> None:
+        """A FLUSH_RESPONSE message."""
+        self.monitor.high_water_mark = received
+        self.deliver(self.monitor.flush_response(seq_num, mark))
+
+    def flush(self, session: StreamSession) -> bool:
+        """Ask for the end of everything sent so far; False when nothing is outstanding."""
+        newest = self.monitor.newest
+        if newest is None or not self.monitor.outstanding:
+            return False
+        self.flush_tick = self.tick
+        req_ids = self._req_ids
+        return session.send_flush(
+            ReqId(req_ids.client_id, newest.generation, req_ids.partition_id, newest.seq_num)
+        )
+
+    def nudge(self, session: StreamSession, threshold_ticks: int) -> None:
+        """Flush when the oldest append has been silent for the threshold, and again each threshold after that."""
+        oldest: MonitorEntry | None = self.monitor.oldest
+        if not isinstance(oldest, PendingAppend):
+            return
+        if self.tick - max(oldest.tick, self.flush_tick) >= threshold_ticks:
+            log.debug("partition %d: an append is silent, flushing", self._req_ids.partition_id)
+            self.flush(session)
+
+    def close(self) -> None:
+        """No further registrations; what is pending ends with an unknown outcome."""
+        self.stopped = True
+        self.deliver(self.monitor.close())
+
+    # -- writers waiting for room -------------------------------------------------------------------------------------
+
+    @property
+    def has_waiters(self) -> bool:
+        """Whether anybody waits for room or for a mount."""
+        return bool(self._waiters)
+
+    def add_waiter(self) -> asyncio.Future[None]:
+        """A future for the next chance to send; it promises nothing, the writer looks again."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
+
+    def drop_waiter(self, waiter: asyncio.Future[None]) -> None:
+        """The writer gave up. If it had been woken, its chance goes to the next one."""
+        try:
+            self._waiters.remove(waiter)
+        except ValueError:
+            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
+                self.wake(1)
+
+    def wake(self, count: int) -> None:
+        """Let up to ``count`` writers look again, longest waiting first."""
+        waiters = self._waiters
+        while waiters and count > 0:
+            waiter = waiters.popleft()
+            if not waiter.done():
+                waiter.set_result(None)
+                count -= 1
+
+    def fail_waiters(self, error: Exception) -> None:
+        """Every waiting writer gets this error (nothing of theirs was sent)."""
+        while self._waiters:
+            waiter = self._waiters.popleft()
+            if not waiter.done():
+                waiter.set_exception(error)

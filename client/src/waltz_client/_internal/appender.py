@@ -1,0 +1,286 @@
+"""Appends of the plain face: one with an outcome, one without waiting, many in a pipeline."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+from typing import TYPE_CHECKING, NamedTuple
+
+from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.backoff import Backoff
+from waltz_client._internal.core import AppendRequest
+from waltz_client._internal.transaction_monitor import Cause
+from waltz_client.errors import (
+    AppendError,
+    AttemptsExhaustedError,
+    ClientClosedError,
+    DeadlineExceededError,
+    LockConflictError,
+    OutcomeUnknownError,
+    PartitionUnavailableError,
+    WindowFullError,
+)
+from waltz_client.transaction import Committed
+from waltz_protocol.locks import LockId
+
+if TYPE_CHECKING:
+    from waltz_client._internal.core import ClientCore
+    from waltz_client._internal.stream_partition import StreamPartition
+
+YIELD_EVERY = 256
+
+
+class Append(NamedTuple):
+    """One append of a batch; the fields mean what the parameters of ``WaltzClient.append`` mean."""
+
+    partition: int
+    data: bytes
+    header: int = 0
+    write_locks: Iterable[LockId] = ()
+    read_locks: Iterable[LockId] = ()
+    append_locks: Iterable[LockId] = ()
+    as_of: int | None = None
+    context: object = None
+    """Anything; handed back with the result."""
+
+
+class Appender:
+    """Stateless but for the client core it works on."""
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+
+    def prepare(self, append: Append) -> tuple[StreamPartition, AppendRequest]:
+        """Check the arguments and take the view; raises what is wrong with them."""
+        core = self._core
+        partition = core.use_partition(append.partition)
+        view = core.view_of(partition) if append.as_of is None else append.as_of
+        request = core.checked_append(
+            append.partition,
+            append.data,
+            append.header,
+            append.write_locks,
+            append.read_locks,
+            append.append_locks,
+            view,
+        )
+        return partition, request
+
+    # -- one ----------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self, append: Append, deadline_seconds: float | None, max_attempts: int | None
+    ) -> Committed:
+        """See ``WaltzClient.append``."""
+        core = self._core
+        core.check_open()
+        settings = core.settings
+        seconds = settings.append_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        limit = settings.append_max_attempts if max_attempts is None else max_attempts
+        deadline = asyncio.get_running_loop().time() + seconds
+        backoff: Backoff | None = None
+        attempts = 0
+        last: AppendError | None = None
+        while True:
+            attempts += 1
+            outcome = await self._attempt(append, deadline, seconds, last)
+            if isinstance(outcome, Committed):
+                return outcome
+            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):
+                raise outcome
+            if attempts == limit:
+                raise AttemptsExhaustedError(
+                    f"append to partition {append.partition} failed {attempts} times, the last time: {outcome}",
+                    partition_id=append.partition,
+                ) from outcome
+            last = outcome
+            if backoff is None:
+                backoff = Backoff(
+                    settings.retry_initial_backoff_ms / 1000,
+                    settings.retry_max_backoff_ms / 1000,
+                    core.random,
+                )
+            await asyncio.sleep(
+                min(backoff.next_seconds(), max(0.0, deadline - asyncio.get_running_loop().time()))
+            )
+
+    async def _attempt(
+        self, append: Append, deadline: float, seconds: float, last: AppendError | None
+    ) -> Committed | AppendError:
+        core = self._core
+        partition, request = self.prepare(append)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await core.wait_writable(partition)
+        except TimeoutError:
+            reason = (
+                f"the last attempt: {last}" if last is not None else core.why_unavailable(append.partition)
+            )
+            if partition.mounted and last is None:
+                reason = "too many appends are on their way"
+            raise DeadlineExceededError(
+                f"append to partition {append.partition} was not sent within {seconds:g} s: {reason}",
+                partition_id=append.partition,
+            ) from last
+        if append.as_of is None and last is None:
+            # The view may have moved while waiting for room; without as_of the view is that of the sending.
+            request = (*request[:2], core.view_of(partition), *request[3:])
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+        def on_done(_: PendingAppend) -> None:
+            if not done.done():
+                done.set_result(None)
+
+        handle = PendingAppend(append.partition, on_done)
+        partition.send_append(handle, *request)
+        try:
+            async with asyncio.timeout_at(deadline):
+                await done
+        except TimeoutError:
+            return OutcomeUnknownError(
+                f"append to partition {append.partition} was sent, but its outcome did not come within {seconds:g} s",
+                partition_id=append.partition,
+            )
+        if handle.committed:
+            return Committed(append.partition, handle.mark)
+        error = handle.error
+        if error is None:
+            raise RuntimeError("an append ended without an outcome")
+        return error
+
+    # -- without waiting ----------------------------------------------------------------------------------------------
+
+    def append_nowait(self, append: Append, on_done: Callable[[PendingAppend], object]) -> PendingAppend:
+        """See ``WaltzClient.append_nowait``."""
+        partition, request = self.prepare(append)
+        if not partition.can_send:
+            self._core.check_open()
+            if not partition.mounted:
+                raise PartitionUnavailableError(
+                    f"partition {append.partition} is not available: {self._core.why_unavailable(append.partition)}"
+                )
+            raise WindowFullError(f"too many appends to partition {append.partition} are on their way")
+        handle = PendingAppend(append.partition, on_done, append.context)
+        partition.send_append(handle, *request)
+        return handle
+
+    # -- many ---------------------------------------------------------------------------------------------------------
+
+    async def append_many(
+        self,
+        appends: Iterable[Append],
+        on_result: Callable[[Append, Committed | AppendError], object] | None,
+        deadline_seconds: float | None,
+    ) -> list[Committed | AppendError]:
+        """See ``WaltzClient.append_many``."""
+        self._core.check_open()
+        batch = _Batch(on_result)
+        loop = asyncio.get_running_loop()
+        deadline = None if deadline_seconds is None else loop.time() + deadline_seconds
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._send_all(appends, batch)
+                await batch.wait()
+        except TimeoutError:
+            batch.give_up(f"within {deadline_seconds:g} s" if deadline_seconds is not None else "in time")
+        except BaseException:
+            batch.abandon()
+            raise
+        return batch.results
+
+    async def _send_all(self, appends: Iterable[Append], batch: _Batch) -> None:
+        core = self._core
+        for append in appends:
+            index = batch.add(append)
+            try:
+                partition, request = self.prepare(append)
+                if not partition.can_send:
+                    await core.wait_writable(partition)
+                    if append.as_of is None:
+                        request = (*request[:2], core.view_of(partition), *request[3:])
+            except AppendError as error:
+                batch.settle(index, error)
+                continue
+            except ClientClosedError:
+                batch.settle(
+                    index,
+                    DeadlineExceededError(
+                        "the client was closed before it was sent", partition_id=append.partition
+                    ),
+                )
+                raise
+            batch.sent[index] = True
+            partition.send_append(PendingAppend(append.partition, batch.done, index), *request)
+            if index % YIELD_EVERY == YIELD_EVERY - 1:
+                await asyncio.sleep(0)  # let the socket be written
+
+
+class _Batch:
+    """The results of one ``append_many``, in the order of the appends."""
+
+    def __init__(self, on_result: Callable[[Append, Committed | AppendError], object] | None) -> None:
+        self.appends: list[Append] = []
+        self.sent: list[bool] = []
+        self._results: list[Committed | AppendError | None] = []
+        self._left = 0
+        self._idle: asyncio.Future[None] | None = None
+        self._on_result = on_result
+        self._abandoned = False
+
+    @property
+    def results(self) -> list[Committed | AppendError]:
+        return [result for result in self._results if result is not None]
+
+    def add(self, append: Append) -> int:
+        self.appends.append(append)
+        self.sent.append(False)
+        self._results.append(None)
+        self._left += 1
+        return len(self.appends) - 1
+
+    def done(self, handle: PendingAppend) -> None:
+        index = handle.context
+        if not isinstance(index, int):
+            return
+        if handle.cause is Cause.COMMITTED:
+            self.settle(index, Committed(handle.partition_id, handle.mark))
+        else:
+            error = handle.error
+            if error is not None:
+                self.settle(index, error)
+
+    def settle(self, index: int, result: Committed | AppendError) -> None:
+        if self._abandoned or self._results[index] is not None:
+            return
+        self._results[index] = result
+        self._left -= 1
+        try:
+            if self._on_result is not None:
+                self._on_result(self.appends[index], result)
+        finally:
+            if self._left == 0 and self._idle is not None and not self._idle.done():
+                self._idle.set_result(None)
+
+    async def wait(self) -> None:
+        if self._left:
+            self._idle = asyncio.get_running_loop().create_future()
+            await self._idle
+
+    def give_up(self, when: str) -> None:
+        """The deadline: what is on its way is unknown, what was not sent failed."""
+        for index, append in enumerate(self.appends):
+            if self._results[index] is not None:
+                continue
+            where = f"append to partition {append.partition}"
+            error: AppendError
+            if self.sent[index]:
+                error = OutcomeUnknownError(
+                    f"{where} was sent, but its outcome did not come {when}", partition_id=append.partition
+                )
+            else:
+                error = DeadlineExceededError(f"{where} was not sent {when}", partition_id=append.partition)
+            self.settle(index, error)
+
+    def abandon(self) -> None:
+        """The caller is gone."""
+        self._abandoned = True

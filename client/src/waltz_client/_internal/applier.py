@@ -1,0 +1,184 @@
+"""Applies committed transactions through the application's callbacks, one partition, in id order.
+
+The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never holds up outcomes.
+A callback that raises is told through ``uncaught_exception`` and called again with the same transaction after a growing,
+spread delay (10 ms to 10 s); neither the connection nor any other partition notices.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from waltz_client._internal.backoff import Backoff, Random
+from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client.errors import ClientAheadError, UsageError
+from waltz_client.transaction import FeedFields, Transaction
+
+if TYPE_CHECKING:
+    from waltz_client._internal.stream_partition import StreamPartition
+    from waltz_client.callbacks import WaltzClientCallbacks
+
+log = logging.getLogger("waltz_client.apply")
+
+T = TypeVar("T")
+
+APPLY_BATCH = 64
+APPLY_RETRY_INITIAL_SECONDS = 0.01
+APPLY_RETRY_MAX_SECONDS = 10.0
+
+
+async def settle(value: T | Awaitable[T]) -> T:
+    """The value of a callback that may be a plain function or a coroutine function."""
+    if inspect.isawaitable(value):
+        return await value
+    return value
+
+
+class Applier:
+    """Delivers one partition to the callbacks. Owner: its task (``run``).
+
+    Invariants: ``applied`` is the id of the last transaction for which ``apply_transaction`` returned (it starts at what the
+    application says); ``apply_transaction`` is never concurrent with itself for one partition.
+    """
+
+    def __init__(
+        self,
+        partition: StreamPartition,
+        callbacks: WaltzClientCallbacks,
+        fetch: Callable[[int, int], Awaitable[bytes]],
+        random: Random,
+        capacity: int,
+    ) -> None:
+        self.applied: int | None = None
+        self.on_committed: dict[int, Callable[[], Awaitable[None]]] = {}
+        self.on_applied: dict[int, Callable[[], Awaitable[None]]] = {}
+        self._partition = partition
+        self._callbacks = callbacks
+        self._fetch = fetch
+        self._random = random
+        self._capacity = capacity
+        self._mark: asyncio.Future[int] | None = None
+        self._ready = asyncio.Event()
+        self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+
+    async def initial_mark(self) -> int:
+        """What the application has applied; asked once, however many ask here. Raises what the callback raised."""
+        if self._mark is None:
+            self._mark = asyncio.get_running_loop().create_future()
+            try:
+                mark = await settle(self._callbacks.client_high_water_mark(self._partition.partition_id))
+                if not isinstance(mark, int) or mark < -1:
+                    raise UsageError(f"client_high_water_mark returned {mark!r}, not an id or -1")
+            except BaseException as error:
+                future, self._mark = self._mark, None
+                if isinstance(error, Exception):
+                    future.set_exception(error)
+                    future.exception()
+                else:
+                    future.cancel()
+                raise
+            self.applied = mark
+            self._mark.set_result(mark)
+        return await asyncio.shield(self._mark)
+
+    async def run(self) -> None:
+        """Apply until cancelled."""
+        backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
+        while self.applied is None:
+            try:
+                await self.initial_mark()
+            except Exception:
+                log.exception("client_high_water_mark of partition %d raised", self._partition.partition_id)
+                await asyncio.sleep(backoff.next_seconds())
+        while True:
+            cursor = FeedCursor(self._partition.partition_id, self.applied, self._capacity, self._ready.set)
+            self._partition.readers.add(cursor)
+            try:
+                await self._follow(cursor)
+            finally:
+                self._partition.readers.remove(cursor)
+            # The reader ended with an error: the client is ahead of the log, or a query failed. Try again, slowly.
+            await asyncio.sleep(1.0)
+
+    async def _follow(self, cursor: FeedCursor) -> None:
+        partition = self._partition
+        while True:
+            fields = cursor.take_at_most(APPLY_BATCH)
+            if not fields:
+                if cursor.error is not None:
+                    level = logging.ERROR if isinstance(cursor.error, ClientAheadError) else logging.WARNING
+                    log.log(level, "applying partition %d stopped: %s", partition.partition_id, cursor.error)
+                    return
+                self._ready.clear()
+                partition.readers.starves(cursor)
+                await self._ready.wait()
+                continue
+            if cursor.drained:
+                partition.readers.drained(cursor)
+            for one in fields:
+                await self._apply(one)
+            await asyncio.sleep(0)
+
+    async def _apply(self, fields: FeedFields) -> None:
+        txid = fields[4]
+        committed = self.on_committed.pop(txid, None)
+        if committed is not None:
+            await committed()
+        transaction = Transaction(fields, self._fetch)
+        backoff: Backoff | None = None
+        while True:
+            try:
+                await settle(self._callbacks.apply_transaction(transaction))
+                break
+            except Exception as error:
+                await self._report(txid, error)
+                if backoff is None:
+                    backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
+                await asyncio.sleep(backoff.next_seconds())
+        self.applied = txid
+        self._wake(txid)
+        applied = self.on_applied.pop(txid, None)
+        if applied is not None:
+            await applied()
+
+    async def _report(self, txid: int, error: Exception) -> None:
+        try:
+            await settle(self._callbacks.uncaught_exception(self._partition.partition_id, txid, error))
+        except Exception:
+            log.exception("uncaught_exception of partition %d raised", self._partition.partition_id)
+
+    # -- waiting for the application ----------------------------------------------------------------------------------
+
+    @property
+    def unapplied(self) -> int:
+        """Own committed transactions that the application has not applied yet."""
+        return len(self.on_applied)
+
+    def _wake(self, applied: int) -> None:
+        if self._waiters:
+            due = [future for mark, future in self._waiters if mark <= applied]
+            self._waiters = [entry for entry in self._waiters if entry[0] > applied]
+            for future in due:
+                if not future.done():
+                    future.set_result(None)
+
+    async def wait_applied(self, mark: int) -> None:
+        """Until the application has applied ``mark``."""
+        if self.applied is not None and self.applied >= mark:
+            return
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (mark, future)
+        self._waiters.append(entry)
+        try:
+            await future
+        finally:
+            if entry in self._waiters:
+                self._waiters.remove(entry)
+
+    async def wait_next(self) -> None:
+        """Until one more transaction has been applied."""
+        await self.wait_applied((self.applied if self.applied is not None else -1) + 1)

@@ -1,0 +1,236 @@
+"""Transaction contexts: submit, retry, expire (client-server protocol, submit and retry; application contract).
+
+An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs ``execute`` and sends.
+A certain failure leads to another attempt: after a growing, spread delay, not before the application has applied the
+conflicting transaction, not after expiry, and not beyond the attempt limit. An unknown outcome is never retried.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import TYPE_CHECKING, Any
+
+from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.applier import settle
+from waltz_client._internal.backoff import Backoff
+from waltz_client._internal.transaction_monitor import Cause
+from waltz_client.context import TransactionBuilder, TransactionContext
+from waltz_client.errors import (
+    AppendFailedError,
+    AttemptsExhaustedError,
+    ClientClosedError,
+    OutcomeUnknownError,
+    PartitionUnavailableError,
+    WaltzClientError,
+)
+
+if TYPE_CHECKING:
+    from waltz_client._internal.core import ClientCore
+
+log = logging.getLogger("waltz_client.submit")
+
+
+class Submission:
+    """One submitted context on its way to its end."""
+
+    __slots__ = ("attempts", "backoff", "conflict", "context")
+
+    def __init__(self, context: TransactionContext, backoff: Backoff) -> None:
+        self.context = context
+        self.backoff = backoff
+        self.attempts = 0
+        self.conflict: int | None = None
+
+
+class Submissions:
+    """All contexts of a client. Owner: the client; callbacks of one context are never concurrent.
+
+    Invariant: each context ends exactly once: ``on_completion``, ``on_expiration`` or ``on_exception``.
+    """
+
+    def __init__(self, core: ClientCore) -> None:
+        self._core = core
+        self._settings = core.settings
+        self._retries: asyncio.Queue[Submission] = asyncio.Queue()
+        self._retrying = 0
+        self._endings: set[asyncio.Task[None]] = set()
+
+    @property
+    def retrying(self) -> int:
+        """Contexts between two attempts."""
+        return self._retrying
+
+    def start(self) -> None:
+        """Start the retry workers (``client.numTransactionRetryThreads``)."""
+        for number in range(self._settings.retry_workers):
+            self._core.spawn(self._retry_worker(), f"retry worker {number}")
+
+    async def submit(self, context: TransactionContext) -> None:
+        """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and is raised."""
+        settings = self._settings
+        backoff = Backoff(
+            settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._core.random
+        )
+        await self._attempt(Submission(context, backoff))
+
+    # -- one attempt --------------------------------------------------------------------------------------------------
+
+    async def _attempt(self, submission: Submission) -> None:
+        context = submission.context
+        submission.attempts += 1
+        if self._expired(context):
+            await self._call(context.on_expiration)
+            return
+        try:
+            await self._execute_and_send(submission)
+        except asyncio.CancelledError:
+            raise
+        except Exception as error:
+            failure = error
+            await self._call(lambda: context.on_exception(failure))
+            raise
+
+    def _expired(self, context: TransactionContext) -> bool:
+        limit_ms = self._settings.transaction_expiration_ms
+        return context.is_expired(self._core.wall_clock(), limit_ms / 1000 if limit_ms else None)
+
+    async def _execute_and_send(self, submission: Submission) -> None:
+        core = self._core
+        context = submission.context
+        partition_id = context.partition_id(core.num_partitions)
+        core.check_partition(partition_id)
+        try:
+            async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
+                partition = core.use_partition(partition_id)
+                await core.wait_mounted(partition)
+                await self._wait_caught_up(partition_id, submission)
+                view = core.view_of(partition)
+        except TimeoutError:
+            raise PartitionUnavailableError(self._unavailable(partition_id)) from None
+        builder = TransactionBuilder(view)
+        if not await settle(context.execute(builder)):
+            await self._call(lambda: context.on_completion(False))
+            return
+        request = core.checked_append(
+            partition_id,
+            builder.payload(),
+            builder.header,
+            builder.write_locks,
+            builder.read_locks,
+            builder.append_locks,
+            view,
+        )
+        try:
+            async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
+                await core.wait_writable(partition)
+        except TimeoutError:
+            raise PartitionUnavailableError(self._unavailable(partition_id)) from None
+        submission.conflict = None
+        partition.send_append(PendingAppend(partition_id, self._resolved, submission), *request)
+
+    async def _wait_caught_up(self, partition_id: int, submission: Submission) -> None:
+        applier = self._core.appliers.get(partition_id)
+        if applier is None:
+            return
+        partition = self._core.use_partition(partition_id)
+        await applier.wait_applied(
+            max(partition.ready_mark, -1 if submission.conflict is None else submission.conflict)
+        )
+        while applier.unapplied >= self._settings.max_concurrent_transactions:
+            await applier.wait_next()
+
+    def _unavailable(self, partition_id: int) -> str:
+        seconds = self._settings.mount_wait_ms / 1000
+        return f"partition {partition_id} was not available within {seconds:g} s: {self._core.why_unavailable(partition_id)}"
+
+    # -- outcomes -----------------------------------------------------------------------------------------------------
+
+    def _resolved(self, handle: PendingAppend) -> None:
+        submission = handle.context
+        if not isinstance(submission, Submission):
+            return
+        context = submission.context
+        if handle.committed:
+            self._committed(handle.partition_id, handle.transaction_id, context)
+            return
+        error = handle.error
+        if error is None:
+            return
+        conflicted = handle.cause is Cause.LOCK_CONFLICT
+        limit = self._settings.max_transaction_attempts
+        if isinstance(error, OutcomeUnknownError) or self._settings.retry_workers == 0:
+            self._end(context, error, conflicted)
+        elif limit and submission.attempts >= limit:
+            exhausted = AttemptsExhaustedError(
+                f"transaction failed {submission.attempts} times, the last time: {error}",
+                partition_id=handle.partition_id,
+            )
+            exhausted.__cause__ = error
+            self._end(context, exhausted, conflicted)
+        else:
+            submission.conflict = handle.mark if conflicted else None
+            self._retrying += 1
+            delay = submission.backoff.next_seconds()
+            asyncio.get_running_loop().call_later(delay, self._retries.put_nowait, submission)
+
+    def _committed(self, partition_id: int, transaction_id: int, context: TransactionContext) -> None:
+        async def completed() -> None:
+            await self._call(lambda: context.on_completion(True))
+
+        async def applied() -> None:
+            await self._call(context.on_application)
+
+        applier = self._core.appliers.get(partition_id)
+        if applier is not None:
+            applier.on_committed[transaction_id] = completed
+            applier.on_applied[transaction_id] = applied
+            return
+
+        async def both() -> None:
+            await completed()
+            await applied()
+
+        self._spawn(both(), "completion of a transaction")
+
+    def _end(self, context: TransactionContext, error: WaltzClientError, conflicted: bool) -> None:
+        async def ending() -> None:
+            if conflicted:
+                await self._call(context.on_lock_failure)
+            await self._call(lambda: context.on_exception(error))
+
+        self._spawn(ending(), "end of a transaction")
+
+    def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
+        task = self._core.spawn(coro, name)
+        self._endings.add(task)
+        task.add_done_callback(self._endings.discard)
+
+    async def _retry_worker(self) -> None:
+        while True:
+            submission = await self._retries.get()
+            try:
+                if submission.conflict is not None:
+                    await self._call(submission.context.on_lock_failure)
+                await self._attempt(submission)
+            except Exception as error:
+                log.warning("retry of a transaction ended: %s", error)
+            finally:
+                self._retrying -= 1
+
+    async def _call(self, function: Callable[[], Awaitable[None] | None]) -> None:
+        try:
+            await settle(function())
+        except Exception:
+            log.exception("a callback of a transaction context raised")
+
+    async def close(self) -> None:
+        """End what waits for a retry (certainly not in the log) and wait for endings under way."""
+        while not self._retries.empty():
+            submission = self._retries.get_nowait()
+            error = AppendFailedError("the client was closed before another attempt", partition_id=-1)
+            error.__cause__ = ClientClosedError("the client is closed")
+            await self._call(lambda s=submission, e=error: s.context.on_exception(e))  # type: ignore[misc]
+        if self._endings:
+            await asyncio.wait(set(self._endings), timeout=5.0)

@@ -1,0 +1,99 @@
+"""A link keeps one connection to one server alive: connect, hand it over, wait for its end, back off, again.
+
+Used twice per server, for the stream and for RPC. The session object (one per TCP connection) is the channel handler and
+does the talking; the link only replaces it. Owner of ``session``: the link's task.
+
+Reconnecting: at once after a connection that had lived a while, otherwise with a growing, spread delay, whatever the reason
+of the failure (TCP, TLS or Hello), so that a server that refuses us is not hammered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
+
+from waltz_client._internal.backoff import Backoff, Random
+from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
+from waltz_protocol.aio.connector import connect
+from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.types import Endpoint
+
+if TYPE_CHECKING:
+    import ssl
+
+log = logging.getLogger("waltz_client.link")
+
+HEALTHY_SECONDS = 1.0
+"""A connection that lived this long is replaced at once."""
+
+
+class Session(ChannelHandler, Protocol):
+    """What a link needs of its session: a channel handler that is told when the channel is ready to use."""
+
+    def established(self, channel: Channel) -> None:
+        """The handshake is done; the session may send."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LinkSettings:
+    """Timeouts and TLS of all links of a client."""
+
+    channel: ChannelSettings
+    tls: ssl.SSLContext | None
+    connect_timeout_seconds: float
+    initial_backoff_seconds: float = 0.05
+    max_backoff_seconds: float = 1.0
+
+
+class Link:
+    """One connection to one endpoint, replaced for as long as :meth:`run` runs."""
+
+    def __init__(
+        self, endpoint: Endpoint, settings: LinkSettings, new_session: Callable[[], Session], random: Random
+    ) -> None:
+        self.endpoint = endpoint
+        self.last_error: str | None = None
+        self._settings = settings
+        self._new_session = new_session
+        self._backoff = Backoff(settings.initial_backoff_seconds, settings.max_backoff_seconds, random)
+
+    async def run(self) -> None:
+        """Keep the connection until cancelled; on cancellation the connection is closed."""
+        loop = asyncio.get_running_loop()
+        while True:
+            started = loop.time()
+            established = await self._one_connection()
+            if established and loop.time() - started >= HEALTHY_SECONDS:
+                self._backoff.reset()
+                await asyncio.sleep(0)
+            else:
+                await asyncio.sleep(self._backoff.next_seconds())
+
+    async def _one_connection(self) -> bool:
+        session = self._new_session()
+        settings = self._settings
+        try:
+            channel = await connect(
+                self.endpoint,
+                settings.channel,
+                session,
+                settings.tls,
+                connect_timeout_seconds=settings.connect_timeout_seconds,
+            )
+        except (WaltzProtocolError, OSError) as error:
+            if self.last_error != str(error):
+                log.warning("server %s: %s; trying again", self.endpoint, error)
+            self.last_error = str(error)
+            return False
+        self.last_error = None
+        try:
+            session.established(channel)
+            await channel.wait_closed()
+        finally:
+            channel.close("the client closed the connection")
+        log.info("connection to server %s ended: %s", self.endpoint, channel.close_reason)
+        return True

@@ -1,0 +1,160 @@
+"""The readers of one partition: who follows the stream, who catches up, who is parked.
+
+One mount serves all. A reader behind the stream gets a feed request of its own from its place; when its place meets the
+stream's it follows the stream. A reader whose buffer is full is parked and asks again once it has drained.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client.transaction import FeedFields
+
+if TYPE_CHECKING:
+    from waltz_client._internal.stream_partition import StreamPartition
+
+
+class Readers:
+    """The cursors of one partition. Owner: the partition, on the loop.
+
+    Invariants: a cursor is in at most one of ``live`` and ``backfills``; a live cursor's place is ``received`` at the end of
+    each turn (or ahead of it, for a reader that started ahead); ``turn`` holds what the stream brought in this turn.
+    """
+
+    def __init__(self, partition: StreamPartition) -> None:
+        self.live: list[FeedCursor] = []
+        self.backfills: list[FeedCursor] = []
+        self.turn: list[FeedFields] = []
+        self._all: list[FeedCursor] = []
+        self._partition = partition
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def add(self, cursor: FeedCursor) -> None:
+        """A new reader; it starts when the partition is mounted."""
+        self._all.append(cursor)
+        if self._partition.mounted:
+            self._start(cursor)
+
+    def remove(self, cursor: FeedCursor) -> None:
+        """The reader is closed."""
+        for cursors in (self._all, self.live, self.backfills):
+            if cursor in cursors:
+                cursors.remove(cursor)
+        cursor.state = CursorState.CLOSED
+        self._partition.ask_if_pending()
+        self._reconsider()
+
+    def fail_all(self, error: Exception) -> None:
+        """End every reader with an error."""
+        for cursor in list(self._all):
+            self.remove(cursor)
+            cursor.fail(error)
+
+    def mounted(self) -> None:
+        """The partition is mounted: whoever is behind asks."""
+        for cursor in list(self._all):
+            if cursor.state is CursorState.PARKED and (cursor.drained or cursor.tail is None):
+                self._start(cursor)
+
+    def unmounted(self) -> None:
+        """Feeds of readers' own are over; those who follow the stream go on following it."""
+        self.end_turn()
+        for cursor in self.backfills:
+            cursor.state = CursorState.PARKED
+            cursor.feed_seq_num = None
+        self.backfills.clear()
+
+    def _start(self, cursor: FeedCursor) -> None:
+        received = self._partition.received
+        if cursor.tail is None:
+            cursor.tail = received
+        if cursor.tail >= received:
+            cursor.state = CursorState.LIVE
+            self.live.append(cursor)
+            if cursor.tail > received:
+                self._partition.check_ahead(cursor)
+            self._partition.ask_if_pending()
+        elif self._partition.send_backfill(cursor):
+            cursor.state = CursorState.BACKFILL
+            self.backfills.append(cursor)
+
+    def suspended(self, seq_num: int) -> None:
+        """The credit of a reader's own feed is used up."""
+        for cursor in list(self.backfills):
+            if cursor.feed_seq_num == seq_num:
+                self._settle(cursor)
+                if cursor.state is CursorState.BACKFILL:
+                    if cursor.full:
+                        self._park(cursor)
+                    else:
+                        self._partition.send_backfill(cursor)
+                return
+
+    def end_turn(self) -> None:
+        """Hand over what this turn brought."""
+        turn = self.turn
+        if turn:
+            self.turn = []
+            for cursor in list(self.live):
+                cursor.accept_turn(turn)
+                if cursor.state is CursorState.PARKED:
+                    self.live.remove(cursor)
+        for cursor in list(self.backfills):
+            self._settle(cursor)
+        if self.any_full:
+            self._reconsider()
+
+    def _settle(self, cursor: FeedCursor) -> None:
+        cursor.end_own_turn()
+        if cursor.state is CursorState.PARKED:
+            self.backfills.remove(cursor)
+        elif cursor.tail == self._partition.received:  # what the turn holds already is trimmed by accept_turn
+            self.backfills.remove(cursor)
+            cursor.feed_seq_num = None
+            cursor.state = CursorState.LIVE
+            self.live.append(cursor)
+
+    def _park(self, cursor: FeedCursor) -> None:
+        self.backfills.remove(cursor)
+        cursor.state = CursorState.PARKED
+        cursor.feed_seq_num = None
+
+    def drained(self, cursor: FeedCursor) -> None:
+        """A reader has taken from its buffer and is low: ask for what was held back."""
+        if cursor.state is CursorState.PARKED and self._partition.mounted and cursor in self._all:
+            self._start(cursor)
+        self._partition.ask_if_pending()
+        self._reconsider()
+
+    def starves(self, cursor: FeedCursor) -> None:
+        """A reader waits with an empty buffer."""
+        cursor.starving = True
+        self._reconsider()
+
+    def _reconsider(self) -> None:
+        session = self._partition.session
+        if session is not None and (session.paused or self.any_full):
+            session.reconsider_reading()
+
+    @property
+    def want_live(self) -> bool:
+        """Whether the stream should go on without an append waiting: nobody reads, or somebody has room."""
+        return not self._all or any(not cursor.full for cursor in self._all)
+
+    @property
+    def any_full(self) -> bool:
+        """A reader that is being fed has its buffer at half or more."""
+        for cursor in self.live:
+            if cursor.full:
+                return True
+        return any(cursor.full for cursor in self.backfills)
+
+    @property
+    def any_starving(self) -> bool:
+        """A reader that is being fed waits with nothing in its buffer."""
+        return any(cursor.starving for cursor in self.live) or any(
+            cursor.starving for cursor in self.backfills
+        )

@@ -1,0 +1,100 @@
+"""One RPC connection: data, high-water mark and administrative requests to one server (channel handler).
+
+Requests are calls with a callback; which partition's they are and when to send them again is the RPC client's business.
+Every request has a request id of its own, administrative ones too, so that two calls of the same kind never share an answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from waltz_client._internal.wire import TRANSACTION_DATA_RESPONSE, parse_data_response
+from waltz_protocol.aio.channel import Channel
+from waltz_protocol.codec import CLIENT
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages.client import HighWaterMarkResponse
+from waltz_protocol.types import Endpoint
+
+if TYPE_CHECKING:
+    from waltz_client._internal.rpc_client import PartitionCall
+
+
+class RpcSession:
+    """The RPC side of one TCP connection.
+
+    Invariant: a call is in ``calls`` (by partition and sequence number) exactly while its answer may come on this
+    connection; when the connection ends they are handed back through ``on_lost``.
+    """
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        on_ready: Callable[[RpcSession], None],
+        on_lost: Callable[[RpcSession, str], None],
+    ) -> None:
+        self.endpoint = endpoint
+        self.channel: Channel | None = None
+        self.version = 0
+        self.calls: dict[tuple[int, int], PartitionCall] = {}
+        self.admin_calls: dict[tuple[int, int], Callable[[object], None]] = {}
+        self._on_ready = on_ready
+        self._on_lost = on_lost
+
+    @property
+    def ready(self) -> bool:
+        """Handshake done and not closed."""
+        return self.channel is not None and not self.channel.closed
+
+    def send_frame(self, frame: bytes) -> bool:
+        """Queue a whole frame; False when the connection is gone."""
+        channel = self.channel
+        if channel is None or channel.closed:
+            return False
+        channel.send(frame)
+        return True
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Nothing yet: the link calls :meth:`established`."""
+
+    def established(self, channel: Channel) -> None:
+        """The handshake is done: send what is waiting."""
+        self.channel = channel
+        self.version = channel.version
+        self._on_ready(self)
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        """One answer; an answer nobody waits for any more is ignored."""
+        if body[0] == TRANSACTION_DATA_RESPONSE:
+            response = parse_data_response(body)
+            call = self.calls.get((response.partition_id, response.seq_num))
+            if call is not None and call.transaction_id == response.transaction_id:
+                del self.calls[response.partition_id, response.seq_num]
+                call.answered(response.data, response.error)
+            return
+        message = CLIENT.decode(body, channel.version)
+        req_id = getattr(message, "req_id", None)
+        if req_id is None:
+            raise ProtocolError(f"unexpected {type(message).__name__} on an RPC connection")
+        if isinstance(message, HighWaterMarkResponse):
+            call = self.calls.get((req_id.partition_id, req_id.seq_num))
+            if call is not None and call.transaction_id is None:
+                del self.calls[req_id.partition_id, req_id.seq_num]
+                call.answered(message.transaction_id, None)
+            return
+        waiting = self.admin_calls.pop((req_id.partition_id, req_id.seq_num), None)
+        if waiting is not None:
+            waiting(message)
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Answers are delivered one by one."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Requests are small and bounded by the callers; nothing waits for the socket."""
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """Hand back what was not answered."""
+        self._on_lost(self, reason)
+        lost, self.admin_calls = self.admin_calls, {}
+        for waiting in lost.values():
+            waiting(None)

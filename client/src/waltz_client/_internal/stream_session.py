@@ -1,0 +1,179 @@
+"""One stream connection: mounts, appends, feeds of all partitions of one server (channel handler).
+
+The hot path is :meth:`StreamSession.frame_received` for FEED_DATA: one unpack, one dictionary lookup, one call, no object
+but the unpacked tuple. What arrived in one read of the socket is handed over together in :meth:`frames_ended`.
+
+Reading is paused when a reader's buffer is full and nobody else needs the connection (no append outstanding, no mount under
+way, no reader starving). When somebody does, reading goes on and the full reader is dropped back instead, so a slow reader
+can never hold up an outcome.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+from waltz_client._internal.wire import FEED_DATA, FEED_DATA_BODY_BYTES, unpack_feed_data
+from waltz_protocol.aio.channel import Channel
+from waltz_protocol.codec import CLIENT
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages.client import (
+    FeedData,
+    FeedRequest,
+    FeedSuspended,
+    FlushRequest,
+    FlushResponse,
+    LockFailure,
+    MountRequest,
+    MountResponse,
+)
+from waltz_protocol.types import Endpoint, ReqId
+
+if TYPE_CHECKING:
+    from waltz_client._internal.stream_partition import StreamPartition
+
+log = logging.getLogger("waltz_client.stream")
+
+
+class StreamSession:
+    """The stream side of one TCP connection.
+
+    Invariants: ``connection_seq_num`` is larger than that of every earlier stream connection of this client object (the
+    server's fence against stale connections); partitions are attached to at most one session.
+    """
+
+    def __init__(
+        self, endpoint: Endpoint, connection_seq_num: int, partitions: dict[int, StreamPartition]
+    ) -> None:
+        self.endpoint = endpoint
+        self.connection_seq_num = connection_seq_num
+        self.channel: Channel | None = None
+        self.version = 0
+        self.paused = False
+        self._partitions = partitions  # of this server; shared with the link, changed by discovery
+        self._touched: list[StreamPartition] = []
+
+    # -- sending ------------------------------------------------------------------------------------------------------
+
+    @property
+    def ready(self) -> bool:
+        """Handshake done and not closed."""
+        return self.channel is not None and not self.channel.closed
+
+    def send_frame(self, frame: bytes) -> bool:
+        """Queue a whole frame; False when the connection is gone (nothing was sent)."""
+        channel = self.channel
+        if channel is None or channel.closed:
+            return False
+        channel.send(frame)
+        return True
+
+    def send_mount(self, req_id: ReqId, high_water_mark: int) -> bool:
+        """Queue a mount request."""
+        return self.send_frame(
+            CLIENT.encode(MountRequest(req_id, high_water_mark, self.connection_seq_num), self.version)
+        )
+
+    def send_feed_request(self, req_id: ReqId, high_water_mark: int) -> bool:
+        """Queue a feed request."""
+        return self.send_frame(CLIENT.encode(FeedRequest(req_id, high_water_mark), self.version))
+
+    def send_flush(self, req_id: ReqId) -> bool:
+        """Queue a flush request naming an append."""
+        return self.send_frame(CLIENT.encode(FlushRequest(req_id), self.version))
+
+    def abort(self, reason: str) -> None:
+        """Give the connection up; the link replaces it."""
+        if self.channel is not None:
+            self.channel.close(reason)
+
+    # -- channel handler ----------------------------------------------------------------------------------------------
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Nothing yet: the link calls :meth:`established`."""
+
+    def established(self, channel: Channel) -> None:
+        """The handshake is done: mount what belongs to this server."""
+        self.channel = channel
+        self.version = channel.version
+        for partition in list(self._partitions.values()):
+            partition.session_ready(self)
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        """One frame. FEED_DATA inline, the rest by message type."""
+        if body[0] == FEED_DATA:
+            if len(body) != FEED_DATA_BODY_BYTES:
+                raise ProtocolError(f"feed data of {len(body)} bytes")
+            fields = unpack_feed_data(body, 1)
+            partition = self._partitions.get(fields[2])
+            if partition is not None and partition.session is self and partition.feed_data(fields):
+                self._touched.append(partition)
+            return
+        self._message(CLIENT.decode(body, channel.version))
+
+    def _message(self, message: object) -> None:
+        match message:
+            case MountResponse() | FeedSuspended() | FlushResponse() | LockFailure():
+                partition = self._partitions.get(message.req_id.partition_id)
+            case FeedData():
+                raise ProtocolError("feed data by the slow path")
+            case _:
+                raise ProtocolError(f"unexpected {type(message).__name__} on a stream connection")
+        if partition is None or partition.session is not self:
+            return
+        if message.req_id.client_id != partition.req_ids.client_id:
+            return
+        match message:
+            case MountResponse():
+                partition.mount_response(message.req_id.seq_num, message.state)
+            case FeedSuspended():
+                partition.feed_suspended(message.req_id.seq_num)
+            case FlushResponse():
+                partition.flush_response(message.req_id.seq_num, message.transaction_id)
+            case LockFailure():
+                partition.lock_failure(message.req_id, message.transaction_id)
+
+    def frames_ended(self, channel: Channel) -> None:
+        """The end of one read: hand over what came."""
+        touched = self._touched
+        if touched:
+            self._touched = []
+            for partition in touched:
+                partition.end_turn()
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Writers waiting for the socket may go on."""
+        if writable:
+            for partition in list(self._partitions.values()):
+                partition.wake_writers()
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """The connection is gone: its partitions are unmounted, nothing is failed by that."""
+        self.frames_ended(channel)
+        for partition in list(self._partitions.values()):
+            partition.session_lost(self)
+
+    # -- flow control -------------------------------------------------------------------------------------------------
+
+    @property
+    def writable(self) -> bool:
+        """Whether the socket keeps up with what is being sent."""
+        return self.channel is not None and self.channel.writable
+
+    def reconsider_reading(self) -> None:
+        """Pause or resume reading according to who is full and who is in need."""
+        channel = self.channel
+        if channel is None or channel.closed:
+            return
+        full = in_need = False
+        for partition in self._partitions.values():
+            if partition.session is self:
+                full = full or partition.reader_full
+                in_need = in_need or partition.needs_reading
+        if full and not in_need:
+            if not self.paused:
+                self.paused = True
+                channel.pause_reading()
+        elif self.paused:
+            self.paused = False
+            channel.resume_reading()

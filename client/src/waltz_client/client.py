@@ -1,0 +1,360 @@
+"""WaltzClient: the public face of the client.
+
+Two ways to use it. *Plain*: ``await client.append(...)`` and ``async for transaction in client.feed(...)``. *Callbacks*: give
+callbacks that apply committed transactions to the application's state, and ``submit`` transaction contexts that build on it
+(client-server protocol, application contract). One client object serves both and all partitions; it belongs to one event
+loop. ``waltz_client.blocking`` has the same for programs without one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import random as random_module
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from types import TracebackType
+from typing import Self, TypeVar, overload
+
+from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.appender import Append, Appender
+from waltz_client._internal.core import ClientCore, Discovery
+from waltz_client._internal.link import LinkSettings
+from waltz_client.callbacks import WaltzClientCallbacks
+from waltz_client.context import TransactionContext
+from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
+from waltz_client.feed import Feed
+from waltz_client.serializers import Serializer
+from waltz_client.servers import ServerRequests
+from waltz_client.settings import ClientSettings
+from waltz_client.transaction import Committed
+from waltz_cluster.manager import ClusterManager
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.channel import ChannelSettings
+from waltz_protocol.aio.tls import client_context
+from waltz_protocol.frame import Magic
+from waltz_protocol.locks import LockId
+from waltz_protocol.types import Endpoint
+
+T = TypeVar("T")
+
+SettingsSource = ClientSettings | Mapping[str, object] | str | os.PathLike[str]
+PROTOCOL_VERSIONS = (0, 1, 2, 3, 4)
+
+
+class WaltzClient:
+    """``async with WaltzClient.connect("client.yaml") as client: ...``
+
+    Leaving the block (or ``close``) ends everything at once: appends without an outcome end as unknown. Call
+    ``flush_transactions`` first to wait for them.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        callbacks: WaltzClientCallbacks | None = None,
+        *,
+        store: ZooKeeperStore | None = None,
+        discovery: Discovery | None = None,
+        random: random_module.Random | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Use :meth:`connect`. ``store``, ``discovery``, ``random`` and ``wall_clock`` are for tests and simulation."""
+        self._settings = settings
+        self._callbacks = callbacks
+        self._store = store
+        self._discovery = discovery
+        self._random = random_module.Random() if random is None else random
+        self._wall_clock = wall_clock
+        self._stack = AsyncExitStack()
+        self._core: ClientCore | None = None
+        self._appender: Appender | None = None
+
+    @classmethod
+    def connect(
+        cls,
+        settings: SettingsSource,
+        callbacks: WaltzClientCallbacks | None = None,
+        *,
+        store: ZooKeeperStore | None = None,
+        discovery: Discovery | None = None,
+        random: random_module.Random | None = None,
+    ) -> Self:
+        """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path of a file.
+
+        Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each one line:
+        ConfigError (settings), TlsSettingsError (key files), waltz_cluster ConnectError (ZooKeeper absent),
+        ClusterNotFoundError (root missing).
+        """
+        return cls(ClientSettings.load(settings), callbacks, store=store, discovery=discovery, random=random)
+
+    # -- life ---------------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Self:
+        if self._core is not None:
+            raise UsageError("a client is entered once; connect again for another one")
+        settings = self._settings
+        seconds = settings.connect_timeout_ms / 1000
+        link_settings = LinkSettings(
+            channel=ChannelSettings(
+                magic=Magic.CLIENT,
+                versions=PROTOCOL_VERSIONS,
+                hello_text="Waltz Client",
+                max_frame_bytes=settings.max_frame_bytes,
+                handshake_timeout_seconds=seconds,
+            ),
+            tls=client_context(settings.tls_settings("client.ssl")),
+            connect_timeout_seconds=seconds,
+        )
+        async with AsyncExitStack() as stack:
+            discovery = self._discovery
+            if discovery is None:
+                discovery = await self._discover(stack)
+            client_id = await discovery.new_client_id()
+            core = ClientCore(
+                settings, discovery, client_id, self._callbacks, link_settings, self._random, self._wall_clock
+            )
+            stack.push_async_callback(core.close)
+            core.start()
+            self._core = core
+            self._appender = Appender(core)
+            self._stack = stack.pop_all()
+        return self
+
+    async def _discover(self, stack: AsyncExitStack) -> Discovery:
+        store = self._store
+        if store is None:
+            from waltz_cluster.zk_client import (
+                connect,
+            )  # only here: tests and simulation bring their own store
+
+            store = await connect(self._settings)
+            stack.push_async_callback(store.close)
+        return await stack.enter_async_context(
+            ClusterManager(store, self._settings.cluster_root, rng=self._random)
+        )
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """End the client now. Pending appends: OutcomeUnknownError; feeds, waiting writers: ClientClosedError."""
+        await self._stack.aclose()
+
+    @property
+    def _open(self) -> ClientCore:
+        core = self._core
+        if core is None:
+            raise UsageError("enter the client first: async with WaltzClient.connect(...) as client")
+        if core.closed:
+            raise ClientClosedError("the client is closed")
+        return core
+
+    # -- facts --------------------------------------------------------------------------------------------------------
+
+    @property
+    def client_id(self) -> int:
+        """The cluster-wide id of this client object; never used again after it."""
+        return self._open.client_id
+
+    @property
+    def cluster_name(self) -> str:
+        """Name of the cluster."""
+        return self._open.cluster_name
+
+    @property
+    def num_partitions(self) -> int:
+        """Number of partitions of the cluster; fixed when the client was opened."""
+        return self._open.num_partitions
+
+    @property
+    def servers(self) -> ServerRequests:
+        """Administrative requests to single servers."""
+        return ServerRequests(self._open)
+
+    async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
+        """Id of the last committed transaction as its server says, -1 for an empty log. RequestDeadlineError."""
+        core = self._open
+        core.check_partition(partition)
+        return await core.server_high_water_mark(partition, deadline_seconds)
+
+    @overload
+    async def get_data(
+        self, partition: int, transaction_id: int, *, deadline_seconds: float | None = None
+    ) -> bytes: ...
+    @overload
+    async def get_data(
+        self,
+        partition: int,
+        transaction_id: int,
+        serializer: Serializer[T],
+        *,
+        deadline_seconds: float | None = None,
+    ) -> T: ...
+    async def get_data(
+        self,
+        partition: int,
+        transaction_id: int,
+        serializer: Serializer[T] | None = None,
+        *,
+        deadline_seconds: float | None = None,
+    ) -> bytes | T:
+        """The payload of one transaction. TransactionNotFoundError above the high-water mark, RequestDeadlineError."""
+        data = await self._open.get_data(partition, transaction_id, deadline_seconds)
+        return data if serializer is None else serializer.deserialize(data)
+
+    # -- appends ------------------------------------------------------------------------------------------------------
+
+    async def append(
+        self,
+        *,
+        partition: int,
+        data: bytes,
+        header: int = 0,
+        write_locks: Iterable[LockId] = (),
+        read_locks: Iterable[LockId] = (),
+        append_locks: Iterable[LockId] = (),
+        as_of: int | None = None,
+        deadline_seconds: float | None = None,
+        max_attempts: int | None = None,
+    ) -> Committed:
+        """Append one transaction and wait until it is committed.
+
+        Write and read locks are checked against ``as_of``, the id of the last transaction the caller's decision has taken into
+        account (None: everything this client has received, or applied through its callbacks). A certain failure other than by
+        a lock (a server moved or dropped it) is retried with growing, spread delays until the deadline (default
+        ``client.appendDeadline``) or ``max_attempts``.
+
+        Raises LockConflictError (read up to its mark and decide again), AppendFailedError, DeadlineExceededError: certainly
+        not in the log; OutcomeUnknownError: sent, but the deadline came first. TransactionTooLargeError,
+        PartitionNotFoundError, PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent.
+        Cancelling it leaves the outcome unknown.
+        """
+        append = Append(
+            partition, data, header, tuple(write_locks), tuple(read_locks), tuple(append_locks), as_of
+        )
+        return await self._appends.append(append, deadline_seconds, max_attempts)
+
+    def append_nowait(
+        self,
+        *,
+        partition: int,
+        data: bytes,
+        on_done: Callable[[PendingAppend], object],
+        header: int = 0,
+        write_locks: Iterable[LockId] = (),
+        read_locks: Iterable[LockId] = (),
+        append_locks: Iterable[LockId] = (),
+        as_of: int | None = None,
+        context: object = None,
+    ) -> PendingAppend:
+        """Send one append now, without a task or a future; ``on_done(pending)`` is called on the loop with its outcome.
+
+        ``pending.committed``, ``.transaction_id``, ``.error``, ``.context``. No retry, no deadline. WindowFullError when
+        ``client.maxConcurrentTransactions`` are on their way (wait with :meth:`writable`), PartitionUnavailableError when it
+        is not mounted: nothing was sent.
+        """
+        append = Append(partition, data, header, write_locks, read_locks, append_locks, as_of, context)
+        return self._appends.append_nowait(append, on_done)
+
+    async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
+        """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it beforehand."""
+        core = self._open
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await core.wait_writable(core.use_partition(partition))
+        except TimeoutError:
+            raise RequestDeadlineError(
+                f"partition {partition} was not available within {deadline_seconds:g} s: {core.why_unavailable(partition)}"
+            ) from None
+
+    async def append_many(
+        self,
+        appends: Iterable[Append],
+        *,
+        on_result: Callable[[Append, Committed | AppendError], object] | None = None,
+        deadline_seconds: float | None = None,
+    ) -> Sequence[Committed | AppendError]:
+        """Append many in a pipeline, as many at a time as ``client.maxConcurrentTransactions`` allows per partition.
+
+        Results come in the order of ``appends`` (and to ``on_result`` as they are known): Committed, or the error ``append``
+        would raise. Nothing is retried, so the committed ones of a partition are in the order given. At the deadline what is
+        on its way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
+        """
+        return await self._appends.append_many(appends, on_result, deadline_seconds)
+
+    @property
+    def _appends(self) -> Appender:
+        if self._appender is None:
+            raise UsageError("enter the client first: async with WaltzClient.connect(...) as client")
+        return self._appender
+
+    # -- feeds --------------------------------------------------------------------------------------------------------
+
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: bool = True,
+        headers_only: bool = False,
+        until: int | Mapping[int, int] | None = None,
+    ) -> Feed:
+        """Committed transactions of one or several partitions, in id order within each.
+
+        ``after``: id of the last transaction already seen, for all or per partition; -1 = from the beginning, None = only
+        what commits from now on. ``until``: stop after this id (default: follow forever). ``headers_only`` (or
+        ``with_data=False``) leaves the payload out: no request per transaction.
+        """
+        core = self._open
+        ids = [partitions] if isinstance(partitions, int) else list(partitions)
+        if not ids or len(set(ids)) != len(ids):
+            raise UsageError("a feed needs at least one partition, each once")
+        for partition_id in ids:
+            core.check_partition(partition_id)
+        places = {p: after[p] if isinstance(after, Mapping) else after for p in ids}
+        if any(place is not None and place < -1 for place in places.values()):
+            raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
+        ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
+        return Feed(core, places, with_data=with_data and not headers_only, until=ends)
+
+    # -- the application contract -------------------------------------------------------------------------------------
+
+    async def submit(self, context: TransactionContext) -> None:
+        """Run a transaction context until it ends (see there). Returns when the first attempt is sent or has ended it.
+
+        An error of the first attempt goes to ``on_exception`` and is raised here.
+        """
+        await self._open.submissions.submit(context)
+
+    async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
+        """Wait until every append sent so far has an outcome (retries that follow not included). RequestDeadlineError."""
+        core = self._open
+        try:
+            async with asyncio.timeout(deadline_seconds), asyncio.TaskGroup() as group:
+                for partition in core.partitions.values():
+                    group.create_task(core.flush_partition(partition))
+        except TimeoutError:
+            raise RequestDeadlineError(f"appends without an outcome after {deadline_seconds:g} s") from None
+
+    def has_pending_transactions(self) -> bool:
+        """Whether an append is on its way or a context is between two attempts."""
+        core = self._open
+        if core.submissions.retrying:
+            return True
+        return any(partition.window.monitor.outstanding for partition in core.partitions.values())
+
+    async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
+        """Choose the partitions to take part in (``client.autoMount: false`` only); the others are flushed and let go."""
+        await self._open.set_partitions(set(partitions), deadline_seconds)
+
+    def get_partitions(self) -> list[int]:
+        """The partitions this client takes part in."""
+        return self._open.active_partitions()
+
+    def endpoint_of(self, partition: int) -> Endpoint | None:
+        """The server that owns a partition, as far as known."""
+        return self._open.endpoints.get(partition)

@@ -1,0 +1,176 @@
+"""Everything the client raises, in one hierarchy.
+
+Each class says whether trying again can help (``retriable``). Errors about one append also say what became of the
+transaction (``outcome``): *failed* means certainly not in the log, *unknown* means it may be there or come to be there.
+Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge; a caller needs this module only.
+"""
+
+from __future__ import annotations
+
+import enum
+from typing import ClassVar
+
+
+class Outcome(enum.Enum):
+    """What is known about an append: committed and failed are final, unknown is the caller's to resolve."""
+
+    COMMITTED = "committed"
+    FAILED = "failed"
+    UNKNOWN = "unknown"
+
+
+class WaltzClientError(Exception):
+    """Base of all errors of this package; the message is one line for a person."""
+
+    retriable: ClassVar[bool] = False
+    user_error: ClassVar[bool] = False
+
+
+class UsageError(WaltzClientError, ValueError):
+    """An argument or a call that can never work (a negative id, a duplicate partition, a missing payload)."""
+
+    user_error = True
+
+
+class ClientClosedError(WaltzClientError):
+    """The client was closed; open a new one."""
+
+
+class PartitionNotFoundError(WaltzClientError, LookupError):
+    """The cluster has no partition of this number."""
+
+    user_error = True
+
+    def __init__(self, partition_id: int, num_partitions: int) -> None:
+        super().__init__(
+            f"partition {partition_id} does not exist: the cluster has partitions 0 to {num_partitions - 1}"
+        )
+        self.partition_id = partition_id
+
+
+class PartitionInactiveError(WaltzClientError):
+    """The partition is not among those chosen with ``set_partitions``."""
+
+    def __init__(self, partition_id: int) -> None:
+        super().__init__(
+            f"partition {partition_id} is not active in this client: choose it with set_partitions"
+        )
+        self.partition_id = partition_id
+
+
+class PartitionUnavailableError(WaltzClientError):
+    """The partition was not served (no owner, no connection, no answer to the mount) within the time allowed."""
+
+    retriable = True
+
+
+class ClientAheadError(WaltzClientError):
+    """The application has applied more than the log holds: the log lost data, or this is another cluster's state."""
+
+    def __init__(
+        self, partition_id: int, client_high_water_mark: int, detail: str = "the server's log ends before it"
+    ) -> None:
+        super().__init__(
+            f"client is ahead of the log: partition {partition_id} was read up to transaction {client_high_water_mark}, {detail}"
+        )
+        self.partition_id = partition_id
+        self.client_high_water_mark = client_high_water_mark
+
+
+class RequestDeadlineError(WaltzClientError):
+    """A request (data, high-water mark, administration) got no answer in time."""
+
+    retriable = True
+
+
+class TransactionNotFoundError(WaltzClientError, LookupError):
+    """The transaction id is above the high-water mark of the partition (it may be committed later)."""
+
+    retriable = True
+
+
+class WindowFullError(WaltzClientError):
+    """``append_nowait`` found the window of concurrent transactions full; nothing was sent."""
+
+    retriable = True
+
+
+class ServerRequestError(WaltzClientError):
+    """A server answered an administrative request with a refusal, or the connection broke under it."""
+
+    retriable = True
+
+
+class AppendError(WaltzClientError):
+    """Base of the errors of one append; ``outcome`` says whether the transaction can be in the log."""
+
+    outcome: Outcome = Outcome.FAILED
+
+    def __init__(self, message: str, *, partition_id: int) -> None:
+        super().__init__(message)
+        self.partition_id = partition_id
+
+
+class LockConflictError(AppendError):
+    """A lock was touched above the caller's view: read up to ``conflicting_high_water_mark`` and decide again."""
+
+    retriable = True
+
+    def __init__(self, *, partition_id: int, conflicting_high_water_mark: int) -> None:
+        super().__init__(
+            f"lock conflict in partition {partition_id}: a lock was touched by transaction "
+            f"{conflicting_high_water_mark} or earlier, after the view of this append",
+            partition_id=partition_id,
+        )
+        self.conflicting_high_water_mark = conflicting_high_water_mark
+
+
+class AppendFailedError(AppendError):
+    """Certainly not in the log: dropped by a server (moved, recovering, stale generation) or never sent."""
+
+    retriable = True
+
+
+class DeadlineExceededError(AppendError):
+    """The deadline passed before the append was sent: certainly not in the log."""
+
+    retriable = True
+
+
+class OutcomeUnknownError(AppendError):
+    """Sent, but the deadline, a cancellation or a close came before the outcome: it may be or become committed."""
+
+    outcome = Outcome.UNKNOWN
+
+
+class TransactionTooLargeError(AppendError):
+    """The payload is larger than ``client.maxTransactionBytes``; nothing was sent."""
+
+    user_error = True
+
+
+class AttemptsExhaustedError(AppendFailedError):
+    """Every allowed attempt failed; certainly not in the log."""
+
+
+__all__ = [
+    "AppendError",
+    "AppendFailedError",
+    "AttemptsExhaustedError",
+    "ClientAheadError",
+    "ClientClosedError",
+    "DeadlineExceededError",
+    "LockConflictError",
+    "Outcome",
+    "OutcomeUnknownError",
+    "PartitionInactiveError",
+    "PartitionNotFoundError",
+    "PartitionUnavailableError",
+    "RequestDeadlineError",
+    "ServerRequestError",
+    "TransactionNotFoundError",
+    "TransactionTooLargeError",
+    "UsageError",
+    "WaltzClientError",
+    "WindowFullError",
+]

@@ -1,0 +1,252 @@
+"""Feeds: committed transactions as an asynchronous iterator, with their payload fetched ahead.
+
+One feed may read several partitions; within a partition the order is that of the ids, between partitions it is arbitrary.
+Transactions are handed over in lists, one wake-up for each; payload requests are pipelined and bounded in number and bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Mapping
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client._internal.rpc_client import PartitionCall
+from waltz_client.errors import WaltzClientError
+from waltz_client.transaction import FeedTransaction
+
+if TYPE_CHECKING:
+    from waltz_client._internal.core import ClientCore
+
+BATCH_TRANSACTIONS = 1024
+_GUESSED_PAYLOAD_BYTES = 1024
+
+
+class _Partition:
+    """One partition of a feed: its cursor, and the transactions whose payload is being fetched, in order."""
+
+    __slots__ = ("cursor", "fetching", "until")
+
+    def __init__(self, cursor: FeedCursor, until: int | None) -> None:
+        self.cursor = cursor
+        self.until = until
+        self.fetching: deque[FeedTransaction] = deque()
+
+
+class Feed(AsyncIterator[FeedTransaction]):
+    """``async for transaction in feed``; or ``async for batch in feed.batches()`` for lists.
+
+    Close it (``async with``, :meth:`aclose`, or closing the client) when done early. Not for use by two tasks at once.
+    Errors: ClientAheadError when a place is beyond the log, ClientClosedError, PartitionInactiveError.
+    Memory: ``client.feedBufferTransactions`` headers per partition and ``client.prefetchBytes`` of payload.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        places: Mapping[int, int | None],
+        *,
+        with_data: bool,
+        until: Mapping[int, int] | None,
+    ) -> None:
+        self._core = core
+        self._with_data = with_data
+        self._wake = asyncio.Event()
+        self._ready: deque[FeedTransaction] = deque()
+        self._current: list[FeedTransaction] = []
+        self._next = 0
+        self._closed = False
+        self._error: WaltzClientError | None = None
+        self._bytes_ahead = 0
+        self._count_ahead = 0
+        self._mean_bytes = float(_GUESSED_PAYLOAD_BYTES)
+        self._calls: dict[PartitionCall, None] = {}
+        self._partitions: list[_Partition] = []
+        capacity = core.settings.feed_buffer_transactions
+        streams = [(core.use_partition(partition_id), after) for partition_id, after in places.items()]
+        for stream, after in streams:
+            end = None if until is None else until[stream.partition_id]
+            if end is not None and after is not None and after >= end:
+                continue
+            cursor = FeedCursor(stream.partition_id, after, capacity, self._wake.set)
+            self._partitions.append(_Partition(cursor, end))
+            stream.readers.add(cursor)
+        self._bounded = until is not None
+
+    # -- iteration ----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> FeedTransaction:
+        index = self._next
+        current = self._current
+        if index == len(current):
+            current = await self._next_batch()
+            if not current:
+                raise StopAsyncIteration
+            self._current = current
+            index = 0
+        self._next = index + 1
+        return current[index]
+
+    async def batches(self) -> AsyncIterator[list[FeedTransaction]]:
+        """The same transactions in non-empty lists: the fastest way to read."""
+        rest, self._current = self._current[self._next :], []
+        self._next = 0
+        if rest:
+            yield rest
+        while batch := await self._next_batch():
+            yield batch
+
+    async def _next_batch(self) -> list[FeedTransaction]:
+        """The next list, in order per partition; empty at the end of a bounded or closed feed."""
+        await asyncio.sleep(0)  # a reader that never runs dry must not starve the loop
+        while True:
+            if self._closed:
+                return []
+            batch = self._collect_data() if self._with_data else self._collect_headers()
+            if batch:
+                return batch
+            if self._error is not None:
+                error = self._error
+                await self.aclose()
+                raise error
+            if self._bounded and not self._partitions and not self._count_ahead:
+                await self.aclose()
+                return []
+            await self._wait()
+
+    async def _wait(self) -> None:
+        self._wake.clear()
+        starving = []
+        for partition in self._partitions:
+            cursor = partition.cursor
+            if cursor.error is not None and not cursor.count and not partition.fetching:
+                return self._fail(cursor)
+            if not cursor.count and not partition.fetching:
+                starving.append(cursor)
+        for cursor in starving:
+            self._core.partitions[cursor.partition_id].readers.starves(cursor)
+        try:
+            await self._wake.wait()
+        finally:
+            for cursor in starving:
+                cursor.starving = False
+        return None
+
+    def _fail(self, cursor: FeedCursor) -> None:
+        error = cursor.error
+        if isinstance(error, WaltzClientError):
+            self._error = error
+        else:
+            self._error = WaltzClientError(str(error))
+        self._wake.set()
+
+    def _take(self, partition: _Partition, limit: int) -> list[FeedTransaction]:
+        cursor = partition.cursor
+        fields = cursor.take_at_most(limit)
+        if not fields:
+            return []
+        if cursor.drained:
+            self._core.partitions[cursor.partition_id].readers.drained(cursor)
+        transactions = [FeedTransaction(one) for one in fields]
+        until = partition.until
+        if until is not None and fields[-1][4] >= until:
+            transactions = transactions[: until - fields[0][4] + 1]
+            self._core.partitions[cursor.partition_id].readers.remove(cursor)
+            self._partitions.remove(partition)
+        return transactions
+
+    def _collect_headers(self) -> list[FeedTransaction]:
+        batch: list[FeedTransaction] = []
+        for partition in list(self._partitions):
+            batch += self._take(partition, BATCH_TRANSACTIONS)
+        return batch
+
+    # -- payload ------------------------------------------------------------------------------------------------------
+
+    def _collect_data(self) -> list[FeedTransaction]:
+        ready = self._ready
+        batch: list[FeedTransaction] = []
+        while ready and len(batch) < BATCH_TRANSACTIONS:
+            transaction = ready.popleft()
+            self._count_ahead -= 1
+            self._bytes_ahead -= len(transaction.data or b"")
+            batch.append(transaction)
+        self._request_ahead()
+        return batch
+
+    def _room(self) -> int:
+        settings = self._core.settings
+        by_bytes = (settings.prefetch_bytes - self._bytes_ahead) / self._mean_bytes - len(self._calls)
+        room = min(settings.prefetch_transactions - self._count_ahead, int(by_bytes))
+        return max(room, 1 if self._count_ahead == 0 else 0)
+
+    def _request_ahead(self) -> None:
+        """Ask for payloads while there is room, the partitions in turn."""
+        room = self._room()
+        waiting = [p for p in self._partitions if p.cursor.count]
+        while room > 0 and waiting:
+            share = max(1, room // len(waiting))
+            for partition in waiting:
+                for transaction in self._take(partition, min(share, room)):
+                    room -= 1
+                    self._request(partition, transaction)
+                if room <= 0:
+                    break
+            waiting = [p for p in waiting if p.cursor.count and p in self._partitions]
+
+    def _request(self, partition: _Partition, transaction: FeedTransaction) -> None:
+        self._count_ahead += 1
+        partition.fetching.append(transaction)
+
+        def on_result(value: bytes | int | None, error: WaltzClientError | None) -> None:
+            self._calls.pop(call, None)
+            if self._closed:
+                return
+            if not isinstance(value, bytes):
+                self._error = self._error or error or WaltzClientError("a data request was given up")
+                self._wake.set()
+                return
+            transaction.data = value
+            size = len(value)
+            self._bytes_ahead += size
+            self._mean_bytes += (max(size, 64) - self._mean_bytes) / 16
+            fetching = partition.fetching
+            if fetching[0] is transaction:
+                ready = self._ready
+                while fetching and fetching[0].data is not None:
+                    ready.append(fetching.popleft())
+                self._wake.set()
+
+        rpc = self._core.rpc
+        call = rpc.new_call(transaction.partition_id, transaction.transaction_id, None, on_result)
+        self._calls[call] = None
+        rpc.start(call)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Stop reading; what was not taken is dropped. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        for partition in self._partitions:
+            stream = self._core.partitions.get(partition.cursor.partition_id)
+            if stream is not None:
+                stream.readers.remove(partition.cursor)
+        self._partitions.clear()
+        for call in list(self._calls):
+            self._core.rpc.give_up(call)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,81 @@
+"""Settings of a client: the keys of release 0.13.2, and ours. Times are milliseconds, sizes bytes.
+
+A file may also hold the keys of the command line (``ssl.`` and ``cli.``), so that one file can serve both;
+unknown keys are refused with the nearest name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import ClassVar, Self
+
+from pydantic import Field
+
+from waltz_cluster.settings import ConfigError, ZooKeeperSettings, flatten, load_file
+
+__all__ = ["ClientSettings", "ConfigError"]
+
+
+class ClientSettings(ZooKeeperSettings):
+    """What a client can be told. Required: ``zookeeper.connectString``, ``zookeeper.sessionTimeout``, ``cluster.root``."""
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl",)
+    NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"client.numConsumerThreads", "client.mockDriver"})
+    FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl.", "cli.")
+
+    auto_mount: bool = Field(default=True, alias="client.autoMount")
+    """With callbacks: take part in all partitions. Without: in those that are used. False: in those of ``set_partitions``."""
+    retry_workers: int = Field(default=1, alias="client.numTransactionRetryThreads", ge=0)
+    """Retries of transaction contexts that may run at the same time; 0 = failed contexts end with an error."""
+    long_wait_threshold_ms: int = Field(default=5000, alias="client.longWaitThreshold", gt=0)
+    """An append without an outcome for this long makes the client ask (flush)."""
+    max_concurrent_transactions: int = Field(
+        default=5, alias="client.maxConcurrentTransactions", gt=0, le=100_000
+    )
+    """Appends without an outcome, per partition. 5 as 0.13.2; pipelined writers want hundreds or thousands."""
+
+    mount_wait_ms: int = Field(default=10_000, alias="client.mountWait", gt=0)
+    """How long an attempt of a transaction context waits for its partition."""
+    append_deadline_ms: int = Field(default=30_000, alias="client.appendDeadline", gt=0)
+    """Deadline of ``append`` when the call gives none."""
+    request_deadline_ms: int = Field(default=30_000, alias="client.requestDeadline", gt=0)
+    """Deadline of data, high-water mark and administrative requests when the call gives none."""
+    request_resend_ms: int = Field(default=2_000, alias="client.requestResend", gt=0)
+    """A request without an answer for this long is sent again (later each time)."""
+    append_max_attempts: int = Field(default=0, alias="client.appendMaxAttempts", ge=0)
+    """Attempts of ``append`` that failed for certain, other than by a lock; 0 = as many as the deadline allows."""
+    max_transaction_attempts: int = Field(default=0, alias="client.maxTransactionAttempts", ge=0)
+    """Attempts of a transaction context; 0 = no limit."""
+    transaction_expiration_ms: int = Field(default=0, alias="client.transactionExpirationMs", ge=0)
+    """A transaction context older than this is not tried again; 0 = never expires."""
+    retry_initial_backoff_ms: int = Field(default=5, alias="client.retryInitialBackoff", gt=0)
+    """Delay before the second attempt; it doubles and is spread at random."""
+    retry_max_backoff_ms: int = Field(default=1_000, alias="client.retryMaxBackoff", gt=0)
+    """Largest delay between attempts."""
+    connect_timeout_ms: int = Field(default=10_000, alias="client.connectTimeout", gt=0)
+    """TCP and TLS together; the Hello has as much again."""
+    max_frame_bytes: int = Field(default=64 * 1024 * 1024, alias="client.maxFrameBytes", gt=1024)
+    """Largest frame accepted from a server."""
+    max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
+    """Largest payload sent."""
+    feed_buffer_transactions: int = Field(default=32_768, alias="client.feedBufferTransactions", ge=1024)
+    """Headers buffered per reader and partition."""
+    prefetch_bytes: int = Field(default=8 * 1024 * 1024, alias="client.prefetchBytes", gt=0)
+    """Payload bytes a feed fetches ahead of its reader."""
+    prefetch_transactions: int = Field(default=512, alias="client.prefetchTransactions", gt=0)
+    """Transactions whose payload a feed fetches ahead of its reader."""
+
+    @classmethod
+    def load(cls, source: ClientSettings | Mapping[str, object] | str | os.PathLike[str]) -> Self:
+        """Settings from settings, a mapping (flat or nested keys) or the path of a YAML file; ConfigError, one line."""
+        if isinstance(source, cls):
+            return source
+        if isinstance(source, Mapping):
+            keys: dict[object, object] = {str(key): value for key, value in source.items()}
+            return cls.from_mapping(flatten(keys, source="settings"))
+        if isinstance(source, (str, os.PathLike)):
+            return cls.from_mapping(load_file(os.fspath(source)), source=os.fspath(source))
+        raise ConfigError(
+            f"client settings must be ClientSettings, a mapping or a path, not {type(source).__name__}"
+        )

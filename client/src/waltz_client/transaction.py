@@ -1,0 +1,115 @@
+"""Committed transactions as the application sees them.
+
+Two shapes: :class:`Transaction` is handed to ``apply_transaction`` and fetches its payload on demand;
+:class:`FeedTransaction` comes out of ``client.feed`` with the payload already there (or left out).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import NamedTuple, TypeVar
+
+from waltz_client.serializers import Serializer
+from waltz_protocol.types import ReqId
+
+T = TypeVar("T")
+
+FeedFields = tuple[int, int, int, int, int, int]
+"""client id, generation, partition id, seq num, transaction id, header: a FEED_DATA body as unpacked."""
+
+
+class Committed(NamedTuple):
+    """A committed append: its place in the partition's log."""
+
+    partition_id: int
+    transaction_id: int
+
+
+class FeedTransaction:
+    """One committed transaction out of a feed. ``data`` is None when the feed was opened without data."""
+
+    __slots__ = ("_fields", "data")
+
+    def __init__(self, fields: FeedFields, data: bytes | None = None) -> None:
+        self._fields = fields
+        self.data = data
+
+    @property
+    def partition_id(self) -> int:
+        """The partition it is in."""
+        return self._fields[2]
+
+    @property
+    def transaction_id(self) -> int:
+        """Its id: dense and increasing within the partition, from 0."""
+        return self._fields[4]
+
+    @property
+    def header(self) -> int:
+        """The 32-bit number the writer put beside the payload."""
+        return self._fields[5]
+
+    @property
+    def req_id(self) -> ReqId:
+        """The request that wrote it: whose client, in which generation."""
+        return ReqId(*self._fields[:4])
+
+    def __repr__(self) -> str:
+        size = "without data" if self.data is None else f"{len(self.data)} bytes"
+        return f"<transaction {self.transaction_id} of partition {self.partition_id}, header {self.header}, {size}>"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, FeedTransaction):
+            return NotImplemented
+        return self._fields == other._fields and self.data == other.data
+
+    def __hash__(self) -> int:
+        return hash(self._fields)
+
+
+class Transaction:
+    """One committed transaction on its way into the application; the payload is fetched when asked for."""
+
+    __slots__ = ("_cached", "_fetch", "_fields")
+
+    def __init__(
+        self,
+        fields: FeedFields,
+        fetch: Callable[[int, int], Awaitable[bytes]],
+    ) -> None:
+        self._fields = fields
+        self._fetch = fetch
+        self._cached: bytes | None = None
+
+    @property
+    def partition_id(self) -> int:
+        """The partition it is in."""
+        return self._fields[2]
+
+    @property
+    def transaction_id(self) -> int:
+        """Its id within the partition."""
+        return self._fields[4]
+
+    @property
+    def header(self) -> int:
+        """The 32-bit number the writer put beside the payload."""
+        return self._fields[5]
+
+    @property
+    def req_id(self) -> ReqId:
+        """The request that wrote it."""
+        return ReqId(*self._fields[:4])
+
+    async def raw_data(self) -> bytes:
+        """The payload bytes; fetched once, retried until the server answers or the client is closed."""
+        if self._cached is None:
+            self._cached = await self._fetch(self.partition_id, self.transaction_id)
+        return self._cached
+
+    async def data(self, serializer: Serializer[T]) -> T:
+        """The payload through a serializer."""
+        return serializer.deserialize(await self.raw_data())
+
+    def __repr__(self) -> str:
+        return f"<transaction {self.transaction_id} of partition {self.partition_id}, header {self.header}>"

@@ -1,0 +1,208 @@
+"""Giving partitions to storage nodes and taking them away (ZooKeeper layout, tools).
+
+Only ZooKeeper is changed here; servers notice and start new sessions, nodes are told by ``storage_admin``. Each call
+is one transaction: all partitions or none, after the check of safety rule A6 for every one of them. Repeating a call
+changes nothing: what is assigned (or not) already is left as it is.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping
+
+from waltz_admin.errors import AssignmentError
+from waltz_admin.lock import AdminLock
+from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
+from waltz_admin.tree import NodeMaps, read_maps
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.errors import VersionConflictError
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import PartitionId
+
+Placement = Mapping[str, tuple[PartitionId, ...]]
+_ATTEMPTS = 5
+
+
+async def assign(
+    store: ZooKeeperStore,
+    root: str,
+    partitions: Iterable[int],
+    connect_string: str,
+    *,
+    tls: TlsSettings | None = None,
+    probe: ReplicaProbe | None = None,
+    allow_pause: bool = False,
+    lock_wait_seconds: float = 60.0,
+) -> tuple[PartitionId, ...]:
+    """Add the partitions to the node; returns those that were not there yet.
+
+    AssignmentError for an unknown node or partition, UnsafeChangeError by rule A6 (see ``safety.check_change`` for
+    ``allow_pause``). ``tls`` is for the admin ports of the nodes that are asked.
+    """
+
+    def change(maps: NodeMaps, num_partitions: int) -> Placement:
+        chosen = _check_ids(partitions, num_partitions)
+        if connect_string not in maps.partitions:
+            raise AssignmentError(f"{connect_string} is not a storage node of the cluster at {root}")
+        return {
+            **maps.partitions,
+            connect_string: tuple(sorted({*maps.partitions[connect_string], *chosen})),
+        }
+
+    before, after = await _change(
+        store,
+        root,
+        change,
+        tls=tls,
+        probe=probe,
+        allow_pause=allow_pause,
+        lock_wait_seconds=lock_wait_seconds,
+    )
+    return tuple(p for p in after[connect_string] if p not in before[connect_string])
+
+
+async def unassign(
+    store: ZooKeeperStore,
+    root: str,
+    partitions: Iterable[int],
+    connect_string: str,
+    *,
+    tls: TlsSettings | None = None,
+    probe: ReplicaProbe | None = None,
+    keep_group_copy: bool = True,
+    lock_wait_seconds: float = 60.0,
+) -> tuple[PartitionId, ...]:
+    """Take the partitions from the node; returns those that were there.
+
+    AssignmentError for an unknown node or partition, and when the node's group would hold no other copy (unless
+    ``keep_group_copy`` is False); UnsafeChangeError by rule A6.
+    """
+
+    def change(maps: NodeMaps, num_partitions: int) -> Placement:
+        chosen = _check_ids(partitions, num_partitions)
+        if connect_string not in maps.partitions:
+            raise AssignmentError(f"{connect_string} is not a storage node of the cluster at {root}")
+        held = maps.partitions[connect_string]
+        for partition_id in chosen:
+            if (
+                keep_group_copy
+                and partition_id in held
+                and not _other_copy(maps, connect_string, partition_id)
+            ):
+                raise AssignmentError(
+                    f"partition {partition_id}: group {maps.groups.get(connect_string)} would hold no other copy of it"
+                )
+        return {**maps.partitions, connect_string: tuple(p for p in held if p not in chosen)}
+
+    before, after = await _change(
+        store, root, change, tls=tls, probe=probe, allow_pause=False, lock_wait_seconds=lock_wait_seconds
+    )
+    return tuple(p for p in before[connect_string] if p not in after[connect_string])
+
+
+async def auto_assign(
+    store: ZooKeeperStore,
+    root: str,
+    group: int,
+    *,
+    tls: TlsSettings | None = None,
+    probe: ReplicaProbe | None = None,
+    allow_pause: bool = False,
+    lock_wait_seconds: float = 60.0,
+) -> dict[str, tuple[PartitionId, ...]]:
+    """Give the group one copy of every partition it does not hold yet; returns what each node got.
+
+    Deterministic: nodes in the order of their connect strings, each partition to the node with the fewest, so partition
+    i of an empty group of n nodes goes to node i mod n. Copies that exist stay where they are.
+    """
+
+    def change(maps: NodeMaps, num_partitions: int) -> Placement:
+        nodes = sorted(node for node, of in maps.groups.items() if of == group and node in maps.partitions)
+        if not nodes:
+            raise AssignmentError(f"group {group} has no storage node")
+        held = {node: list(maps.partitions[node]) for node in nodes}
+        present = {p for partitions in held.values() for p in partitions}
+        for partition_id in map(PartitionId, range(num_partitions)):
+            if partition_id not in present:
+                held[min(nodes, key=lambda node: len(held[node]))].append(partition_id)
+        return {**maps.partitions, **{node: tuple(sorted(given)) for node, given in held.items()}}
+
+    before, after = await _change(
+        store,
+        root,
+        change,
+        tls=tls,
+        probe=probe,
+        allow_pause=allow_pause,
+        lock_wait_seconds=lock_wait_seconds,
+    )
+    return {
+        node: tuple(p for p in given if p not in before[node])
+        for node, given in after.items()
+        if given != before[node]
+    }
+
+
+def _check_ids(partitions: Iterable[int], num_partitions: int) -> tuple[PartitionId, ...]:
+    chosen = tuple(sorted({PartitionId(p) for p in partitions}))
+    for partition_id in chosen:
+        if not 0 <= partition_id < num_partitions:
+            raise AssignmentError(f"there is no partition {partition_id}: the cluster has {num_partitions}")
+    return chosen
+
+
+def _other_copy(maps: NodeMaps, connect_string: str, partition_id: PartitionId) -> bool:
+    group = maps.groups.get(connect_string)
+    return any(
+        partition_id in held and node != connect_string and maps.groups.get(node) == group
+        for node, held in maps.partitions.items()
+    )
+
+
+def replicas(placement: Placement, partition_id: int) -> set[str]:
+    """The nodes that hold a partition."""
+    return {node for node, held in placement.items() if partition_id in held}
+
+
+async def _change(
+    store: ZooKeeperStore,
+    root: str,
+    change: Callable[[NodeMaps, int], Placement],
+    *,
+    tls: TlsSettings | None,
+    probe: ReplicaProbe | None,
+    allow_pause: bool,
+    lock_wait_seconds: float,
+) -> tuple[Placement, Placement]:
+    """Read, compute, check and write under the lock; again after a version conflict. Returns (before, after)."""
+    paths = ClusterPaths(root)
+    _, params = await read_params(store, root)
+    metadata = StoreMetadata(store, root)
+    for attempt in range(_ATTEMPTS):
+        async with AdminLock(store, paths, wait_seconds=lock_wait_seconds) as lock:
+            maps = await read_maps(store, paths)
+            after = change(maps, params.num_partitions)
+            ops = maps.changes(paths, partitions=after)
+            if not ops:
+                return maps.partitions, after
+            asker = probe or AdminPortProbe(
+                dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
+            )
+            for partition_id in range(params.num_partitions):
+                await check_change(
+                    metadata,
+                    asker,
+                    partition_id,
+                    replicas(maps.partitions, partition_id),
+                    replicas(after, partition_id),
+                    allow_pause=allow_pause,
+                )
+            try:
+                await lock.transaction(ops)
+                return maps.partitions, after
+            except VersionConflictError:
+                if attempt + 1 == _ATTEMPTS:
+                    raise
+        await asyncio.sleep(0)
+    raise AssignmentError("the assignments keep changing")

@@ -1,0 +1,60 @@
+"""Errors of this package: one hierarchy. All of them are for a person to read: one clear line."""
+
+
+class AdminError(Exception):
+    """Base: the action was refused or failed; nothing was changed unless the text says so."""
+
+    retriable: bool = False
+    user_error: bool = True
+
+
+class ClusterExistsError(AdminError):
+    """There is a cluster at this root already."""
+
+
+class ClusterTreeLostError(AdminError):
+    """A cluster that once existed is not (completely) in ZooKeeper: a fault to repair, never to seed over."""
+
+
+class WrongClusterNameError(AdminError):
+    """The name given is not that of the cluster."""
+
+
+class ClusterInUseError(AdminError):
+    """Servers are registered."""
+
+
+class StorageNodeError(AdminError):
+    """A storage node is unknown, differs from what is recorded, or still has partitions."""
+
+
+class AssignmentError(AdminError):
+    """A change of assignments that makes no sense (unknown partition or node, last copy of a group)."""
+
+
+class UnsafeChangeError(AdminError):
+    """The replicas must not be changed now: the proof that nothing can be lost is missing. Trying later may help."""
+
+    retriable = True
+
+
+class AdminLockBusyError(AdminError):
+    """Somebody else holds the admin lock."""
+
+    retriable = True
+
+
+class AdminLockLostError(AdminError):
+    """The admin lock was lost before the change was made; nothing was written."""
+
+    retriable = True
+
+
+class UnreachableError(AdminError):
+    """A process did not answer."""
+
+    retriable = True
+
+
+class OfflineCopyError(AdminError):
+    """An offline copy cannot start or cannot go on; what was copied so far is good and stays."""

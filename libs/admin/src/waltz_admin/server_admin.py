@@ -1,0 +1,233 @@
+"""Questions and orders to servers, over their client port (ZooKeeper layout, RPCs used) and their HTTP port.
+
+One connection, one question at a time, answers matched by their type. Nothing here takes a client id from ZooKeeper:
+the ReqId of such a question has client id -1.
+"""
+
+import asyncio
+import json
+import urllib.request
+from collections.abc import Iterable
+from typing import Any, TypeVar
+
+from waltz_admin.errors import AdminError, UnreachableError
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.membership import MembershipReader
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import ServerDescriptor
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.channel import Channel, ChannelSettings
+from waltz_protocol.aio.connector import connect
+from waltz_protocol.aio.tls import TlsSettings, client_context
+from waltz_protocol.codec import CLIENT
+from waltz_protocol.errors import ConnectError, WaltzProtocolError
+from waltz_protocol.frame import Magic
+from waltz_protocol.messages import client as messages
+from waltz_protocol.types import Endpoint, ReqId
+
+DEFAULT_TIMEOUT_SECONDS = 10.0
+
+_SETTINGS = ChannelSettings(magic=Magic.CLIENT, versions=CLIENT.versions, hello_text="waltz-admin")
+_T = TypeVar("_T")
+
+
+class _AnswerHandler:
+    """Puts the one awaited answer into its future; everything else a server sends is not for us."""
+
+    def __init__(self) -> None:
+        self.waiting: tuple[type[Any], asyncio.Future[Any]] | None = None
+        self._closed: str | None = None
+
+    def expect(self, kind: type[_T]) -> "asyncio.Future[_T]":
+        future: asyncio.Future[_T] = asyncio.get_running_loop().create_future()
+        if self._closed is not None:
+            future.set_exception(UnreachableError(self._closed))
+        self.waiting = (kind, future)
+        return future
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Nothing to do: the question follows."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        message = CLIENT.decode(body, channel.version)
+        if self.waiting is not None and isinstance(message, self.waiting[0]) and not self.waiting[1].done():
+            self.waiting[1].set_result(message)
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Batches mean nothing here."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Questions are small."""
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        self._closed = f"server {channel.peer} closed the connection: {reason}"
+        if self.waiting is not None and not self.waiting[1].done():
+            self.waiting[1].set_exception(UnreachableError(self._closed))
+
+
+class ServerAdminConnection:
+    """``async with ServerAdminConnection(endpoint, tls) as server``; UnreachableError for all that goes wrong."""
+
+    def __init__(
+        self, endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+    ) -> None:
+        self._endpoint = endpoint
+        self._tls = tls
+        self._timeout_seconds = timeout_seconds
+        self._handler = _AnswerHandler()
+        self._channel: Channel | None = None
+
+    async def __aenter__(self) -> "ServerAdminConnection":
+        try:
+            self._channel = await connect(
+                self._endpoint,
+                _SETTINGS,
+                self._handler,
+                client_context(self._tls),
+                connect_timeout_seconds=self._timeout_seconds,
+            )
+        except ConnectError as error:
+            raise UnreachableError(f"server {self._endpoint}: {error}") from error
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._channel is not None:
+            self._channel.close("done")
+            await self._channel.wait_closed()
+
+    async def _ask(self, request: Any, kind: type[_T]) -> _T:
+        if self._channel is None:
+            raise UnreachableError(f"server {self._endpoint}: not connected")
+        try:
+            frame = CLIENT.encode(request, self._channel.version)
+        except WaltzProtocolError as error:
+            raise UnreachableError(
+                f"server {self._endpoint} is too old for this question: {error}"
+            ) from error
+        answer = self._handler.expect(kind)
+        self._channel.send(frame)
+        try:
+            return await asyncio.wait_for(answer, self._timeout_seconds)
+        except TimeoutError:
+            raise UnreachableError(
+                f"server {self._endpoint} did not answer within {self._timeout_seconds:g} s"
+            ) from None
+
+    async def storage_connectivity(self) -> dict[str, bool]:
+        """Storage node → whether this server reaches it."""
+        request = messages.CheckStorageConnectivityRequest(_req_id(0))
+        return dict((await self._ask(request, messages.CheckStorageConnectivityResponse)).connectivity)
+
+    async def assigned_partitions(self) -> list[int]:
+        """The partitions this server believes to have."""
+        request = messages.ServerPartitionsAssignmentRequest(_req_id(0))
+        return sorted((await self._ask(request, messages.ServerPartitionsAssignmentResponse)).partitions)
+
+    async def health(self) -> dict[int, bool]:
+        """Partition → healthy."""
+        request = messages.ServerPartitionsHealthStatRequest(_req_id(0))
+        return dict((await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health)
+
+    async def add_preferred(self, partitions: Iterable[int]) -> bool:
+        """False when the server does not know one of the partitions."""
+        chosen = tuple(sorted(set(partitions)))
+        request = messages.AddPreferredPartitionRequest(_req_id(_first(chosen)), chosen)
+        return bool((await self._ask(request, messages.AddPreferredPartitionResponse)).result)
+
+    async def remove_preferred(self, partitions: Iterable[int]) -> bool:
+        """False when the server does not know one of the partitions."""
+        chosen = tuple(sorted(set(partitions)))
+        request = messages.RemovePreferredPartitionRequest(_req_id(_first(chosen)), chosen)
+        return bool((await self._ask(request, messages.RemovePreferredPartitionResponse)).result)
+
+
+def _req_id(partition_id: int) -> ReqId:
+    return ReqId(-1, 0, partition_id, 0)
+
+
+def _first(chosen: tuple[int, ...]) -> int:
+    if not chosen:
+        raise AdminError("name at least one partition")
+    return chosen[0]
+
+
+async def change_preferred(
+    store: ZooKeeperStore,
+    root: str,
+    endpoint: Endpoint,
+    partitions: Iterable[int],
+    *,
+    preferred: bool,
+    tls: TlsSettings,
+    timeout_seconds: float = 40.0,
+) -> None:
+    """Make a server prefer these partitions, or prefer them no more; AdminError when it refuses."""
+    _, params = await read_params(store, root)
+    chosen = sorted(set(partitions))
+    for partition_id in chosen:
+        if not 0 <= partition_id < params.num_partitions:
+            raise AdminError(f"there is no partition {partition_id}: the cluster has {params.num_partitions}")
+    async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+        done = await (server.add_preferred(chosen) if preferred else server.remove_preferred(chosen))
+    if not done:
+        raise AdminError(f"server {endpoint} refused to change its preferred partitions")
+
+
+async def registered_servers(store: ZooKeeperStore, root: str) -> list[ServerDescriptor]:
+    """The servers that are registered now, by ascending id."""
+    snapshot = await MembershipReader(store, ClusterPaths(root), lambda: None).snapshot(watch=False)
+    return [snapshot.members[server_id] for server_id in sorted(snapshot.members)]
+
+
+async def check_connectivity(
+    store: ZooKeeperStore,
+    root: str,
+    *,
+    tls: TlsSettings,
+    timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
+) -> dict[Endpoint, dict[str, bool] | None]:
+    """For each registered server: which storage nodes it reaches; None = the server itself does not answer."""
+    await read_params(store, root)
+    servers = await registered_servers(store, root)
+
+    async def one(endpoint: Endpoint) -> dict[str, bool] | None:
+        try:
+            async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+                return await server.storage_connectivity()
+        except UnreachableError:
+            return None
+
+    answers = await asyncio.gather(*(one(server.endpoint) for server in servers))
+    return {server.endpoint: answer for server, answer in zip(servers, answers, strict=True)}
+
+
+async def http_metrics(
+    endpoint: Endpoint, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+) -> dict[str, Any]:
+    """The metrics a server or storage node shows on its HTTP port, as JSON; UnreachableError."""
+
+    def fetch() -> Any:
+        request = urllib.request.Request(f"http://{endpoint}/metrics", headers={"Accept": "application/json"})
+        with urllib.request.urlopen(request, timeout=timeout_seconds) as response:
+            return json.load(response)
+
+    try:
+        metrics = await asyncio.to_thread(fetch)
+    except (OSError, ValueError) as error:
+        raise UnreachableError(f"{endpoint}: no metrics: {error}") from error
+    if not isinstance(metrics, dict):
+        raise UnreachableError(f"{endpoint}: its metrics are not an object")
+    return metrics
+
+
+async def list_server(
+    endpoint: Endpoint, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+) -> tuple[int, Any]:
+    """Number of partitions a server has and the storage nodes of each, from its metrics."""
+    gauges = (await http_metrics(endpoint, timeout_seconds=timeout_seconds)).get("gauges", {})
+    try:
+        count = gauges["waltz-server.waltz-server-num-partitions"]["value"]
+        replicas = gauges.get("waltz-server.replica-info", {}).get("value")
+    except (KeyError, TypeError, AttributeError):
+        raise UnreachableError(f"{endpoint} is not the HTTP port of a server") from None
+    return int(count), replicas

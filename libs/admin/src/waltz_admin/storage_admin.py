@@ -1,0 +1,293 @@
+"""Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout, tools)."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import StoreParams
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
+from waltz_protocol.aio.tls import TlsSettings, client_context
+from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.types import Endpoint, PartitionId
+
+FLAG_AVAILABLE = 1
+FLAG_ASSIGNED = 4
+
+
+@dataclass(frozen=True, slots=True)
+class NodePartition:
+    """What a node says of one of its partitions. All 64 bits of ids and marks."""
+
+    partition_id: PartitionId
+    session_id: int
+    low_water_mark: int
+    local_low_water_mark: int
+    assigned: bool
+    available: bool
+
+
+@dataclass(frozen=True, slots=True)
+class NodeStatus:
+    """One node: its partitions, or why it could not be asked."""
+
+    admin: Endpoint
+    partitions: tuple[NodePartition, ...] = ()
+    error: str | None = None
+
+
+@dataclass(slots=True)
+class SyncReport:
+    """What ``sync_partitions`` did, per connect string."""
+
+    assigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
+    unassigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
+    surplus: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
+    """Partitions a node has beyond its assignment that were left alone, because removing was not asked for or their
+    last session may still need the copy."""
+    failed: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        return not self.failed
+
+
+@asynccontextmanager
+async def admin_connection(
+    endpoint: Endpoint, params: StoreParams, tls: TlsSettings
+) -> AsyncIterator[StorageAdminConnection]:
+    """An open admin port; UnreachableError for everything that goes wrong with it."""
+    context = client_context(tls)
+    try:
+        connection = await StorageAdminConnection.open(
+            endpoint, cluster_key=params.cluster_key, num_partitions=params.num_partitions, tls=context
+        )
+    except (WaltzProtocolError, OSError) as error:
+        raise UnreachableError(f"storage node {endpoint}: {error}") from error
+    try:
+        yield connection
+    except (WaltzProtocolError, OSError) as error:
+        raise UnreachableError(f"storage node {endpoint}: {error}") from error
+    finally:
+        connection.close()
+
+
+async def list_nodes(
+    store: ZooKeeperStore, root: str, tls: TlsSettings, *, admin: Endpoint | None = None
+) -> list[NodeStatus]:
+    """The partitions of one node, or of all nodes of the cluster; a node that does not answer has an ``error``."""
+    _, params = await read_params(store, root)
+    if admin is not None:
+        return [await _status(admin, params, tls)]
+    maps = await read_maps(store, ClusterPaths(root))
+    endpoints = [admin_endpoint(node, port) for node, port in sorted(maps.admin_ports.items())]
+    return list(await asyncio.gather(*(_status(endpoint, params, tls) for endpoint in endpoints)))
+
+
+async def _status(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeStatus:
+    try:
+        async with admin_connection(endpoint, params, tls) as connection:
+            return NodeStatus(endpoint, parse_metrics(await connection.metrics()))
+    except AdminError as error:
+        return NodeStatus(endpoint, error=str(error))
+
+
+def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
+    """The partitions in the metrics message of the admin port; AdminError when it is something else. Pure."""
+
+    def gauge(name: str) -> object:
+        gauges = metrics.get("gauges")
+        entry = gauges.get(f"waltz-storage.{name}") if isinstance(gauges, dict) else None
+        if not isinstance(entry, dict) or "value" not in entry:
+            raise AdminError(f"the storage node's metrics have no gauge {name}")
+        return entry["value"]
+
+    def number(name: str) -> int:
+        value = gauge(name)
+        if not isinstance(value, int):
+            raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
+        return value
+
+    ids = gauge("waltz-storage-partition-ids")
+    if not isinstance(ids, list):
+        raise AdminError(f"the storage node's list of partitions is not a list: {ids!r}")
+    found = []
+    for partition_id in sorted(int(one) for one in ids):
+        prefix = f"partition-{partition_id}"
+        flags = number(f"{prefix}.flags")
+        found.append(
+            NodePartition(
+                PartitionId(partition_id),
+                number(f"{prefix}.session-id"),
+                number(f"{prefix}.low-water-mark"),
+                number(f"{prefix}.local-low-water-mark"),
+                bool(flags & FLAG_ASSIGNED),
+                bool(flags & FLAG_AVAILABLE),
+            )
+        )
+    return tuple(found)
+
+
+def _ids(partitions: Iterable[int], params: StoreParams) -> list[int]:
+    """Checked here, because a 0.13.2 node answers a wrong id by closing the connection."""
+    chosen = sorted(set(partitions))
+    for partition_id in chosen:
+        if not 0 <= partition_id < params.num_partitions:
+            raise AdminError(f"there is no partition {partition_id}: the cluster has {params.num_partitions}")
+    return chosen
+
+
+async def set_assignment(
+    store: ZooKeeperStore,
+    root: str,
+    admin: Endpoint,
+    partitions: Iterable[int],
+    assigned: bool,
+    *,
+    tls: TlsSettings,
+    delete_files: bool = False,
+) -> None:
+    """Tell a node that it has (or has no more) these partitions. Un-assigning resets their marks; ``delete_files``
+    deletes the data too. Partitions it does not have are skipped when un-assigning."""
+    _, params = await read_params(store, root)
+    chosen = _ids(partitions, params)
+    async with admin_connection(admin, params, tls) as connection:
+        if not assigned:
+            held = await connection.partition_status()
+            chosen = [partition_id for partition_id in chosen if partition_id in held]
+        if chosen:
+            await connection.assign(chosen, assigned, delete_files=delete_files)
+
+
+async def set_availability(
+    store: ZooKeeperStore,
+    root: str,
+    admin: Endpoint,
+    partitions: Iterable[int],
+    available: bool,
+    *,
+    tls: TlsSettings,
+) -> None:
+    """Switch the available flag of these partitions on a node."""
+    _, params = await read_params(store, root)
+    chosen = _ids(partitions, params)
+    async with admin_connection(admin, params, tls) as connection:
+        await connection.set_available(chosen, available)
+
+
+async def sync_partitions(
+    store: ZooKeeperStore,
+    root: str,
+    *,
+    tls: TlsSettings,
+    remove_surplus: bool = False,
+) -> SyncReport:
+    """Make every node have the partitions ``store/assignment`` gives it; goes on when a node cannot be reached.
+
+    What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while the last
+    store session of the partition may still need that copy. Files always stay. Running it again completes it.
+    """
+    _, params = await read_params(store, root)
+    maps = await read_maps(store, ClusterPaths(root))
+    metadata = StoreMetadata(store, root)
+    report = SyncReport()
+
+    async def one(node: str, wanted: tuple[PartitionId, ...]) -> None:
+        port = maps.admin_ports.get(node)
+        if port is None:
+            report.failed[node] = "its admin port is not known"
+            return
+        try:
+            async with admin_connection(admin_endpoint(node, port), params, tls) as connection:
+                held = await connection.partition_status()
+                missing = tuple(p for p in wanted if p not in held)
+                if missing:
+                    await connection.assign(list(missing), True)
+                    report.assigned[node] = missing
+                surplus = tuple(PartitionId(p) for p in sorted(held) if p not in wanted)
+                removable = tuple(
+                    [p for p in surplus if remove_surplus and await _not_needed(metadata, p, node)]
+                )
+                if removable:
+                    await connection.assign(list(removable), False)
+                    report.unassigned[node] = removable
+                if kept := tuple(p for p in surplus if p not in removable):
+                    report.surplus[node] = kept
+        except AdminError as error:
+            report.failed[node] = str(error)
+
+    await asyncio.gather(*(one(node, wanted) for node, wanted in sorted(maps.partitions.items())))
+    return report
+
+
+async def _not_needed(metadata: StoreMetadata, partition_id: int, node: str) -> bool:
+    """Whether ZooKeeper says that the last session of the partition ran without this node (or none ever ran)."""
+    if await metadata.never_started(partition_id):
+        return True
+    state, _ = await metadata.read_partition(partition_id)
+    return state is not None and bool(state.replicas) and node not in state.replicas
+
+
+async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dict[Endpoint, str | None]:
+    """Open the storage port and the admin port of every node; what went wrong per port, None = fine."""
+    _, params = await read_params(store, root)
+    maps = await read_maps(store, ClusterPaths(root))
+    context = client_context(tls)
+
+    async def storage(endpoint: Endpoint) -> str | None:
+        try:
+            connection = await StorageConnection.open(
+                endpoint, cluster_key=params.cluster_key, num_partitions=params.num_partitions, tls=context
+            )
+        except (WaltzProtocolError, OSError) as error:
+            return str(error)
+        connection.close()
+        return None
+
+    async def admin(endpoint: Endpoint) -> str | None:
+        try:
+            async with admin_connection(endpoint, params, tls):
+                return None
+        except UnreachableError as error:
+            return str(error)
+
+    storage_ports = [parse_connect_string(node) for node in sorted(maps.groups)]
+    admin_ports = [admin_endpoint(node, port) for node, port in sorted(maps.admin_ports.items())]
+    answers = await asyncio.gather(*map(storage, storage_ports), *map(admin, admin_ports))
+    return dict(zip([*storage_ports, *admin_ports], answers, strict=True))
+
+
+async def max_transaction_id(
+    store: ZooKeeperStore,
+    root: str,
+    admin: Endpoint,
+    storage_port: int,
+    partition_id: int,
+    *,
+    tls: TlsSettings,
+    offline: bool = False,
+) -> int:
+    """The highest transaction id a node holds (uncommitted ones included), asked with its own persisted session.
+
+    ``offline`` is needed when the partition is unavailable there, and forbidden when it is available.
+    """
+    _, params = await read_params(store, root)
+    _ids([partition_id], params)
+    async with admin_connection(admin, params, tls) as admin_port:
+        info = await admin_port.last_session_info(partition_id)
+        data = await StorageConnection.open(
+            Endpoint(admin.host, storage_port),
+            cluster_key=params.cluster_key,
+            num_partitions=params.num_partitions,
+            tls=client_context(tls),
+        )
+        try:
+            return await data.max_transaction_id(info.session_id, partition_id, offline=offline)
+        finally:
+            data.close()

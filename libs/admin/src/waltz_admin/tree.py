@@ -1,0 +1,68 @@
+"""Reading and changing the three maps of storage nodes (groups, assignments, connections) together."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz_admin.errors import AdminError, StorageNodeError
+from waltz_cluster.errors import NoNodeError, SerializationError
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import ConnectionMetadata, GroupDescriptor, ReplicaAssignments
+from waltz_cluster.store import Op, SetOp, ZooKeeperStore
+from waltz_protocol.types import Endpoint, PartitionId
+
+
+@dataclass(frozen=True, slots=True)
+class NodeMaps:
+    """The maps as read, with their data versions."""
+
+    groups: Mapping[str, int]
+    partitions: Mapping[str, tuple[PartitionId, ...]]
+    admin_ports: Mapping[str, int]
+    versions: tuple[int, int, int]
+
+    def changes(
+        self,
+        paths: ClusterPaths,
+        *,
+        groups: Mapping[str, int] | None = None,
+        partitions: Mapping[str, tuple[PartitionId, ...]] | None = None,
+        admin_ports: Mapping[str, int] | None = None,
+    ) -> list[Op]:
+        """The version-checked writes that turn the maps into these; none for what is unchanged."""
+        ops: list[Op] = []
+        if groups is not None and groups != self.groups:
+            ops.append(SetOp(paths.group, GroupDescriptor(groups).to_bytes(), self.versions[0]))
+        if partitions is not None and partitions != self.partitions:
+            ops.append(SetOp(paths.assignment, ReplicaAssignments(partitions).to_bytes(), self.versions[1]))
+        if admin_ports is not None and admin_ports != self.admin_ports:
+            ops.append(SetOp(paths.connection, ConnectionMetadata(admin_ports).to_bytes(), self.versions[2]))
+        return ops
+
+
+async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
+    """All three; AdminError when one is missing or unreadable."""
+    try:
+        group, group_stat = await store.get(paths.group)
+        assignment, assignment_stat = await store.get(paths.assignment)
+        connection, connection_stat = await store.get(paths.connection)
+        return NodeMaps(
+            GroupDescriptor.from_bytes(group).groups,
+            ReplicaAssignments.from_bytes(assignment).nodes,
+            ConnectionMetadata.from_bytes(connection).admin_ports,
+            (group_stat.version, assignment_stat.version, connection_stat.version),
+        )
+    except (NoNodeError, SerializationError) as error:
+        raise AdminError(f"the cluster at {paths.root} is not complete ({error}): run create again") from None
+
+
+def parse_connect_string(text: str) -> Endpoint:
+    """``host:port`` or ``[IPv6 address]:port``; StorageNodeError otherwise."""
+    try:
+        return Endpoint.parse(text)
+    except ValueError as error:
+        raise StorageNodeError(f"{text!r} is not a connect string (host:port): {error}") from None
+
+
+def admin_endpoint(connect_string: str, admin_port: int) -> Endpoint:
+    """Where the admin port of a storage node is: on the host of its connect string."""
+    return Endpoint(parse_connect_string(connect_string).host, admin_port)

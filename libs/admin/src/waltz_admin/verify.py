@@ -1,0 +1,242 @@
+"""Is the cluster what ZooKeeper says it is? (ZooKeeper layout, verify)
+
+``gather`` asks everybody once, at the same time, each within the timeout; ``check`` is pure and turns the answers into
+one result per partition and check. A question without an answer fails the checks that need it. Against 0.13.2: the
+quorum is that of the partition's own replicas, a partition without replicas is a failure and not a crash, health also
+needs a quorum of available nodes, and ``passed`` says the whole truth (a tool exits with it).
+"""
+
+import asyncio
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz_admin.errors import AdminError
+from waltz_admin.server_admin import ServerAdminConnection
+from waltz_admin.storage_admin import admin_connection
+from waltz_admin.tree import admin_endpoint
+from waltz_admin.view import ClusterView, read_view
+from waltz_cluster.errors import ClusterError
+from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import PartitionId
+
+
+class Check(enum.Enum):
+    """The checks, by the names of release 0.13.2."""
+
+    ZK_VALIDITY = "PARTITION_ASSIGNMENT_ZK_VALIDITY"
+    SERVER_CONSISTENCY = "PARTITION_ASSIGNMENT_ZK_SERVER_CONSISTENCY"
+    STORAGE_CONNECTIVITY = "SERVER_STORAGE_CONNECTIVITY"
+    STORAGE_CONSISTENCY = "PARTITION_ASSIGNMENT_ZK_STORAGE_CONSISTENCY"
+    QUORUM = "PARTITION_QUORUM_STATUS"
+    RECOVERY = "REPLICA_RECOVERY_STATUS"
+    HEALTH = "SERVER_PARTITION_HEALTH_CHECK"
+
+
+@dataclass(frozen=True, slots=True)
+class CheckResult:
+    """``reason`` is empty when the check passed."""
+
+    partition_id: PartitionId
+    check: Check
+    reason: str = ""
+
+    @property
+    def passed(self) -> bool:
+        return not self.reason
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyReport:
+    """All results; ``passed`` only if every one did and there was at least one."""
+
+    results: tuple[CheckResult, ...]
+
+    @property
+    def failures(self) -> tuple[CheckResult, ...]:
+        return tuple(result for result in self.results if not result.passed)
+
+    @property
+    def passed(self) -> bool:
+        return bool(self.results) and not self.failures
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAnswer:
+    """What one server said; None = it did not answer that question."""
+
+    partitions: frozenset[int] | None = None
+    connectivity: Mapping[str, bool] | None = None
+    health: Mapping[int, bool] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answers:
+    """By server id, and by connect string (partition → available; None = no answer)."""
+
+    servers: Mapping[int, ServerAnswer]
+    nodes: Mapping[str, Mapping[int, bool] | None]
+
+
+async def verify_cluster(
+    store: ZooKeeperStore,
+    root: str,
+    *,
+    partition: int | None = None,
+    timeout_seconds: float = 10.0,
+    tls: TlsSettings,
+) -> VerifyReport:
+    """All checks for all partitions, or for one. AdminError for an unknown partition; what ZooKeeper raises."""
+    view = await read_view(store, root)
+    if partition is not None and not 0 <= partition < view.params.num_partitions:
+        raise AdminError(f"there is no partition {partition}: the cluster has {view.params.num_partitions}")
+    answers = await gather(view, tls, timeout_seconds)
+    chosen = range(view.params.num_partitions) if partition is None else [partition]
+    return VerifyReport(tuple(result for p in chosen for result in check(PartitionId(p), view, answers)))
+
+
+async def gather(view: ClusterView, tls: TlsSettings, timeout_seconds: float) -> Answers:
+    """Ask every registered server and every storage node at the same time."""
+    servers, nodes = list(view.servers), sorted(view.nodes.partitions)
+    found = await asyncio.gather(
+        asyncio.gather(*(_ask_server(server, tls, timeout_seconds) for server in servers)),
+        asyncio.gather(*(_ask_node(view, node, tls, timeout_seconds) for node in nodes)),
+    )
+    return Answers(
+        {server.server_id: answer for server, answer in zip(servers, found[0], strict=True)},
+        dict(zip(nodes, found[1], strict=True)),
+    )
+
+
+async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_seconds: float) -> ServerAnswer:
+    partitions: frozenset[int] | None = None
+    connectivity: Mapping[str, bool] | None = None
+    health: Mapping[int, bool] | None = None
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            ServerAdminConnection(server.endpoint, tls, timeout_seconds=timeout_seconds) as connection,
+        ):
+            partitions = frozenset(await connection.assigned_partitions())
+            connectivity = await connection.storage_connectivity()
+            health = await connection.health()
+    except (AdminError, TimeoutError):
+        return ServerAnswer(partitions, connectivity, health)
+    return ServerAnswer(partitions, connectivity, health)
+
+
+async def _ask_node(
+    view: ClusterView, node: str, tls: TlsSettings, timeout_seconds: float
+) -> Mapping[int, bool] | None:
+    port = view.nodes.admin_ports.get(node)
+    if port is None:
+        return None
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            admin_connection(admin_endpoint(node, port), view.store, tls) as connection,
+        ):
+            return await connection.partition_status()
+    except (AdminError, ClusterError, TimeoutError):
+        return None
+
+
+def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
+    """All checks of one partition. Pure."""
+    replicas = sorted(node for node, held in view.nodes.partitions.items() if partition_id in held)
+    owners = view.owners(partition_id)
+    owner = owners[0] if len(owners) == 1 else None
+    answer = answers.servers.get(owner, ServerAnswer()) if owner is not None else ServerAnswer()
+    validity = _validity(view, owners)
+    quorum = _quorum(partition_id, replicas, answers)
+    reasons = {
+        Check.ZK_VALIDITY: validity,
+        Check.SERVER_CONSISTENCY: validity or _server_consistency(partition_id, owner, answers),
+        Check.STORAGE_CONNECTIVITY: _connectivity(owner, replicas, answer),
+        Check.STORAGE_CONSISTENCY: _storage_consistency(partition_id, replicas, answers),
+        Check.QUORUM: quorum,
+        Check.RECOVERY: _recovery(replicas, view.metadata.get(partition_id)),
+        Check.HEALTH: _health(partition_id, owner, answer) or quorum,
+    }
+    return [CheckResult(partition_id, one, reason) for one, reason in reasons.items()]
+
+
+def _validity(view: ClusterView, owners: list[int]) -> str:
+    if not view.servers:
+        return "no server is registered"
+    if not view.assignment_current:
+        return "the assignment was made for other servers than those registered"
+    if len(owners) != 1:
+        return f"assigned to {len(owners)} servers ({', '.join(map(str, owners)) or 'none'})"
+    if owners[0] not in {server.server_id for server in view.servers}:
+        return f"assigned to server {owners[0]}, which is not registered"
+    return ""
+
+
+def _server_consistency(partition_id: int, owner: int | None, answers: Answers) -> str:
+    for server_id, answer in sorted(answers.servers.items()):
+        if answer.partitions is None:
+            if server_id == owner:
+                return f"server {server_id} does not answer"
+        elif (partition_id in answer.partitions) != (server_id == owner):
+            return f"server {server_id} {'lacks it' if server_id == owner else 'has it too'}"
+    return "" if owner in answers.servers else "its server is not registered"
+
+
+def _connectivity(owner: int | None, replicas: list[str], answer: ServerAnswer) -> str:
+    if not replicas:
+        return "no replica is assigned"
+    if owner is None or answer.connectivity is None:
+        return "its server does not answer" if owner is not None else "it has no single server"
+    unreached = [node for node in replicas if not answer.connectivity.get(node, False)]
+    return f"server {owner} does not reach {', '.join(unreached)}" if unreached else ""
+
+
+def _storage_consistency(partition_id: int, replicas: list[str], answers: Answers) -> str:
+    if not replicas:
+        return "no replica is assigned"
+    silent = [node for node in replicas if answers.nodes.get(node) is None]
+    if silent:
+        return f"no answer from {', '.join(silent)}"
+    having = {node for node, held in answers.nodes.items() if held is not None and partition_id in held}
+    missing, surplus = sorted(set(replicas) - having), sorted(having - set(replicas))
+    if missing:
+        return f"not assigned on {', '.join(missing)}"
+    return f"assigned on {', '.join(surplus)} too" if surplus else ""
+
+
+def _quorum(partition_id: int, replicas: list[str], answers: Answers) -> str:
+    if not replicas:
+        return "no replica is assigned"
+    available = [node for node in replicas if (answers.nodes.get(node) or {}).get(partition_id, False)]
+    needed = len(replicas) // 2 + 1
+    if len(available) >= needed:
+        return ""
+    return f"available on {len(available)} of {len(replicas)} replicas, {needed} are needed"
+
+
+def _recovery(replicas: list[str], metadata: PartitionMetadata | str | None) -> str:
+    if metadata is None:
+        return "it has no metadata: never started, or lost"
+    if isinstance(metadata, str):
+        return metadata
+    if not replicas:
+        return "no replica is assigned"
+    if sorted(metadata.replicas) != replicas:
+        return f"the last session had the replicas {', '.join(sorted(metadata.replicas)) or 'none'}"
+    behind = [
+        node
+        for node, state in sorted(metadata.replicas.items())
+        if state.resolved or state.session_id != metadata.session_id
+    ]
+    return f"not in session {metadata.session_id}: {', '.join(behind)}" if behind else ""
+
+
+def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:
+    if owner is None:
+        return "it has no single server"
+    if answer.health is None:
+        return "its server does not answer"
+    return "" if answer.health.get(partition_id, False) else f"server {owner} says that it is not healthy"

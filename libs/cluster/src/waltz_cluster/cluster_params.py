@@ -1,0 +1,40 @@
+"""Reading what a cluster is: its name, number of partitions, and the key of its storage nodes."""
+
+from waltz_cluster.errors import ClusterMismatchError, ClusterNotFoundError, NoNodeError, SerializationError
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import ClusterParams, StoreParams
+from waltz_cluster.store import ZooKeeperStore
+
+
+async def read_cluster_params(store: ZooKeeperStore, root: str) -> ClusterParams:
+    """Data of the root; ClusterNotFoundError (one line) when it is not there or not a cluster's."""
+    try:
+        data, _ = await store.get(root)
+    except NoNodeError:
+        raise ClusterNotFoundError(f"there is no cluster at {root}: create it first") from None
+    try:
+        return ClusterParams.from_bytes(data)
+    except SerializationError as error:
+        raise ClusterNotFoundError(f"{root} is not the root of a cluster: {error}") from None
+
+
+async def read_store_params(store: ZooKeeperStore, root: str) -> StoreParams:
+    """Data of ``store``; ClusterNotFoundError when it is not there."""
+    path = ClusterPaths(root).store
+    try:
+        data, _ = await store.get(path)
+        return StoreParams.from_bytes(data)
+    except NoNodeError:
+        raise ClusterNotFoundError(f"there is no store at {path}: create the cluster first") from None
+    except SerializationError as error:
+        raise ClusterNotFoundError(f"{path} does not hold store parameters: {error}") from None
+
+
+async def read_params(store: ZooKeeperStore, root: str) -> tuple[ClusterParams, StoreParams]:
+    """Both; ClusterMismatchError when they disagree on the number of partitions."""
+    cluster, params = await read_cluster_params(store, root), await read_store_params(store, root)
+    if cluster.num_partitions != params.num_partitions:
+        raise ClusterMismatchError(
+            f"{root} says {cluster.num_partitions} partitions, its store {params.num_partitions}: they must agree"
+        )
+    return cluster, params

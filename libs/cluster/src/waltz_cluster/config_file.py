@@ -1,0 +1,47 @@
+"""Reading a configuration file: YAML whose keys may be dotted, nested or mixed (storage document, configuration)."""
+
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from waltz_cluster.errors import ConfigError
+
+
+def flatten(mapping: Mapping[object, object], *, source: str) -> dict[str, object]:
+    """``{"a": {"b.c": 1}}`` becomes ``{"a.b.c": 1}``; a key given twice in two spellings is a ConfigError."""
+    flat: dict[str, object] = {}
+
+    def visit(prefix: str, value: object) -> None:
+        if isinstance(value, Mapping) and value:
+            for key, inner in value.items():
+                visit(f"{prefix}.{key}" if prefix else str(key), inner)
+        elif prefix in flat:
+            raise ConfigError(f"{source}: the key {prefix} is given twice")
+        elif prefix:
+            flat[prefix] = value
+
+    visit("", mapping)
+    return flat
+
+
+def load_file(path: str | Path) -> dict[str, object]:
+    """The flat keys of a YAML file; ConfigError (one line) when it cannot be read or is not a map."""
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"cannot read configuration file {path}: {error.strerror or error}") from None
+    except UnicodeDecodeError:
+        raise ConfigError(f"cannot read configuration file {path}: it is not UTF-8 text") from None
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" at line {mark.line + 1}" if mark is not None else ""
+        problem = getattr(error, "problem", None) or "not readable"
+        raise ConfigError(f"configuration file {path} is not valid YAML{where}: {problem}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, Mapping):
+        raise ConfigError(f"configuration file {path} must hold keys and values")
+    return flatten(content, source=str(path))

@@ -1,0 +1,88 @@
+"""Store metadata: parameters, replica assignments, and the metadata of each partition under version checks.
+
+PartitionMetadata is precious: it says which copies of a partition may decide what was committed. Its one writer is the
+server that owns the partition; every write names the version it was based on. ConnectionLostError from a write means
+that it may or may not have happened: the caller reads again, and never reuses a session id it tried to take.
+A missing znode is reported as such (None), never replaced silently: only the caller can tell a partition that never
+was started from one whose metadata was lost.
+"""
+
+from collections.abc import Callable
+
+from waltz_cluster.cluster_params import read_store_params
+from waltz_cluster.errors import NoNodeError
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.replica_assignment import ReplicaAssignmentWatcher
+from waltz_cluster.serializers import (
+    ConnectionMetadata,
+    GroupDescriptor,
+    PartitionMetadata,
+    ReplicaAssignments,
+    StoreParams,
+)
+from waltz_cluster.store import ZooKeeperStore
+
+NO_VERSION = -2
+"""Version given for a znode that does not exist (-1 would mean "any" to ZooKeeper)."""
+
+
+class StoreMetadata:
+    """The znodes below ``store`` of one cluster."""
+
+    def __init__(self, store: ZooKeeperStore, root: str) -> None:
+        self._store = store
+        self._paths = ClusterPaths(root)
+
+    async def store_params(self) -> StoreParams:
+        """Cluster key and number of partitions; ClusterNotFoundError."""
+        return await read_store_params(self._store, self._paths.root)
+
+    async def read_partition(self, partition_id: int) -> tuple[PartitionMetadata | None, int]:
+        """Metadata and version; (None, NO_VERSION) when the znode is missing; SerializationError when unreadable."""
+        try:
+            data, stat = await self._store.get(self._paths.partition(partition_id))
+        except NoNodeError:
+            return None, NO_VERSION
+        return PartitionMetadata.from_bytes(data), stat.version
+
+    async def create_partition(self, partition_id: int, metadata: PartitionMetadata) -> None:
+        """Create the znode (its first version is 0); NodeExistsError."""
+        await self._store.create(self._paths.partition(partition_id), metadata.to_bytes())
+
+    async def write_partition(self, partition_id: int, metadata: PartitionMetadata, version: int) -> int:
+        """Write with a version check and return the new version.
+
+        VersionConflictError: nothing written. ConnectionLostError: outcome unknown. NoNodeError: the znode is gone.
+        """
+        if version < 0:
+            raise ValueError(
+                f"version {version}: partition metadata is never written without a version check"
+            )
+        stat = await self._store.set(
+            self._paths.partition(partition_id), metadata.to_bytes(), version=version
+        )
+        return stat.version
+
+    async def never_started(self, partition_id: int) -> bool:
+        """Positive proof by ZooKeeper that the partition never had metadata: none is there and none was ever deleted."""
+        names, stat = await self._store.get_children(self._paths.partitions)
+        return str(partition_id) not in names and stat.cversion == len(names)
+
+    async def replica_assignments(self) -> ReplicaAssignments:
+        """The replicas of every partition."""
+        data, _ = await self._store.get(self._paths.assignment)
+        return ReplicaAssignments.from_bytes(data)
+
+    def watch_replica_assignments(
+        self, callback: Callable[[ReplicaAssignments], None]
+    ) -> ReplicaAssignmentWatcher:
+        """A watcher to ``run()``: calls back with the assignments now and after every change."""
+        return ReplicaAssignmentWatcher(self._store, self._paths.assignment, callback)
+
+    async def groups(self) -> GroupDescriptor:
+        data, _ = await self._store.get(self._paths.group)
+        return GroupDescriptor.from_bytes(data)
+
+    async def connections(self) -> ConnectionMetadata:
+        data, _ = await self._store.get(self._paths.connection)
+        return ConnectionMetadata.from_bytes(data)

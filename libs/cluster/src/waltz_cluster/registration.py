@@ -1,0 +1,176 @@
+"""One registered server: its descriptor znode and its preferred partitions.
+
+One writer: the server itself, inside the manager's lock. Invariants
+  1. At most one descriptor with this server id stays: before creating one the children are looked through; the one of
+     the present session is kept, left-overs (of a lost reply or of an earlier session) are deleted.
+  2. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that a server
+     that restarts, and gets a new server id, prefers what it preferred.
+"""
+
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from waltz_cluster.errors import ClusterError, NodeExistsError, NoNodeError, SerializationError
+from waltz_cluster.membership import Member, Snapshot
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import Preferences, ServerDescriptor
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.types import Endpoint, Generation, PartitionId
+
+if TYPE_CHECKING:
+    from waltz_cluster.manager import ClusterManager
+
+_log = logging.getLogger(__name__)
+
+OnPartitions = Callable[[dict[PartitionId, Generation]], None]
+
+
+class ServerRegistration:
+    """A server that takes part. Made by ``ClusterManager.register_server``."""
+
+    def __init__(
+        self,
+        manager: "ClusterManager",
+        store: ZooKeeperStore,
+        paths: ClusterPaths,
+        descriptor: ServerDescriptor,
+        on_partitions: OnPartitions,
+    ) -> None:
+        self._manager = manager
+        self._store = store
+        self._paths = paths
+        self._on_partitions = on_partitions
+        self._delivered: dict[PartitionId, Generation] = {}
+        self.descriptor = descriptor
+
+    @property
+    def server_id(self) -> int:
+        return self.descriptor.server_id
+
+    @property
+    def preferred(self) -> frozenset[PartitionId]:
+        return frozenset(self.descriptor.preferred)
+
+    async def set_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
+        """Prefer exactly these partitions from now on, also after a restart.
+
+        Serialised with every other change of this manager; the new assignment is version-checked and tried again, with
+        growing pauses, until ``timeout_seconds`` have passed (then the last error is raised). ClusterError for an
+        unknown id. Cancellation may leave the preference stored and the assignment to the next evaluation.
+        """
+        await self._manager.change_preferred(self, lambda _: partitions, timeout_seconds)
+
+    async def add_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
+        """Prefer these too; else as ``set_preferred``."""
+        added = [PartitionId(partition_id) for partition_id in partitions]
+        await self._manager.change_preferred(self, lambda present: present.union(added), timeout_seconds)
+
+    async def remove_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
+        """Prefer these no more; else as ``set_preferred``."""
+        removed = [PartitionId(partition_id) for partition_id in partitions]
+        await self._manager.change_preferred(
+            self, lambda present: present.difference(removed), timeout_seconds
+        )
+
+    async def unregister(self, *, timeout_seconds: float = 5.0) -> None:
+        """Leave in order: delete the descriptor, so that the others take over at once; then ``on_partitions({})``.
+
+        When ZooKeeper cannot be reached in time the descriptor goes with the session. Idempotent.
+        """
+        await self._manager.leave(self, timeout_seconds)
+
+    def deliver(self, partitions: Mapping[PartitionId, Generation]) -> None:
+        """Tell the server its partitions, if they are others than the last time."""
+        if partitions == self._delivered:
+            return
+        self._delivered = dict(partitions)
+        try:
+            self._on_partitions(dict(partitions))
+        except Exception:
+            _log.exception("server %d failed to adopt its partitions", self.server_id)
+
+    # -- the znodes; all called under the manager's lock
+
+    async def ensure_descriptor(self, snapshot: Snapshot) -> bool:
+        """Make the snapshot show exactly one descriptor of ours, of this session; True when something was written."""
+        mine = snapshot.of(self.server_id)
+        session_id = self._store.session_id
+        keep = next((znode for znode in mine if znode.owner == session_id), None)
+        changed = False
+        if keep is None:
+            await self._store.create(
+                self._paths.new_server_descriptor,
+                self.descriptor.to_bytes(),
+                ephemeral=True,
+                sequential=True,
+            )
+            changed = True
+        elif keep.descriptor != self.descriptor:
+            await self._store.set(
+                self._paths.server_descriptor(keep.name), self.descriptor.to_bytes(), version=keep.version
+            )
+            changed = True
+        for znode in mine:
+            if znode is not keep:
+                await self._delete(self._paths.server_descriptor(znode.name))
+                changed = True
+        return changed
+
+    async def delete_descriptors(self, znodes: Iterable[Member]) -> None:
+        for znode in znodes:
+            if znode.descriptor.server_id == self.server_id:
+                await self._delete(self._paths.server_descriptor(znode.name))
+
+    async def _delete(self, path: str) -> None:
+        try:
+            await self._store.delete(path)
+        except NoNodeError:
+            _log.debug("%s was gone already", path)
+
+
+async def load_preferred(
+    store: ZooKeeperStore, paths: ClusterPaths, endpoint: Endpoint, num_partitions: int
+) -> tuple[PartitionId, ...]:
+    """What a server at this endpoint preferred before; nothing when there is no, or no readable, record."""
+    try:
+        data, _ = await store.get(paths.preference(str(endpoint)))
+        stored = Preferences.from_bytes(data).partitions
+    except NoNodeError:
+        return ()
+    except SerializationError as error:
+        _log.warning("the stored preferred partitions of %s are ignored: %s", endpoint, error)
+        return ()
+    return tuple(partition_id for partition_id in stored if 0 <= partition_id < num_partitions)
+
+
+async def store_preferred(
+    store: ZooKeeperStore, paths: ClusterPaths, endpoint: Endpoint, partitions: tuple[PartitionId, ...]
+) -> None:
+    """Write the record (or take it away when there is nothing to remember). Idempotent."""
+    path = paths.preference(str(endpoint))
+    if not partitions:
+        try:
+            await store.delete(path)
+        except NoNodeError:
+            _log.debug("%s was gone already", path)
+        return
+    data = Preferences(partitions).to_bytes()
+    try:
+        await store.set(path, data)
+    except NoNodeError:
+        try:
+            await store.create(path, data, make_parents=True)
+        except NodeExistsError:
+            await store.set(path, data)
+
+
+def check_preferred(partitions: Iterable[int], num_partitions: int) -> tuple[PartitionId, ...]:
+    """The ids, ascending; ClusterError naming one that does not exist."""
+    chosen = tuple(sorted({PartitionId(partition_id) for partition_id in partitions}))
+    for partition_id in chosen:
+        if not 0 <= partition_id < num_partitions:
+            raise ClusterError(
+                f"there is no partition {partition_id}: the cluster has 0 to {num_partitions - 1}"
+            )
+    return chosen

@@ -1,0 +1,319 @@
+"""The bytes of every znode (ZooKeeper layout, part 1), each as one frozen dataclass.
+
+``to_bytes`` writes maps in the order they have, so bytes that were read are written back unchanged.
+``from_bytes`` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for
+everything that is not the layout. Pure.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Self, TypeVar
+from uuid import UUID
+
+from waltz_cluster.errors import SerializationError
+from waltz_cluster.wire import Reader, Writer
+from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId
+
+CLUSTER_MAGIC = 0xB4E87347 - (1 << 32)
+MAX_ID = 2**31 - 1
+
+_K = TypeVar("_K")
+_V = TypeVar("_V")
+
+
+def _unique(pairs: Iterable[tuple[_K, _V]], kind: str) -> dict[_K, _V]:
+    result: dict[_K, _V] = {}
+    for key, value in pairs:
+        if key in result:
+            raise SerializationError(f"{kind}: {key} is listed twice")
+        result[key] = value
+    return result
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterParams:
+    """Data of the cluster root."""
+
+    name: str
+    num_partitions: int
+
+    def to_bytes(self) -> bytes:
+        return Writer().int32(CLUSTER_MAGIC).byte(1).utf(self.name).int32(self.num_partitions).done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "cluster parameters")
+        if reader.int32() != CLUSTER_MAGIC:
+            raise reader.error("not the root of a Waltz cluster")
+        reader.version(1)
+        return cls(reader.utf(), reader.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class Counter:
+    """Data of ``ids/client`` and ``ids/server``: the last id given out."""
+
+    value: int = 0
+
+    def to_bytes(self) -> bytes:
+        return Writer().int32(self.value).done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        return cls(Reader(data, "id counter").int32())
+
+
+@dataclass(frozen=True, slots=True)
+class ServerDescriptor:
+    """One server: its id, where clients reach it, and the partitions it prefers, in order."""
+
+    server_id: int
+    endpoint: Endpoint
+    preferred: tuple[PartitionId, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        writer = Writer().byte(1).int32(self.server_id)
+        writer.utf(self.endpoint.host).int32(self.endpoint.port).int32(len(self.preferred))
+        for partition_id in self.preferred:
+            writer.int32(partition_id)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "server descriptor")
+        reader.version(1)
+        server_id = reader.int32()
+        endpoint = Endpoint(reader.utf(), reader.int32())
+        return cls(server_id, endpoint, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionAssignment:
+    """Data of ``serverDescriptors``: who serves which partition in which generation, for one child version."""
+
+    cversion: int = -1
+    num_partitions: int = 0
+    servers: Mapping[int, tuple[tuple[PartitionId, Generation], ...]] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        writer = Writer().byte(3).int32(self.cversion).int32(self.num_partitions).int32(len(self.servers))
+        for server_id, partitions in self.servers.items():
+            writer.int32(server_id).int32(len(partitions))
+            for partition_id, generation in partitions:
+                writer.int32(partition_id).int32(generation)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "partition assignment")
+        reader.version(3)
+        cversion, num_partitions = reader.int32(), reader.int32()
+
+        def one_server() -> tuple[int, tuple[tuple[PartitionId, Generation], ...]]:
+            server_id = reader.int32()
+            count = reader.count(8)
+            return server_id, tuple(
+                (PartitionId(reader.int32()), Generation(reader.int32())) for _ in range(count)
+            )
+
+        servers = _unique((one_server() for _ in range(reader.count(8))), "partition assignment")
+        return cls(cversion, num_partitions, servers)
+
+    def partitions_of(self, server_id: int) -> dict[PartitionId, Generation]:
+        return dict(self.servers.get(server_id, ()))
+
+
+@dataclass(frozen=True, slots=True)
+class StoreParams:
+    """Data of ``store``: the key every storage node of the cluster carries, and the number of partitions."""
+
+    cluster_key: UUID
+    num_partitions: int
+
+    def to_bytes(self) -> bytes:
+        return Writer().byte(1).uuid(self.cluster_key).int32(self.num_partitions).done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "store parameters")
+        reader.version(1)
+        return cls(reader.uuid(), reader.int32())
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaAssignments:
+    """Data of ``store/assignment``: the partitions of every storage node, by connect string."""
+
+    nodes: Mapping[str, tuple[PartitionId, ...]] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        writer = Writer().byte(1).int32(len(self.nodes))
+        for connect_string, partitions in self.nodes.items():
+            writer.utf(connect_string).int32(len(partitions))
+            for partition_id in partitions:
+                writer.int32(partition_id)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "replica assignments")
+        reader.version(1)
+
+        def one_node() -> tuple[str, tuple[PartitionId, ...]]:
+            connect_string = reader.utf()
+            return connect_string, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4)))
+
+        return cls(_unique((one_node() for _ in range(reader.count(6))), "replica assignments"))
+
+    def replicas_of(self, partition_id: int) -> tuple[str, ...]:
+        """Connect strings of the nodes that hold the partition, in the order of the map."""
+        return tuple(node for node, partitions in self.nodes.items() if partition_id in partitions)
+
+
+def _write_int_map(values: Mapping[str, int]) -> bytes:
+    writer = Writer().byte(1).int32(len(values))
+    for connect_string, value in values.items():
+        writer.utf(connect_string).int32(value)
+    return writer.done()
+
+
+def _read_int_map(data: bytes | None, kind: str) -> dict[str, int]:
+    reader = Reader(data, kind)
+    reader.version(1)
+    return _unique(((reader.utf(), reader.int32()) for _ in range(reader.count(6))), kind)
+
+
+@dataclass(frozen=True, slots=True)
+class GroupDescriptor:
+    """Data of ``store/group``: the group (one full copy of the data) of every storage node."""
+
+    groups: Mapping[str, int] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return _write_int_map(self.groups)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        return cls(_read_int_map(data, "group descriptor"))
+
+
+@dataclass(frozen=True, slots=True)
+class ConnectionMetadata:
+    """Data of ``store/connection``: the admin port of every storage node; its host is that of the connect string."""
+
+    admin_ports: Mapping[str, int] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        return _write_int_map(self.admin_ports)
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        return cls(_read_int_map(data, "connection metadata"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaId:
+    """One copy of one partition."""
+
+    partition_id: PartitionId
+    connect_string: str
+
+    def write(self, writer: Writer) -> None:
+        writer.byte(1).int32(self.partition_id).utf(self.connect_string)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        reader.version(1)
+        return cls(PartitionId(reader.int32()), reader.utf())
+
+    def to_bytes(self) -> bytes:
+        writer = Writer()
+        self.write(writer)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        return cls.read(Reader(data, "replica id"))
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """What the last store session knew of a replica: (s, UNRESOLVED) = took part; (s, h) = dropped out, good up to h."""
+
+    partition_id: PartitionId
+    connect_string: str
+    session_id: int
+    closing_high_water_mark: int = UNRESOLVED
+
+    @property
+    def resolved(self) -> bool:
+        return self.closing_high_water_mark != UNRESOLVED
+
+    def write(self, writer: Writer) -> None:
+        writer.byte(1)
+        ReplicaId(self.partition_id, self.connect_string).write(writer)
+        writer.int64(self.session_id).int64(self.closing_high_water_mark)
+
+    @classmethod
+    def read(cls, reader: Reader) -> Self:
+        reader.version(1)
+        replica_id = ReplicaId.read(reader)
+        return cls(replica_id.partition_id, replica_id.connect_string, reader.int64(), reader.int64())
+
+    def to_bytes(self) -> bytes:
+        writer = Writer()
+        self.write(writer)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        return cls.read(Reader(data, "replica state"))
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionMetadata:
+    """Data of ``store/partition/<id>``: the store session of the partition and the states of its replicas."""
+
+    generation: int = -1
+    session_id: int = -1
+    replicas: Mapping[str, ReplicaState] = field(default_factory=dict)
+
+    def to_bytes(self) -> bytes:
+        writer = Writer().byte(1).int32(self.generation).int64(self.session_id).int32(len(self.replicas))
+        for state in self.replicas.values():
+            state.write(writer)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "partition metadata")
+        reader.version(1)
+        generation, session_id = reader.int32(), reader.int64()
+        states = [ReplicaState.read(reader) for _ in range(reader.count(24))]
+        if len({state.partition_id for state in states}) > 1:
+            raise reader.error("replica states of different partitions")
+        return cls(
+            generation, session_id, _unique(((s.connect_string, s) for s in states), "partition metadata")
+        )
+
+
+EMPTY_PARTITION_METADATA = PartitionMetadata()
+
+
+@dataclass(frozen=True, slots=True)
+class Preferences:
+    """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its restarts."""
+
+    partitions: tuple[PartitionId, ...] = ()
+
+    def to_bytes(self) -> bytes:
+        writer = Writer().byte(1).int32(len(self.partitions))
+        for partition_id in self.partitions:
+            writer.int32(partition_id)
+        return writer.done()
+
+    @classmethod
+    def from_bytes(cls, data: bytes | None) -> Self:
+        reader = Reader(data, "preferred partitions")
+        reader.version(1)
+        return cls(tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))

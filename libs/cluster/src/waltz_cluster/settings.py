@@ -1,0 +1,209 @@
+"""Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused with the nearest name.
+
+``RoleSettings`` is the base; each role subclasses it (usually through ``ZooKeeperSettings``) with one pydantic field per
+key, the key itself as alias. A key of 0.13.2 that has no effect here is listed in ``NO_EFFECT`` and warned about.
+Numbers and booleans may be given as strings, as in 0.13.2.
+"""
+
+import difflib
+import logging
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, ClassVar, Self, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from waltz_cluster.config_file import flatten, load_file
+from waltz_cluster.errors import ConfigError
+from waltz_cluster.paths import check_root
+from waltz_protocol.aio.tls import TlsSettings
+
+__all__ = [
+    "CliSettings",
+    "ConfigError",
+    "RoleSettings",
+    "TlsOptions",
+    "ZooKeeperSettings",
+    "flatten",
+    "load_file",
+]
+
+_log = logging.getLogger(__name__)
+
+M = TypeVar("M", bound=BaseModel)
+
+
+class TlsOptions(BaseModel):
+    """The keys below one TLS prefix (``server.ssl``, ``storage.ssl``, ``client.ssl``, ``ssl``)."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    enabled: bool = Field(default=True, alias="enabled")
+    allow_unverified: bool = Field(default=False, alias="allowUnverified")
+    verify_host_name: bool = Field(default=True, alias="verifyHostName")
+    key_store: str | None = Field(default=None, alias="keyStore.location")
+    key_store_password: str | None = Field(default=None, alias="keyStore.password")
+    key_store_type: str = Field(default="JKS", alias="keyStore.type")
+    key_file: str | None = Field(default=None, alias="keyStore.keyFile")
+    """Ours: a private key that is not in the key store."""
+    trust_store: str | None = Field(default=None, alias="trustStore.location")
+    trust_store_password: str | None = Field(default=None, alias="trustStore.password")
+    trust_store_type: str = Field(default="JKS", alias="trustStore.type")
+    key_manager_algorithm: str | None = Field(default=None, alias="keyManager.algorithm")
+    trust_manager_algorithm: str | None = Field(default=None, alias="trustManager.algorithm")
+
+
+_TLS_KEYS = tuple(str(field.alias) for field in TlsOptions.model_fields.values())
+_TLS_NO_EFFECT = ("keyManager.algorithm", "trustManager.algorithm")
+
+
+class RoleSettings(BaseModel):
+    """Base of the settings of one role; see the module. ``source`` says where they came from, for messages."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ()
+    NO_EFFECT: ClassVar[frozenset[str]] = frozenset()
+    """Keys of 0.13.2 that are accepted with a warning."""
+    FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ()
+    """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted silently."""
+
+    source: str = Field(default="settings", exclude=True)
+    tls: dict[str, TlsOptions] = Field(default_factory=dict)
+
+    @classmethod
+    def keys(cls) -> list[str]:
+        """All keys this role knows, TLS keys and keys without effect included."""
+        own = [
+            str(f.alias) for name, f in cls.model_fields.items() if f.alias and name not in ("source", "tls")
+        ]
+        return [
+            *own,
+            *(f"{prefix}.{key}" for prefix in cls.TLS_PREFIXES for key in _TLS_KEYS),
+            *sorted(cls.NO_EFFECT),
+        ]
+
+    @classmethod
+    def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
+        """Check flat keys (see ``load_file``) and make the settings; every mistake is one line in a ConfigError."""
+        known = cls.keys()
+        fields: dict[str, Any] = {"source": source}
+        tls: dict[str, dict[str, object]] = {}
+        for key, value in flat.items():
+            if key in cls.NO_EFFECT:
+                _log.warning("%s: %s is accepted but has no effect", source, key)
+            elif key in known:
+                prefix = _tls_prefix(key, cls.TLS_PREFIXES)
+                if prefix is None:
+                    fields[key] = value
+                else:
+                    _check_tls_key(source, key, prefix)
+                    tls.setdefault(prefix, {})[key[len(prefix) + 1 :]] = value
+            elif not key.startswith(cls.FOREIGN_PREFIXES):
+                raise ConfigError(f"{source}: unknown key {key}{_nearest(key, known)}")
+        fields = {key: value for key, value in fields.items() if value is not None}
+        fields["tls"] = {
+            prefix: _validated(TlsOptions, options, source, f"{prefix}.") for prefix, options in tls.items()
+        }
+        return _validated(cls, fields, source, "")
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Self:
+        """``from_mapping`` of a YAML file."""
+        return cls.from_mapping(load_file(path), source=str(path))
+
+    def tls_settings(self, prefix: str) -> TlsSettings:
+        """The TLS settings under ``prefix`` (defaults where the file has none)."""
+        options = self.tls.get(prefix, TlsOptions())
+        return TlsSettings(
+            enabled=options.enabled,
+            key_store=options.key_store,
+            key_store_password=options.key_store_password,
+            key_store_type=options.key_store_type,
+            trust_store=options.trust_store,
+            trust_store_password=options.trust_store_password,
+            trust_store_type=options.trust_store_type,
+            allow_unverified=options.allow_unverified,
+            verify_host_name=options.verify_host_name,
+            key_file=options.key_file,
+            prefix=prefix,
+        )
+
+
+def _tls_prefix(key: str, prefixes: tuple[str, ...]) -> str | None:
+    return next((p for p in prefixes if key.startswith(p + ".") and key[len(p) + 1 :] in _TLS_KEYS), None)
+
+
+def _check_tls_key(source: str, key: str, prefix: str) -> None:
+    if key[len(prefix) + 1 :] in _TLS_NO_EFFECT:
+        _log.warning("%s: %s is accepted but has no effect", source, key)
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    matches = difflib.get_close_matches(key, known, n=1, cutoff=0.5)
+    if not matches:
+        folded = {name.casefold(): name for name in known}
+        matches = [
+            folded[m] for m in difflib.get_close_matches(key.casefold(), list(folded), n=1, cutoff=0.3)
+        ]
+    return f"; did you mean {matches[0]}?" if matches else ""
+
+
+def _validated(cls: type[M], fields: Mapping[str, object], source: str, prefix: str) -> M:
+    try:
+        return cls.model_validate(fields)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        key = prefix + ".".join(str(part) for part in first["loc"])
+        if first["type"] == "missing":
+            raise ConfigError(f"{source}: the key {key} is required") from None
+        reason = str(first["msg"]).removeprefix("Value error, ")
+        where = f"{key} = {first['input']!r}" if key else "settings"
+        raise ConfigError(f"{source}: {where}: {reason}") from None
+
+
+class ZooKeeperSettings(RoleSettings):
+    """What every role needs to reach its cluster. Times are milliseconds."""
+
+    zookeeper_connect_string: str = Field(alias="zookeeper.connectString", min_length=1)
+    zookeeper_session_timeout_ms: int = Field(alias="zookeeper.sessionTimeout", gt=0)
+    zookeeper_connect_timeout_ms: int = Field(default=10_000, alias="zookeeper.connectTimeout", gt=0)
+    cluster_root: str = Field(alias="cluster.root")
+    zookeeper_auth_scheme: str = Field(default="digest", alias="zookeeper.auth.scheme")
+    """Scheme of the credentials; ``digest`` takes user:password."""
+    zookeeper_auth: str | None = Field(default=None, alias="zookeeper.auth", repr=False)
+    """``user:password``; none = no authentication, as 0.13.2."""
+    zookeeper_auth_file: str | None = Field(default=None, alias="zookeeper.auth.file")
+    """A file that holds the credentials instead (its first line)."""
+    zookeeper_acl: str = Field(default="open", alias="zookeeper.acl")
+    """Permissions of the znodes created: ``open`` (everyone, as 0.13.2), ``creator`` (only these credentials),
+    ``creator-world-read``, or a comma-separated list of ``scheme:id:permissions``."""
+
+    @field_validator("cluster_root")
+    @classmethod
+    def _root_is_absolute(cls, root: str) -> str:
+        try:
+            return check_root(root)
+        except ConfigError as error:
+            raise ValueError(str(error)) from None
+
+    def credentials(self) -> tuple[str, str] | None:
+        """(scheme, credentials), read from the file when one is named; ConfigError when that fails."""
+        if self.zookeeper_auth and self.zookeeper_auth_file:
+            raise ConfigError(f"{self.source}: give zookeeper.auth or zookeeper.auth.file, not both")
+        if self.zookeeper_auth_file:
+            try:
+                text = Path(self.zookeeper_auth_file).read_text(encoding="utf-8")
+            except (OSError, UnicodeDecodeError) as error:
+                raise ConfigError(f"{self.source}: cannot read zookeeper.auth.file: {error}") from None
+            return self.zookeeper_auth_scheme, text.partition("\n")[0].strip()
+        return (self.zookeeper_auth_scheme, self.zookeeper_auth) if self.zookeeper_auth else None
+
+
+class CliSettings(ZooKeeperSettings):
+    """The file of the command-line tools (keys without a role prefix; a client's keys may stand beside them)."""
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl",)
+    FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("client.",)
+
+    zookeeper_session_timeout_ms: int = Field(default=30_000, alias="zookeeper.sessionTimeout", gt=0)

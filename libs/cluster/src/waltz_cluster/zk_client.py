@@ -1,0 +1,361 @@
+"""Real ZooKeeper: the one module that knows kazoo.
+
+kazoo runs threads of its own. Nothing of ours runs there but the few lines marked "thread": they move the event to
+the loop with ``call_soon_threadsafe``, in order, with the epoch of the session it belongs to. Every answered request
+renews ``last_contact``; a heartbeat every sixth of the session timeout keeps it fresh when nothing else is asked, so
+that the holder of partitions knows from its own clock when the session may have ended.
+
+Requests are refused while there is no connection (they did not leave), and never repeated.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kazoo import exceptions as zk
+from kazoo.client import KazooClient, KazooState, TransactionRequest
+from kazoo.handlers.threading import KazooTimeoutError
+from kazoo.protocol.serialization import Create, SetData
+from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
+
+from waltz_cluster import errors
+from waltz_cluster.errors import ConfigError, ConnectError
+from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents, fire_from_thread
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.store import (
+    CheckOp,
+    CreateOp,
+    DeleteOp,
+    Op,
+    SessionEvent,
+    SessionListener,
+    SessionState,
+    SetOp,
+    Watch,
+    ZnodeStat,
+)
+from waltz_protocol.aio.tasks import spawn
+
+_log = logging.getLogger(__name__)
+_kazoo_log = logging.getLogger("waltz_cluster.kazoo")
+_kazoo_log.setLevel(logging.ERROR)  # what matters of it is logged here, once, as a change of state
+
+_MAX_RETRY_DELAY_SECONDS = 1.0
+_PERMISSIONS = {
+    "r": Permissions.READ,
+    "w": Permissions.WRITE,
+    "c": Permissions.CREATE,
+    "d": Permissions.DELETE,
+    "a": Permissions.ADMIN,
+}
+
+
+def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
+    """The value of ``zookeeper.acl`` as kazoo wants it; ConfigError (one line) for anything else."""
+    if text == "open":
+        return list(OPEN_ACL_UNSAFE)
+    if text in ("creator", "creator-world-read"):
+        if not has_credentials:
+            raise ConfigError(f"zookeeper.acl = {text} needs zookeeper.auth or zookeeper.auth.file")
+        return [*CREATOR_ALL_ACL, *(READ_ACL_UNSAFE if text == "creator-world-read" else [])]
+    entries = []
+    for entry in text.split(","):
+        scheme, _, rest = entry.strip().partition(":")
+        identity, _, letters = rest.rpartition(":")
+        if not scheme or not letters or set(letters) - set(_PERMISSIONS):
+            raise ConfigError(
+                f"zookeeper.acl: {entry!r} is not open, creator, creator-world-read or scheme:id:permissions (cdrwa)"
+            )
+        mask = 0
+        for letter in letters:
+            mask |= _PERMISSIONS[letter]
+        entries.append(ACL(mask, Id(scheme, identity)))
+    return entries
+
+
+async def connect(settings: ZooKeeperSettings) -> "KazooStore":
+    """Open a session. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
+    ``zookeeper.connectTimeout``; cancellation closes what was begun."""
+    credentials = settings.credentials()
+    acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
+    try:
+        client = KazooClient(
+            hosts=settings.zookeeper_connect_string,
+            timeout=settings.zookeeper_session_timeout_ms / 1000,
+            connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": _MAX_RETRY_DELAY_SECONDS},
+            auth_data=[credentials] if credentials else None,
+            default_acl=acl,
+            logger=_kazoo_log,
+        )
+    except (ValueError, zk.KazooException, TypeError) as error:
+        raise ConfigError(
+            f"zookeeper.connectString {settings.zookeeper_connect_string!r} is not valid: {error}"
+        ) from None
+    store = KazooStore(client, asyncio.get_running_loop())
+    try:
+        await store.start(settings.zookeeper_connect_timeout_ms / 1000)
+    except BaseException:
+        await store.close()
+        raise
+    return store
+
+
+class KazooStore:
+    """A ``ZooKeeperStore`` on a kazoo client. Owner: whoever called ``connect``; single loop."""
+
+    def __init__(self, client: KazooClient, loop: asyncio.AbstractEventLoop) -> None:
+        self._client = client
+        self._loop = loop
+        self._tracker = SessionTracker()
+        self._last_contact = loop.time()
+        self._closed = False
+        self._heartbeat: asyncio.Task[None] | None = None
+        self._connected = asyncio.Event()
+        # written by kazoo's connection thread only
+        self._thread_epoch = 0
+        self._thread_session_id: int | None = None
+        self._timeout_seconds: float = client._session_timeout / 1000
+        self._remember_granted_timeout()
+        client.add_listener(self._state_changed)
+
+    def _remember_granted_timeout(self) -> None:
+        """kazoo keeps the timeout the server granted in a local variable: read it off the result of its connect."""
+        handler = self._client._connection
+        original = handler._connect
+
+        def connect_and_remember(*args: Any) -> Any:  # thread
+            result = original(*args)
+            self._timeout_seconds = (
+                result[0] * 1.5 / 1000
+            )  # its read timeout is two thirds of it, in milliseconds
+            return result
+
+        handler._connect = connect_and_remember
+
+    def _state_changed(self, state: str) -> None:  # thread
+        if state == KazooState.CONNECTED:
+            client_id = self._client.client_id
+            session_id = client_id[0] if client_id else None
+            if session_id != self._thread_session_id:
+                self._thread_session_id = session_id
+                self._thread_epoch += 1
+        kind = {
+            KazooState.CONNECTED: SessionState.CONNECTED,
+            KazooState.SUSPENDED: SessionState.SUSPENDED,
+        }.get(state, SessionState.LOST)
+        epoch = self._thread_epoch
+        fire_from_thread(self._loop, lambda: self._deliver(kind, epoch))
+
+    def _deliver(self, state: SessionState, epoch: int) -> None:
+        if self._closed:
+            return
+        if state is SessionState.CONNECTED:
+            self._connected.set()
+        if self._tracker.deliver(SessionEvent(state, epoch, self._last_contact)):
+            level = logging.INFO if state is SessionState.CONNECTED else logging.WARNING
+            _log.log(level, "ZooKeeper session %d: %s", epoch, state.value)
+
+    async def start(self, timeout_seconds: float) -> None:
+        """Connect, then start the heartbeat."""
+        try:
+            await self._loop.run_in_executor(None, lambda: self._client.start(timeout=timeout_seconds))
+            await asyncio.wait_for(self._connected.wait(), timeout_seconds)
+        except (KazooTimeoutError, TimeoutError):
+            hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
+            raise ConnectError(f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s") from None
+        except zk.KazooException as error:
+            raise map_error(error, "connect") from None
+        self._heartbeat = spawn(self._beat(), "zookeeper-heartbeat")
+
+    async def _beat(self) -> None:
+        while True:
+            await asyncio.sleep(self._timeout_seconds / 6)
+            if self._tracker.state is SessionState.CONNECTED:
+                try:
+                    await self.exists("/")
+                except errors.StoreError as error:
+                    _log.debug("heartbeat: %s", error)
+
+    @property
+    def session_timeout_seconds(self) -> float:
+        return self._timeout_seconds
+
+    @property
+    def epoch(self) -> int:
+        return self._tracker.epoch
+
+    @property
+    def session_id(self) -> int:
+        client_id = self._client.client_id
+        return client_id[0] if client_id else 0
+
+    @property
+    def state(self) -> SessionState:
+        return self._tracker.state
+
+    @property
+    def last_contact(self) -> float:
+        return self._last_contact
+
+    def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
+        return self._tracker.add_listener(listener)
+
+    async def _call(self, what: str, submit: Callable[[], Any], watch: OneShotWatch | None = None) -> Any:
+        if self._closed:
+            raise errors.SessionLostError(f"{what}: the ZooKeeper session is closed")
+        if self._tracker.state is not SessionState.CONNECTED:
+            raise errors.ConnectionLostError(f"{what}: not connected to ZooKeeper")
+        future: asyncio.Future[Any] = self._loop.create_future()
+        started = self._loop.time()
+
+        def settle(result: Any) -> None:
+            if result.exception is None or isinstance(result.exception, _ANSWERS):
+                self._last_contact = max(self._last_contact, started)
+            if future.done():
+                return
+            if result.exception is not None:
+                future.set_exception(map_error(result.exception, what))
+            else:
+                future.set_result(result.value)
+
+        submit().rawlink(lambda result: fire_from_thread(self._loop, lambda: settle(result)))
+        try:
+            return await future
+        except BaseException:
+            if watch is not None:
+                watch.cancel()
+            raise
+
+    def _watch(self, watch: Watch | None) -> tuple[OneShotWatch | None, Callable[[object], None] | None]:
+        if watch is None:
+            return None, None
+        one_shot = OneShotWatch(watch)
+        return one_shot, lambda _event: fire_from_thread(self._loop, one_shot.fire)
+
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        one_shot, callback = self._watch(watch)
+        data, stat = await self._call(
+            f"get {path}", lambda: self._client.get_async(path, watch=callback), one_shot
+        )
+        return data, _stat(stat)
+
+    async def get_children(self, path: str, watch: Watch | None = None) -> tuple[list[str], ZnodeStat]:
+        one_shot, callback = self._watch(watch)
+        names, stat = await self._call(
+            f"list {path}",
+            lambda: self._client.get_children_async(path, watch=callback, include_data=True),
+            one_shot,
+        )
+        return sorted(names), _stat(stat)
+
+    async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
+        one_shot, callback = self._watch(watch)
+        stat = await self._call(
+            f"look for {path}", lambda: self._client.exists_async(path, watch=callback), one_shot
+        )
+        return None if stat is None else _stat(stat)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        if make_parents:
+            return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
+        created = await self._call(
+            f"create {path}",
+            lambda: self._client.create_async(path, data, ephemeral=ephemeral, sequence=sequential),
+        )
+        return str(created)
+
+    async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
+        return _stat(await self._call(f"set {path}", lambda: self._client.set_async(path, data, version)))
+
+    async def delete(self, path: str, *, version: int = -1) -> None:
+        await self._call(f"delete {path}", lambda: self._client.delete_async(path, version))
+
+    async def transaction(self, ops: Sequence[Op]) -> None:
+        if not ops:
+            return
+        request = self._client.transaction()
+        for op in ops:
+            self._add(request, op)
+        results = await self._call(f"change {ops[0].path} and others", request.commit_async)
+        for op, result in zip(ops, results, strict=True):
+            if isinstance(result, Exception) and not isinstance(
+                result, zk.RolledBackError | zk.RuntimeInconsistency
+            ):
+                raise map_error(result, f"{type(op).__name__} {op.path}")
+        if any(isinstance(result, Exception) for result in results):
+            raise errors.StoreError(f"the transaction on {ops[0].path} was rolled back")
+
+    def _add(self, request: TransactionRequest, op: Op) -> None:
+        match op:
+            case CreateOp():  # built by hand: kazoo's own method has no znode without data
+                acl = self._client.default_acl or OPEN_ACL_UNSAFE
+                request._add(Create(op.path, op.data, acl, 1 if op.ephemeral else 0), None)
+            case SetOp():
+                request._add(SetData(op.path, op.data, op.version))
+            case DeleteOp():
+                request.delete(op.path, op.version)
+            case CheckOp():
+                request.check(op.path, op.version)
+
+    async def close(self) -> None:
+        if self._closed:
+            return
+        self._closed = True
+        self._client.remove_listener(self._state_changed)
+        if self._heartbeat is not None:
+            self._heartbeat.cancel()
+            await asyncio.gather(self._heartbeat, return_exceptions=True)
+        await asyncio.shield(self._loop.run_in_executor(None, self._stop_client))
+
+    def _stop_client(self) -> None:  # executor
+        self._client.stop()
+        self._client.close()
+
+
+_ERRORS: tuple[tuple[type[Exception], type[errors.StoreError]], ...] = (
+    (zk.NoNodeError, errors.NoNodeError),
+    (zk.NodeExistsError, errors.NodeExistsError),
+    (zk.BadVersionError, errors.VersionConflictError),
+    (zk.NotEmptyError, errors.NotEmptyError),
+    (zk.NoChildrenForEphemeralsError, errors.NoChildrenForEphemeralsError),
+    (zk.NoAuthError, errors.AuthError),
+    (zk.AuthFailedError, errors.AuthError),
+    (zk.SessionExpiredError, errors.SessionLostError),  # "connection closed" is a kind of it
+    (zk.ConnectionLoss, errors.ConnectionLostError),
+    (zk.OperationTimeoutError, errors.ConnectionLostError),
+)
+# errors that are answers of the server: they prove contact as much as a success does
+_ANSWERS = (zk.NoNodeError, zk.NodeExistsError, zk.BadVersionError, zk.NotEmptyError, zk.NoAuthError)
+
+
+def map_error(error: BaseException, what: str) -> errors.StoreError:
+    """The one door for kazoo's exceptions. What is not known is treated as an unknown outcome, the careful reading."""
+    for foreign, ours in _ERRORS:
+        if isinstance(error, foreign):
+            return ours(f"{what}: {_TEXTS.get(ours, '') or error or foreign.__name__}")
+    return errors.ConnectionLostError(f"{what}: {type(error).__name__}: {error}")
+
+
+_TEXTS: dict[type[errors.StoreError], str] = {
+    errors.NoNodeError: "no such znode",
+    errors.NodeExistsError: "the znode exists already",
+    errors.VersionConflictError: "the znode was changed by someone else",
+    errors.NotEmptyError: "the znode has children",
+    errors.NoChildrenForEphemeralsError: "the parent is ephemeral",
+    errors.AuthError: "ZooKeeper does not permit it (check zookeeper.auth and zookeeper.acl)",
+    errors.SessionLostError: "the ZooKeeper session is over",
+    errors.ConnectionLostError: "the connection to ZooKeeper was lost, the outcome is unknown",
+}
+
+
+def _stat(stat: Any) -> ZnodeStat:
+    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren, stat.dataLength)

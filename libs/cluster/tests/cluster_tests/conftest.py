@@ -1,0 +1,71 @@
+"""Stores to test on: one in memory, and real ZooKeeper (one server process for the whole run)."""
+
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+
+import pytest
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.zk_client import KazooStore, connect
+from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
+
+NewSession = Callable[[], Awaitable[ZooKeeperStore]]
+
+
+def zookeeper_settings(connect_string: str, root: str, **more: object) -> ZooKeeperSettings:
+    return ZooKeeperSettings.from_mapping(
+        {
+            "zookeeper.connectString": connect_string,
+            "zookeeper.sessionTimeout": 4000,
+            "zookeeper.connectTimeout": 8000,
+            "cluster.root": root,
+            **more,
+        }
+    )
+
+
+@pytest.fixture(scope="session")
+def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[EmbeddedZooKeeper]:
+    server = EmbeddedZooKeeper(Path(tmp_path_factory.mktemp("zookeeper")))
+    try:
+        server.start()
+    except ZooKeeperUnavailableError as error:
+        pytest.skip(f"no ZooKeeper on this machine: {error}")
+    yield server
+    server.stop()
+
+
+@pytest.fixture(params=["memory", "zookeeper"])
+async def new_session(request: pytest.FixtureRequest) -> AsyncIterator[NewSession]:
+    """Opens further sessions to one and the same server."""
+    opened: list[ZooKeeperStore] = []
+    if request.param == "memory":
+        memory = MemoryZooKeeper()
+
+        async def open_session() -> ZooKeeperStore:
+            opened.append(memory.session(4.0))
+            return opened[-1]
+    else:
+        server: EmbeddedZooKeeper = request.getfixturevalue("zookeeper")
+
+        async def open_session() -> ZooKeeperStore:
+            store: KazooStore = await connect(zookeeper_settings(server.connect_string, "/any"))
+            opened.append(store)
+            return store
+
+    yield open_session
+    for store in opened:
+        await store.close()
+
+
+@pytest.fixture
+async def store(new_session: NewSession) -> ZooKeeperStore:
+    return await new_session()
+
+
+@pytest.fixture
+def root() -> str:
+    """A root no other test uses."""
+    return f"/test_{uuid.uuid4().hex[:12]}"

@@ -1,0 +1,171 @@
+"""Configuration: 0.13.2 keys, spellings, mistakes in one line."""
+
+import logging
+from pathlib import Path
+from typing import ClassVar
+
+import pytest
+from pydantic import Field
+from waltz_cluster.errors import ConfigError
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.settings import CliSettings, RoleSettings, ZooKeeperSettings, flatten, load_file
+
+BASE = {"zookeeper.connectString": "zk:2181", "cluster.root": "/waltz", "zookeeper.sessionTimeout": "30000"}
+
+
+class ExampleSettings(ZooKeeperSettings):
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("server.ssl",)
+    NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"server.region"})
+
+    port: int = Field(alias="server.port", gt=0, lt=65536)
+    cache: bool = Field(default=False, alias="server.cache")
+
+
+def one_line(error: pytest.ExceptionInfo[ConfigError]) -> str:
+    text = str(error.value)
+    assert "\n" not in text
+    assert error.value.user_error
+    return text
+
+
+def test_dotted_nested_and_mixed_keys(tmp_path: Path) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text("a.b.c: 1\nx: {y.z: '2', w: {v: [1]}}\nempty:\n")
+    assert load_file(file) == {"a.b.c": 1, "x.y.z": "2", "x.w.v": [1], "empty": None}
+    file.write_text("")
+    assert load_file(file) == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("a: 1\na: [", "not valid YAML at line"), ("- 1", "must hold keys"), ("a.b: 1\na: {b: 2}", "given twice")],
+)
+def test_unreadable_files(tmp_path: Path, text: str, expected: str) -> None:
+    file = tmp_path / "c.yaml"
+    file.write_text(text)
+    with pytest.raises(ConfigError, match=expected) as error:
+        load_file(file)
+    assert str(file) in one_line(error)
+
+
+def test_missing_and_binary_files(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="No such file") as error:
+        load_file(tmp_path / "nothing.yaml")
+    one_line(error)
+    (tmp_path / "b").write_bytes(b"\xff\xfe\x00")
+    with pytest.raises(ConfigError, match="not UTF-8"):
+        load_file(tmp_path / "b")
+
+
+def test_values_may_be_strings() -> None:
+    settings = ExampleSettings.from_mapping({**BASE, "server.port": "8000", "server.cache": "true"})
+    assert (settings.port, settings.cache, settings.zookeeper_session_timeout_ms) == (8000, True, 30000)
+    assert settings.zookeeper_connect_timeout_ms == 10000
+
+
+def test_unknown_keys_are_refused_with_the_nearest_name() -> None:
+    with pytest.raises(ConfigError) as error:
+        ExampleSettings.from_mapping({**BASE, "server.prot": 1}, source="x.yaml")
+    assert one_line(error) == "x.yaml: unknown key server.prot; did you mean server.port?"
+    with pytest.raises(ConfigError) as error:
+        ExampleSettings.from_mapping({**BASE, "server.port": 1, "server.ssl.keystore.location": "x"})
+    assert "server.ssl.keyStore.location?" in one_line(error)
+    with pytest.raises(ConfigError, match="unknown key") as error:
+        ExampleSettings.from_mapping({**BASE, "qqq": 1})
+    one_line(error)
+    for reserved in ("source", "tls"):
+        with pytest.raises(ConfigError, match="unknown key"):
+            ExampleSettings.from_mapping({**BASE, "server.port": 1, reserved: "x"})
+
+
+def test_missing_and_wrong_values_name_the_key() -> None:
+    with pytest.raises(ConfigError) as error:
+        ExampleSettings.from_mapping(BASE)
+    assert one_line(error) == "settings: the key server.port is required"
+    for key, value in (("server.port", "many"), ("server.port", 0), ("cluster.root", "waltz"), ("server.port", [1])):
+        with pytest.raises(ConfigError) as error:
+            ExampleSettings.from_mapping({**BASE, "server.port": 1, key: value})
+        assert key in one_line(error)
+    with pytest.raises(ConfigError) as error:
+        ExampleSettings.from_mapping({**BASE, "server.port": 1, "server.ssl.enabled": "perhaps"})
+    assert "server.ssl.enabled" in one_line(error)
+    with pytest.raises(ConfigError, match=r"server\.port is required"):
+        ExampleSettings.from_mapping({**BASE, "server.port": None})
+
+
+def test_keys_without_effect_are_accepted_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.WARNING):
+        ExampleSettings.from_mapping(
+            {**BASE, "server.port": 1, "server.region": "x", "server.ssl.keyManager.algorithm": "SunX509"}
+        )
+    assert "server.region is accepted but has no effect" in caplog.text
+    assert "server.ssl.keyManager.algorithm is accepted but has no effect" in caplog.text
+
+
+def test_tls_settings() -> None:
+    settings = ExampleSettings.from_mapping(
+        {
+            **BASE,
+            "server.port": 1,
+            "server.ssl.keyStore.location": "/k.pem",
+            "server.ssl.keyStore.password": "secret",
+            "server.ssl.trustStore.type": "PKCS12",
+            "server.ssl.verifyHostName": "false",
+        }
+    )
+    tls = settings.tls_settings("server.ssl")
+    assert (tls.enabled, tls.key_store, tls.key_store_password) == (True, "/k.pem", "secret")
+    assert (tls.trust_store_type, tls.verify_host_name, tls.allow_unverified) == ("PKCS12", False, False)
+    assert settings.tls_settings("storage.ssl").enabled
+
+
+def test_tools_share_their_file_with_clients() -> None:
+    settings = CliSettings.from_mapping(
+        {
+            "zookeeper.connectString": "zk",
+            "cluster.root": "/w",
+            "client.autoMount": True,
+            "ssl.allowUnverified": True,
+        }
+    )
+    assert settings.zookeeper_session_timeout_ms == 30000
+    assert settings.tls_settings("ssl").allow_unverified
+
+
+def test_credentials(tmp_path: Path) -> None:
+    def make(**more: object) -> ZooKeeperSettings:
+        return ZooKeeperSettings.from_mapping({**BASE, **more})
+
+    assert make().credentials() is None
+    assert make(**{"zookeeper.auth": "u:p"}).credentials() == ("digest", "u:p")
+    (tmp_path / "auth").write_text("user:word\n")
+    by_file = {"zookeeper.auth.file": str(tmp_path / "auth")}
+    assert make(**by_file).credentials() == ("digest", "user:word")
+    with pytest.raises(ConfigError, match="not both"):
+        make(**by_file, **{"zookeeper.auth": "u:p"}).credentials()
+    with pytest.raises(ConfigError, match="cannot read"):
+        make(**{"zookeeper.auth.file": str(tmp_path / "none")}).credentials()
+    assert "p" not in repr(make(**{"zookeeper.auth": "p"}).zookeeper_auth_scheme)
+    assert "sesame" not in repr(make(**{"zookeeper.auth": "u:sesame"}))
+
+
+def test_flatten_keeps_lists_and_refuses_doubles() -> None:
+    assert flatten({"a": {"b": 1}, "c": [1]}, source="x") == {"a.b": 1, "c": [1]}
+    with pytest.raises(ConfigError, match=r"x: the key a\.b is given twice"):
+        flatten({"a": {"b": 1}, "a.b": 1}, source="x")
+
+
+def test_roots() -> None:
+    assert ClusterPaths("/a/b/c").ancestors == ("/a", "/a/b")
+    assert ClusterPaths("/a").ancestors == ()
+    for wrong in ("", "/", "a", "/a/", "//a", "/a/../b"):
+        with pytest.raises(ConfigError):
+            ClusterPaths(wrong)
+
+
+def test_a_role_without_zookeeper() -> None:
+    class Plain(RoleSettings):
+        size: int = Field(default=1, alias="size")
+
+    assert Plain.from_mapping({}).size == 1
+    assert Plain.keys() == ["size"]

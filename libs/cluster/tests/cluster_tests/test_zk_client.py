@@ -1,0 +1,231 @@
+"""What only real ZooKeeper shows: absence, restarts, silence, credentials; on a server of its own where it is hurt."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+from kazoo import exceptions as zk
+from waltz_cluster import errors
+from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
+from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
+from waltz_cluster.zk_client import KazooStore, connect, map_error, parse_acl
+from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError, free_port
+
+from cluster_tests.conftest import zookeeper_settings
+from cluster_tests.manager_helpers import Server, seed, until
+
+
+@pytest.fixture
+def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
+    server = EmbeddedZooKeeper(tmp_path / "own")
+    try:
+        server.start()
+    except ZooKeeperUnavailableError as error:
+        pytest.skip(str(error))
+    yield server
+    server.kill()
+
+
+@asynccontextmanager
+async def session(server: EmbeddedZooKeeper, **more: object) -> AsyncIterator[KazooStore]:
+    store = await connect(zookeeper_settings(server.connect_string, "/any", **more))
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+async def test_an_absent_zookeeper_is_one_clear_line() -> None:
+    port = free_port()
+    settings = zookeeper_settings(f"127.0.0.1:{port}", "/any", **{"zookeeper.connectTimeout": 300})
+    with pytest.raises(ConnectError) as error:
+        await connect(settings)
+    assert str(error.value) == f"ZooKeeper at 127.0.0.1:{port} did not answer within 0.3 s"
+    assert error.value.user_error
+
+
+async def test_a_wrong_connect_string_is_one_clear_line() -> None:
+    with pytest.raises(ConfigError, match=r"zookeeper\.connectString 'zk:port' is not valid"):
+        await connect(zookeeper_settings("zk:port", "/any"))
+
+
+async def test_callbacks_run_on_the_loop_thread(zookeeper: EmbeddedZooKeeper, root: str) -> None:
+    threads: set[int] = set()
+    async with session(zookeeper) as store:
+        fired = asyncio.Event()
+
+        def callback() -> None:
+            threads.add(threading.get_ident())
+            fired.set()
+
+        await store.create(root, None)
+        await store.get(root, callback)
+        await store.set(root, b"x")
+        await asyncio.wait_for(fired.wait(), 5)
+    assert threads == {threading.get_ident()}
+
+
+async def test_a_restart_is_survived_with_the_session_and_its_znodes(own_zookeeper: EmbeddedZooKeeper) -> None:
+    async with session(own_zookeeper) as store:
+        events: list[SessionEvent] = []
+        store.add_session_listener(events.append)
+        await store.create("/e", b"x", ephemeral=True)
+        fired = asyncio.Event()
+        await store.get("/e", fired.set)
+        await asyncio.to_thread(own_zookeeper.kill)
+        await asyncio.wait_for(fired.wait(), 10)  # a watch on a lost connection fires
+        await until(lambda: store.state is SessionState.SUSPENDED)
+        with pytest.raises(ConnectionLostError):
+            await store.set("/e", b"y")
+        await asyncio.to_thread(own_zookeeper.start)
+        await until(lambda: store.state is SessionState.CONNECTED, 20)
+        assert (await store.get("/e"))[0] == b"x"
+        assert [(e.state, e.epoch) for e in events] == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
+        assert events[0].last_contact <= events[1].last_contact
+
+
+async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(own_zookeeper: EmbeddedZooKeeper) -> None:
+    async with session(own_zookeeper) as store:
+        await store.create("/counter", b"0")
+        await asyncio.to_thread(own_zookeeper.pause)
+        write = asyncio.gather(store.set("/counter", b"1"), return_exceptions=True)
+        await until(lambda: store.state is SessionState.SUSPENDED, 20)
+        (outcome,) = await write
+        assert isinstance(outcome, ConnectionLostError)
+        await asyncio.to_thread(own_zookeeper.unpause)
+        await until(lambda: store.state is SessionState.CONNECTED, 20)
+        _, stat = await store.get("/counter")
+        assert stat.version in (0, 1)  # unknown, but never twice
+
+
+async def test_an_expired_session_is_lost_then_followed_by_a_new_epoch(own_zookeeper: EmbeddedZooKeeper) -> None:
+    async with session(own_zookeeper) as store, session(own_zookeeper) as other:
+        events: list[SessionEvent] = []
+        store.add_session_listener(events.append)
+        await store.create("/e", None, ephemeral=True)
+        old = store.session_id
+        await expire(own_zookeeper, store)
+        await until(lambda: len(events) >= 3 and events[-1].state is SessionState.CONNECTED, 20)
+        assert [(e.state, e.epoch) for e in events][-2:] == [
+            (SessionState.LOST, 1),
+            (SessionState.CONNECTED, 2),
+        ]
+        assert store.epoch == 2
+        assert store.session_id != old
+        assert await other.exists("/e") is None
+        assert await store.create("/e", None, ephemeral=True) == "/e"
+
+
+async def expire(server: EmbeddedZooKeeper, store: KazooStore) -> None:
+    """End a session from outside: connect with its id and password, and say goodbye."""
+    from kazoo.client import KazooClient
+
+    def close_it() -> None:
+        twin = KazooClient(hosts=server.connect_string, client_id=store._client.client_id)
+        twin.start(timeout=10)
+        twin.stop()
+        twin.close()
+
+    await asyncio.to_thread(close_it)
+
+
+async def test_safety_d8_on_real_zookeeper(own_zookeeper: EmbeddedZooKeeper) -> None:
+    """The server process goes silent: partitions are given up within the session timeout, and come back after it."""
+    async with session(own_zookeeper) as setup, session(own_zookeeper) as store:
+        await seed(setup, "/w", 2)
+        server = await Server(store, "/w", 8001).start()
+        await until(lambda: len(server.partitions) == 2)
+        loop = asyncio.get_running_loop()
+        paused_at = loop.time()
+        await asyncio.to_thread(own_zookeeper.pause)
+        await until(lambda: server.partitions == {}, 10)
+        assert loop.time() - paused_at <= store.session_timeout_seconds + 0.5
+        await asyncio.to_thread(own_zookeeper.unpause)
+        await until(lambda: len(server.partitions) == 2, 20)
+        await server.stop()
+
+
+async def test_the_heartbeat_keeps_contact_fresh(zookeeper: EmbeddedZooKeeper) -> None:
+    async with session(zookeeper) as store:
+        loop = asyncio.get_running_loop()
+        first = store.last_contact
+        await until(lambda: store.last_contact > first, 5)
+        assert loop.time() - store.last_contact < store.session_timeout_seconds / 2
+
+
+async def test_zookeeper_6_14_digest_credentials_and_acls(zookeeper: EmbeddedZooKeeper, root: str) -> None:
+    mine = {"zookeeper.auth": "waltz:sesame", "zookeeper.acl": "creator"}
+    async with session(zookeeper, **mine) as owner, session(zookeeper) as stranger:
+        await owner.create(root, b"secret")
+        await owner.transaction([])
+        with pytest.raises(AuthError) as error:
+            await stranger.get(root)
+        assert "zookeeper.auth" in str(error.value)
+        with pytest.raises(AuthError):
+            await stranger.set(root, b"mine now")
+        await seed(owner, f"{root}/cluster", 1)
+        with pytest.raises(AuthError):
+            await stranger.get(f"{root}/cluster/ids")
+        async with session(zookeeper, **{"zookeeper.auth": "waltz:sesame"}) as again:
+            assert (await again.get(root))[0] == b"secret"
+        async with session(zookeeper, **{"zookeeper.auth": "waltz:wrong"}) as wrong:
+            with pytest.raises(AuthError):
+                await wrong.get(root)
+
+
+async def test_zookeeper_6_14_readable_by_the_world(zookeeper: EmbeddedZooKeeper, root: str) -> None:
+    mine = {"zookeeper.auth": "waltz:sesame", "zookeeper.acl": "creator-world-read"}
+    async with session(zookeeper, **mine) as owner, session(zookeeper) as stranger:
+        await owner.create(root, b"open book")
+        assert (await stranger.get(root))[0] == b"open book"
+        with pytest.raises(AuthError):
+            await stranger.set(root, b"")
+
+
+def test_acl_settings() -> None:
+    assert len(parse_acl("open", has_credentials=False)) == 1
+    both = parse_acl("world:anyone:r, digest:u:aGFzaA==:cdrwa", has_credentials=False)
+    assert [(acl.perms, acl.id.scheme, acl.id.id) for acl in both] == [
+        (1, "world", "anyone"),
+        (31, "digest", "u:aGFzaA=="),
+    ]
+    for wrong in ("closed", "world:anyone:x", "world", ":a:r", ""):
+        with pytest.raises(ConfigError, match=r"zookeeper\.acl"):
+            parse_acl(wrong, has_credentials=True)
+    with pytest.raises(ConfigError, match=r"needs zookeeper\.auth"):
+        parse_acl("creator", has_credentials=False)
+
+
+def test_foreign_errors_are_mapped_at_one_door() -> None:
+    for foreign, ours in (
+        (zk.NoNodeError(), errors.NoNodeError),
+        (zk.ConnectionLoss(), errors.ConnectionLostError),
+        (zk.SessionExpiredError(), errors.SessionLostError),
+        (zk.ConnectionClosedError(), errors.SessionLostError),
+        (zk.NoAuthError(), errors.AuthError),
+        (zk.MarshallingError(), errors.ConnectionLostError),
+        (RuntimeError("?"), errors.ConnectionLostError),
+    ):
+        assert type(map_error(foreign, "get /x")) is ours
+
+
+async def test_stale_epochs_are_dropped_on_the_loop(zookeeper: EmbeddedZooKeeper) -> None:
+    async with session(zookeeper) as store:
+        events: list[SessionEvent] = []
+        store.add_session_listener(events.append)
+        store._deliver(SessionState.LOST, 0)
+        assert store.state is SessionState.CONNECTED
+        assert events == []
+
+
+def test_both_stores_are_stores(zookeeper: EmbeddedZooKeeper) -> None:
+    def accepts(store: ZooKeeperStore) -> None: ...
+
+    from waltz_cluster.memory_store import MemoryStore
+
+    for cls in (KazooStore, MemoryStore):
+        assert callable(accepts)
+        assert {"get", "get_children", "exists", "create", "set", "delete", "transaction", "close"} <= set(dir(cls))

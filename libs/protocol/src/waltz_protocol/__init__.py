@@ -1,0 +1,1 @@
+"""Bytes and messages of the Waltz protocols: codec, framing, handshake, channels, locks."""

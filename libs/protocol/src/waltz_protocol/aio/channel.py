@@ -1,0 +1,420 @@
+"""One connection that speaks frames: Hello both ways, then frames of one protocol and version.
+
+Model: the transport fills the splitter's buffer, each whole frame goes to the handler as a memoryview, and what the
+handler sends is joined and written once per turn of the loop. No task and no future per message; one timer per
+connection does keep-alive and idle detection.
+
+Invariants (all on the loop's thread):
+* the handler gets `channel_ready` at most once, frames only after it, `channel_closed` exactly once and last;
+* after `close` or `abort` no frame is delivered, also not the rest of the bytes already read;
+* nothing but keep-alives arrives before the Hello, and at most `MAX_HELLO_BYTES`;
+* frames queued by `send` go out in order, whole, before a graceful close.
+"""
+
+import asyncio
+import logging
+import socket
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
+from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, FrameSplitter, keep_alive_frame
+from waltz_protocol.frame import Magic as FrameMagic
+from waltz_protocol.handshake import (
+    HELLO_VERSION,
+    MAX_HELLO_BYTES,
+    choose_version,
+    decode_hello,
+    encode_hello,
+)
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelSettings:
+    """What both ends of a connection need to know; times in seconds unless named otherwise."""
+
+    magic: int
+    versions: tuple[int, ...]
+    hello_text: str
+    max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
+    handshake_timeout_seconds: float = 10.0
+    #: The connecting side writes a keep-alive after this much write silence.
+    keep_alive_seconds: float = 600.0
+    #: Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three keep-alives of a
+    #: peer) and to never on connecting ones, where the peer sends none.
+    read_idle_seconds: float | None = None
+    write_high_bytes: int = 1024 * 1024
+    write_low_bytes: int = 256 * 1024
+    tcp_user_timeout_ms: int = 30_000
+    #: How long a graceful close may take to write what is queued before the connection is cut.
+    close_timeout_seconds: float = 5.0
+
+
+ACCEPTING_READ_IDLE_SECONDS = 1900.0
+
+
+class ChannelHandler(Protocol):
+    """The owner of a channel's meaning. All methods are sync and run on the loop.
+
+    A ProtocolError from any of them closes the channel with that reason; any other exception is logged and closes too.
+    """
+
+    def channel_ready(self, channel: "Channel") -> None:
+        """The Hellos are exchanged; `channel.version` is set, frames may be sent."""
+
+    def frame_received(self, channel: "Channel", body: memoryview) -> None:
+        """One whole frame (never empty). `body` is valid only during the call: copy what has to stay."""
+
+    def frames_ended(self, channel: "Channel") -> None:
+        """After the last whole frame of one socket read: the batch boundary.
+
+        Called whenever `frame_received` was called in this read, also when the channel closed meanwhile.
+        """
+
+    def writable_changed(self, channel: "Channel", writable: bool) -> None:
+        """Queued bytes crossed the high mark (False) or fell below the low mark (True)."""
+
+    def channel_closed(self, channel: "Channel", reason: str) -> None:
+        """The channel is of no use any more; exactly once, also when it never got ready."""
+
+
+class ChannelOwner(Protocol):
+    """Who keeps the set of open channels (a listener)."""
+
+    def opened(self, channel: "Channel") -> str | None:
+        """The transport is up. A text refuses the connection with that reason."""
+
+    def lost(self, channel: "Channel") -> None:
+        """The transport is gone."""
+
+
+class Channel(asyncio.BufferedProtocol):
+    """One framed connection. See the module's docstring for the invariants."""
+
+    def __init__(
+        self,
+        settings: ChannelSettings,
+        handler: ChannelHandler,
+        connecting: bool,
+        owner: ChannelOwner | None = None,
+    ) -> None:
+        self.settings = settings
+        self.handler = handler
+        self.connecting = connecting
+        self.version = -1
+        self.peer = "?"
+        self.writable = True
+        self.closed = False
+        self.close_reason: str | None = None
+        self._owner = owner
+        self._splitter = FrameSplitter(
+            min(MAX_HELLO_BYTES, settings.max_frame_bytes), (FrameMagic.HELLO, HELLO_VERSION)
+        )
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport | None = None
+        self._parts: list[bytes | bytearray | memoryview] = []
+        self._queued_bytes = 0
+        self._flush_scheduled = False
+        self._transport_writable = True
+        self._reading_paused = False
+        self._close_error: type[HandshakeError] | type[ChannelClosedError] = ChannelClosedError
+        self._ready = False
+        self._lost = False
+        self._notified = False
+        self._ready_waiters: list[asyncio.Future[None]] = []
+        self._lost_waiters: list[asyncio.Future[None]] = []
+        self._timer: asyncio.TimerHandle | None = None
+        self._close_timer: asyncio.TimerHandle | None = None
+        self._last_read = self._last_write = self._opened_at = self._loop.time()
+        self._keep_alive = settings.keep_alive_seconds if connecting else None
+        self._read_idle = settings.read_idle_seconds
+        if self._read_idle is None and not connecting:
+            self._read_idle = ACCEPTING_READ_IDLE_SECONDS
+
+    # -- what the handler uses ------------------------------------------------------------------------------------
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes queued here and in the transport, not yet taken by the kernel (TLS buffers included)."""
+        transport = self._transport
+        return self._queued_bytes + (transport.get_write_buffer_size() if transport is not None else 0)
+
+    @property
+    def ready(self) -> bool:
+        """True from the exchange of the Hellos until the channel closes."""
+        return self._ready and not self.closed
+
+    def send(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Queue whole frames, given in any number of parts, for one write at the end of this loop turn.
+
+        The parts must stay unchanged until then. Dropped silently when the channel is closed. Before the channel is
+        ready nothing may be sent (RuntimeError): the peer would not understand it.
+        """
+        if self.closed:
+            return
+        if not self._ready:
+            raise RuntimeError("a frame was sent before the handshake")
+        self._queue(parts)
+
+    def flush_now(self) -> None:
+        """Write what is queued at once instead of at the end of the loop turn."""
+        parts = self._parts
+        if not parts or self._transport is None:
+            return
+        self._parts = []
+        self._queued_bytes = 0
+        self._last_write = self._loop.time()
+        self._transport.write(b"".join(parts))
+
+    def pause_reading(self) -> None:
+        """Stop reading from the socket. Frames that were already read are still delivered."""
+        if not self._reading_paused and not self.closed and self._transport is not None:
+            self._reading_paused = True
+            self._transport.pause_reading()
+
+    def resume_reading(self) -> None:
+        """Undo `pause_reading`; the silence meanwhile does not count as idleness of the peer."""
+        if self._reading_paused and not self.closed and self._transport is not None:
+            self._reading_paused = False
+            self._last_read = self._loop.time()
+            self._transport.resume_reading()
+
+    def close(self, reason: str) -> None:
+        """Write what is queued, then close. `channel_closed` follows in the next loop turn. Idempotent."""
+        if not self._begin_close(reason) or self._transport is None:
+            return
+        self.flush_now()
+        self._close_timer = self._loop.call_later(self.settings.close_timeout_seconds, self._cut)
+        self._transport.close()
+
+    def abort(self, reason: str) -> None:
+        """Close at once; queued bytes are lost. Idempotent, also after `close`."""
+        self._begin_close(reason)
+        self._parts.clear()
+        self._queued_bytes = 0
+        self._cut()
+
+    async def wait_ready(self) -> None:
+        """Wait for the Hellos; raises HandshakeError or ChannelClosedError. Safe to cancel."""
+        if self.closed:
+            raise self._close_error(self.close_reason or "closed")
+        if not self._ready:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._ready_waiters.append(waiter)
+            await waiter
+
+    async def wait_closed(self) -> None:
+        """Wait until the transport is gone (after `close`, `abort` or the peer's end). Safe to cancel."""
+        if not self._lost:
+            waiter: asyncio.Future[None] = self._loop.create_future()
+            self._lost_waiters.append(waiter)
+            await waiter
+
+    # -- what the transport calls ---------------------------------------------------------------------------------
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Set the socket's options, send our Hello, start the clock for the peer's."""
+        self._transport = transport  # type: ignore[assignment]
+        self.peer = _address(transport.get_extra_info("peername"))
+        _set_socket_options(transport.get_extra_info("socket"), self.settings.tcp_user_timeout_ms)
+        now = self._loop.time()
+        self._last_read = self._last_write = self._opened_at = now
+        refusal = self._owner.opened(self) if self._owner is not None else None
+        if self.closed or refusal is not None:
+            self.abort(refusal or self.close_reason or "closed")
+            return
+        self._transport.set_write_buffer_limits(  # type: ignore[union-attr]
+            high=self.settings.write_high_bytes, low=self.settings.write_low_bytes
+        )
+        self._queue((encode_hello(self.settings.versions, self.settings.hello_text),))
+        self._schedule_timer(now)
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        """Room for the transport to read into."""
+        return self._splitter.get_buffer(sizehint)
+
+    def buffer_updated(self, nbytes: int) -> None:
+        """Deliver the whole frames of one socket read."""
+        if self.closed:
+            return
+        self._last_read = self._loop.time()
+        handler = self.handler
+        delivered = False
+        error: Exception | None = None
+        try:
+            for _magic, _version, body in self._splitter.buffer_updated(nbytes):
+                if self._ready:
+                    delivered = True
+                    handler.frame_received(self, body)
+                else:
+                    self._hello_received(body)
+                if self.close_reason is not None:  # closed by the handler
+                    break
+        except Exception as e:
+            error = e
+        if delivered:
+            self._guard(lambda: handler.frames_ended(self))
+        if error is not None:
+            self._failed(error)
+
+    def eof_received(self) -> bool:
+        """The peer ended the stream: half-open connections are not kept."""
+        if not self.closed:
+            rest = self._splitter.buffered_bytes
+            self._begin_close("the peer closed the connection" + (" inside a frame" if rest else ""))
+        return False
+
+    def pause_writing(self) -> None:
+        """The transport's buffer crossed the high mark."""
+        self._transport_writable = False
+        self._set_writable(False)
+
+    def resume_writing(self) -> None:
+        """The transport's buffer fell below the low mark."""
+        self._transport_writable = True
+        self._set_writable(True)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """The transport is gone: everything waiting is told why."""
+        self._lost = True
+        self._begin_close(f"connection lost: {exc}" if exc is not None else "the peer closed the connection")
+        for timer in (self._timer, self._close_timer):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._close_timer = None
+        self._transport = None
+        self._parts.clear()
+        self._queued_bytes = 0
+        self._notify_closed()
+        if self._owner is not None:
+            self._owner.lost(self)
+        for waiter in self._lost_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _queue(self, parts: tuple[bytes | bytearray | memoryview, ...]) -> None:
+        self._parts += parts
+        for part in parts:
+            self._queued_bytes += len(part)
+        if self._queued_bytes > self.settings.write_high_bytes:
+            self.flush_now()  # bounds the copy, and lets the transport say that it is full
+        elif not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+
+    def _flush(self) -> None:
+        self._flush_scheduled = False
+        self.flush_now()
+
+    def _hello_received(self, body: memoryview) -> None:
+        hello = decode_hello(body)
+        self.version = choose_version(self.settings.versions, hello.versions)
+        self._splitter.expected = (self.settings.magic, self.version)
+        self._splitter.max_frame_bytes = self.settings.max_frame_bytes
+        self._ready = True
+        self.handler.channel_ready(self)
+        for waiter in self._ready_waiters:
+            if not waiter.done():
+                waiter.set_result(None)
+        self._ready_waiters.clear()
+
+    def _guard(self, call: Callable[[], None]) -> None:
+        try:
+            call()
+        except Exception as e:
+            self._failed(e)
+
+    def _failed(self, error: Exception) -> None:
+        if isinstance(error, (ProtocolError, HandshakeError)):
+            if not self._ready:
+                self._close_error = HandshakeError
+            self.close(str(error))
+        else:
+            _log.error("the handler of the connection with %s failed: %r", self.peer, error, exc_info=error)
+            self.close(f"internal error: {type(error).__name__}: {error}")
+
+    def _set_writable(self, writable: bool) -> None:
+        if writable != self.writable:
+            self.writable = writable
+            if self._ready and not self._notified:
+                self._guard(lambda: self.handler.writable_changed(self, writable))
+
+    def _begin_close(self, reason: str) -> bool:
+        if self.closed:
+            return False
+        if not self._ready and self._close_error is ChannelClosedError and self._transport is not None:
+            reason = f"{reason} (before the handshake was done)"
+        self.closed = True
+        self.close_reason = reason
+        self._loop.call_soon(self._notify_closed)
+        return True
+
+    def _notify_closed(self) -> None:
+        if self._notified:
+            return
+        self._notified = True
+        reason = self.close_reason or "closed"
+        for waiter in self._ready_waiters:
+            if not waiter.done():
+                waiter.set_exception(self._close_error(reason))
+        self._ready_waiters.clear()
+        try:
+            self.handler.channel_closed(self, reason)
+        except Exception:
+            _log.exception("the handler of the connection with %s failed while closing", self.peer)
+
+    def _cut(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _schedule_timer(self, now: float) -> None:
+        deadlines = []
+        if not self._ready:
+            deadlines.append(self._opened_at + self.settings.handshake_timeout_seconds)
+        if self._keep_alive is not None:
+            deadlines.append(self._last_write + self._keep_alive)
+        if self._read_idle is not None:
+            deadlines.append((now if self._reading_paused else self._last_read) + self._read_idle)
+        if deadlines:
+            self._timer = self._loop.call_at(max(min(deadlines), now), self._tick)
+
+    def _tick(self) -> None:
+        """The connection's only timer: handshake, keep-alive, read idle."""
+        self._timer = None
+        if self.closed:
+            return
+        now = self._loop.time()
+        if not self._ready and now >= self._opened_at + self.settings.handshake_timeout_seconds:
+            self._close_error = HandshakeError
+            self.abort(f"no Hello within {self.settings.handshake_timeout_seconds:g} s")
+            return
+        idle = self._read_idle
+        if idle is not None and not self._reading_paused and now >= self._last_read + idle:
+            self.abort(f"nothing received for {idle:g} s")
+            return
+        if self._keep_alive is not None and now >= self._last_write + self._keep_alive:
+            magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
+            self._queue((keep_alive_frame(magic, version),))
+            self.flush_now()
+        self._schedule_timer(now)
+
+
+def _address(peername: Any) -> str:
+    if isinstance(peername, tuple) and len(peername) >= 2:
+        return f"{peername[0]}:{peername[1]}"
+    return str(peername) if peername else "?"
+
+
+def _set_socket_options(sock: Any, tcp_user_timeout_ms: int) -> None:
+    """No delay, keep-alive, and an end for peers that vanished (unanswered bytes, TCP_USER_TIMEOUT)."""
+    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
+        return
+    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_USER_TIMEOUT"):
+        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, tcp_user_timeout_ms)

@@ -1,0 +1,70 @@
+"""Opening a channel to a peer."""
+
+import asyncio
+import os
+import socket
+import ssl
+
+from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
+from waltz_protocol.aio.tls import ClientTls
+from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError
+from waltz_protocol.types import Endpoint
+
+__all__ = ["ConnectError", "connect"]
+
+
+async def connect(
+    endpoint: Endpoint,
+    settings: ChannelSettings,
+    handler: ChannelHandler,
+    tls: ClientTls | None,
+    connect_timeout_seconds: float = 10.0,
+) -> Channel:
+    """Connect, do TLS (None: plaintext) and the Hello; gives a channel that is ready.
+
+    `connect_timeout_seconds` covers TCP and TLS, the Hello has its own limit in the settings. Raises ConnectError.
+    When it raises or is cancelled the connection is cut; the handler gets `channel_closed` if a channel had been
+    made.
+    """
+    loop = asyncio.get_running_loop()
+    channel: Channel | None = None
+    try:
+        async with asyncio.timeout(connect_timeout_seconds):
+            if tls is None:
+                _, channel = await loop.create_connection(
+                    lambda: Channel(settings, handler, connecting=True), endpoint.host, endpoint.port
+                )
+            else:
+                _, channel = await loop.create_connection(
+                    lambda: Channel(settings, handler, connecting=True),
+                    endpoint.host,
+                    endpoint.port,
+                    ssl=tls,
+                    server_hostname=endpoint.host,
+                    ssl_handshake_timeout=connect_timeout_seconds,
+                    ssl_shutdown_timeout=settings.close_timeout_seconds,
+                )
+        await channel.wait_ready()
+    except (OSError, TimeoutError, HandshakeError, ChannelClosedError) as e:
+        if channel is not None:
+            channel.abort(str(e))
+        raise ConnectError(f"cannot connect to {endpoint}: {_cause(e, connect_timeout_seconds)}") from None
+    except BaseException:
+        if channel is not None:
+            channel.abort("cancelled while connecting")
+        raise
+    return channel
+
+
+def _cause(e: Exception, timeout_seconds: float) -> str:
+    if isinstance(e, ssl.SSLCertVerificationError):
+        return f"the peer's certificate is not accepted: {e.verify_message}"
+    if isinstance(e, ssl.SSLError):
+        return f"TLS failed: {e.reason or e}"
+    if isinstance(e, TimeoutError) and not e.errno:
+        return f"no answer within {timeout_seconds:g} s"
+    if isinstance(e, socket.gaierror):
+        return f"the host name is not known ({e.strerror})"
+    if isinstance(e, OSError) and e.errno:
+        return os.strerror(e.errno).lower()
+    return str(e) or type(e).__name__

@@ -1,0 +1,424 @@
+"""A server's connection to a storage node, and a tool's connection to its admin port.
+
+One TCP connection serves all partitions and all store sessions (storage protocol, transport). Open is done when the object
+exists. Requests go out as they come; a node answers those of one partition in order. Nothing is ever sent twice: a
+request that ended with an error may or may not have been executed.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any, Self, TypeVar
+from uuid import UUID
+
+from waltz_protocol.aio.channel import Channel, ChannelSettings
+from waltz_protocol.aio.connector import connect
+from waltz_protocol.aio.requester import Requester
+from waltz_protocol.aio.tls import ClientTls
+from waltz_protocol.codec import ADMIN, STORAGE, Protocol
+from waltz_protocol.errors import ConnectError, ProtocolError, RequestFailedError, WaltzProtocolError
+from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
+from waltz_protocol.messages import admin, storage
+from waltz_protocol.messages.fields import Message, RpcError
+from waltz_protocol.records import pack_record, split_records
+from waltz_protocol.storage_frame import (
+    FAILURE_TYPE,
+    RECORD_LIST_RESPONSE_TYPE,
+    SUCCESS_TYPE,
+    parse_prefix,
+    parse_record_list,
+    storage_append_parts,
+)
+from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo
+
+_M = TypeVar("_M", bound=Message)
+
+#: Called with None when the append is durable on the node, else with the error.
+AppendCallback = Callable[[WaltzProtocolError | None], None]
+
+_OPEN_SEQ_NUM = -1
+
+
+def _failure(error: RpcError) -> RequestFailedError:
+    return RequestFailedError(error.message or "the storage node gave no reason")
+
+
+class _Connection:
+    """What both ports have in common: one channel, one requester, Open."""
+
+    _protocol: Protocol
+    _hello_text: str
+
+    def __init__(self, endpoint: Endpoint, requester: Requester) -> None:
+        self.endpoint = endpoint
+        self._requester = requester
+        self._channel: Channel | None = None
+
+    async def _connect(
+        self, tls: ClientTls | None, connect_timeout_seconds: float, max_frame_bytes: int, opening: Message
+    ) -> None:
+        settings = ChannelSettings(
+            magic=self._protocol.magic,
+            versions=self._protocol.versions,
+            hello_text=self._hello_text,
+            max_frame_bytes=max_frame_bytes,
+            handshake_timeout_seconds=connect_timeout_seconds,
+        )
+        self._channel = await connect(self.endpoint, settings, self._requester, tls, connect_timeout_seconds)
+        try:
+            await self._requester.call(_OPEN_SEQ_NUM, self._encode(opening), self._check_open)
+        except RequestFailedError as e:
+            self._channel.close(f"open was refused: {e}")
+            raise RequestFailedError(f"{self.endpoint} refused to open: {e}") from None
+        except WaltzProtocolError as e:
+            self._channel.abort(f"open failed: {e}")
+            raise ConnectError(f"cannot open {self.endpoint}: {e}") from None
+        except BaseException:
+            self._channel.abort("cancelled while opening")
+            raise
+
+    def _check_open(self, body: memoryview) -> None:
+        raise NotImplementedError
+
+    def _encode(self, message: Message) -> tuple[bytes]:
+        return (self._protocol.encode(message, 0),)
+
+    @property
+    def closed(self) -> bool:
+        """True once the connection is of no use any more."""
+        return self._channel is None or self._channel.closed
+
+    @property
+    def close_reason(self) -> str | None:
+        """Why it is closed."""
+        return self._channel.close_reason if self._channel is not None else None
+
+    @property
+    def on_closed(self) -> list[Callable[[str], None]]:
+        """Called with the reason when the connection is gone, after the callbacks of all outstanding requests."""
+        return self._requester.on_closed
+
+    @property
+    def pending(self) -> int:
+        """Requests without an answer yet."""
+        return self._requester.pending
+
+    def close(self, reason: str = "closed by its owner") -> None:
+        """Close; outstanding requests fail with ChannelClosedError in the next loop turn. Idempotent."""
+        if self._channel is not None:
+            self._channel.close(reason)
+
+    async def wait_closed(self) -> None:
+        """Wait until the socket is gone."""
+        if self._channel is not None:
+            await self._channel.wait_closed()
+
+
+class StorageConnection(_Connection):
+    """One open connection to a storage port. All methods raise RequestFailedError (the node refused),
+    RequestTimeoutError or ChannelClosedError; cancelling stops the waiting, not the request."""
+
+    _protocol = STORAGE
+    _hello_text = "Waltz Storage Client"
+
+    @classmethod
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        *,
+        cluster_key: UUID,
+        num_partitions: int,
+        tls: ClientTls | None,
+        request_timeout_seconds: float = 2.0,
+        connect_timeout_seconds: float = 5.0,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    ) -> Self:
+        """Connect and open. ConnectError (retriable), or RequestFailedError when the node belongs to another cluster
+        or has another number of partitions."""
+        connection = cls(endpoint, Requester(9, request_timeout_seconds))
+        opening = storage.OpenRequest(-1, _OPEN_SEQ_NUM, -1, cluster_key, num_partitions)
+        await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
+        return connection
+
+    @property
+    def writable(self) -> bool:
+        """False while more bytes wait for the socket than the high mark; see `on_writable`."""
+        return self._channel is not None and self._channel.writable
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes waiting for the socket."""
+        return self._channel.pending_bytes if self._channel is not None else 0
+
+    @property
+    def on_writable(self) -> list[Callable[[bool], None]]:
+        """Called when `writable` changes."""
+        return self._requester.on_writable
+
+    @property
+    def on_batch_ended(self) -> list[Callable[[], None]]:
+        """Called after the callbacks of all replies of one socket read (and of one sweep of timeouts): the moment to
+        act once on many votes."""
+        return self._requester.on_batch_ended
+
+    def submit_append(
+        self, session_id: int, partition_id: int, count: int, wire_records: bytes, callback: AppendCallback
+    ) -> None:
+        """Send one append of `count` wire records. No task, no future; the callback runs on the loop, exactly once,
+        never inside this call. An exception of the callback closes the connection."""
+        requester = self._requester
+        seq_num = requester.next_seq_num()
+
+        def replied(body: memoryview | None, error: WaltzProtocolError | None) -> None:
+            if body is not None:
+                code = body[0]
+                if code != SUCCESS_TYPE or len(body) != 21:
+                    error = self._append_error(body)
+                self._check_echo(body, session_id, partition_id)
+            callback(error)
+
+        parts = storage_append_parts(session_id, seq_num, partition_id, count, wire_records)
+        requester.submit(seq_num, parts, replied)
+
+    def _append_error(self, body: memoryview) -> WaltzProtocolError:
+        if body[0] == FAILURE_TYPE:
+            message = STORAGE.decode(body, 0)
+            if isinstance(message, storage.FailureResponse):
+                return _failure(message.error)
+        raise ProtocolError(f"an append was answered with message type {body[0]}")
+
+    @staticmethod
+    def _check_echo(body: memoryview, session_id: int, partition_id: int) -> None:
+        prefix = parse_prefix(body)
+        if prefix.session_id != session_id or prefix.partition_id != partition_id:
+            raise ProtocolError(
+                f"a reply for session {prefix.session_id}, partition {prefix.partition_id} to a request "
+                f"of session {session_id}, partition {partition_id}"
+            )
+
+    def _check_open(self, body: memoryview) -> None:
+        self._expect(body, storage.SuccessResponse, -1, -1)
+
+    def _expect(self, body: memoryview, cls: type[_M], session_id: int, partition_id: int) -> _M:
+        message = STORAGE.decode(body, 0)
+        self._check_echo(body, session_id, partition_id)
+        if isinstance(message, storage.FailureResponse):
+            raise _failure(message.error)
+        if not isinstance(message, cls):
+            raise ProtocolError(f"expected {cls.__name__}, got {type(message).__name__}")
+        return message
+
+    async def _call(
+        self, make: Callable[[int], Message], reply: type[_M], session_id: int, partition_id: int
+    ) -> _M:
+        seq_num = self._requester.next_seq_num()
+        parts = self._encode(make(seq_num))
+        return await self._requester.call(
+            seq_num, parts, lambda body: self._expect(body, reply, session_id, partition_id)
+        )
+
+    async def last_session_info(
+        self, session_id: int, partition_id: int, *, offline: bool = False
+    ) -> SessionInfo:
+        """The last session that completed a set-low-water-mark. Raises the partition's fence to `session_id`."""
+        reply = await self._call(
+            lambda n: storage.LastSessionInfoRequest(session_id, n, partition_id, offline),
+            storage.LastSessionInfoResponse,
+            session_id,
+            partition_id,
+        )
+        return reply.info
+
+    async def set_low_water_mark(
+        self, session_id: int, partition_id: int, low_water_mark: int, *, offline: bool = False
+    ) -> None:
+        """The session starts with everything up to `low_water_mark` committed."""
+        await self._call(
+            lambda n: storage.SetLowWaterMarkRequest(session_id, n, partition_id, low_water_mark, offline),
+            storage.SuccessResponse,
+            session_id,
+            partition_id,
+        )
+
+    async def truncate(
+        self, session_id: int, partition_id: int, transaction_id: int, *, offline: bool = False
+    ) -> int:
+        """Remove everything above `transaction_id`; gives the highest id that is left."""
+        reply = await self._call(
+            lambda n: storage.TruncateRequest(session_id, n, partition_id, transaction_id, offline),
+            storage.MaxTransactionIdResponse,
+            session_id,
+            partition_id,
+        )
+        return reply.transaction_id
+
+    async def max_transaction_id(self, session_id: int, partition_id: int, *, offline: bool = False) -> int:
+        """The highest stored id, committed or not; -1 when empty."""
+        reply = await self._call(
+            lambda n: storage.MaxTransactionIdRequest(session_id, n, partition_id, offline),
+            storage.MaxTransactionIdResponse,
+            session_id,
+            partition_id,
+        )
+        return reply.transaction_id
+
+    async def record(self, session_id: int, partition_id: int, transaction_id: int) -> Record | None:
+        """One record, None when the node has none of that id. The checksum is not verified."""
+        reply = await self._call(
+            lambda n: storage.RecordRequest(session_id, n, partition_id, transaction_id),
+            storage.RecordResponse,
+            session_id,
+            partition_id,
+        )
+        return reply.record
+
+    async def record_header(
+        self, session_id: int, partition_id: int, transaction_id: int
+    ) -> RecordHeader | None:
+        """One record without data, None when the node has none of that id."""
+        reply = await self._call(
+            lambda n: storage.RecordHeaderRequest(session_id, n, partition_id, transaction_id),
+            storage.RecordHeaderResponse,
+            session_id,
+            partition_id,
+        )
+        return reply.header
+
+    async def record_header_list(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> list[RecordHeader]:
+        """Consecutive record headers from `first` on; empty when there is none."""
+        reply = await self._call(
+            lambda n: storage.RecordHeaderListRequest(session_id, n, partition_id, first, max_count),
+            storage.RecordHeaderListResponse,
+            session_id,
+            partition_id,
+        )
+        return list(reply.headers)
+
+    async def record_list(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> list[Record]:
+        """Consecutive records from `first` on; empty when there is none. Checksums are not verified."""
+        reply = await self._call(
+            lambda n: storage.RecordListRequest(session_id, n, partition_id, first, max_count),
+            storage.RecordListResponse,
+            session_id,
+            partition_id,
+        )
+        return list(reply.records)
+
+    async def record_list_raw(
+        self, session_id: int, partition_id: int, first: int, max_count: int
+    ) -> list[bytes]:
+        """The same as wire records, not decoded. Checksums are not verified (`records.verify_record`)."""
+
+        def parse(body: memoryview) -> list[bytes]:
+            if body[0] != RECORD_LIST_RESPONSE_TYPE:
+                self._expect(body, storage.RecordListResponse, session_id, partition_id)
+            self._check_echo(body, session_id, partition_id)
+            count, records = parse_record_list(body)
+            return [bytes(view) for view in split_records(records, count)]
+
+        seq_num = self._requester.next_seq_num()
+        request = storage.RecordListRequest(session_id, seq_num, partition_id, first, max_count)
+        return await self._requester.call(seq_num, self._encode(request), parse)
+
+    async def append(
+        self, session_id: int, partition_id: int, records: Sequence[Record], *, offline: bool = False
+    ) -> None:
+        """Append consecutive records and wait until they are durable on the node."""
+        seq_num = self._requester.next_seq_num()
+        wire_records = b"".join([pack_record(r) for r in records])
+        parts = storage_append_parts(
+            session_id, seq_num, partition_id, len(records), wire_records, offline=offline
+        )
+        await self._requester.call(
+            seq_num, parts, lambda body: self._expect(body, storage.SuccessResponse, session_id, partition_id)
+        )
+
+
+class StorageAdminConnection(_Connection):
+    """One open connection to an admin port. Errors as for StorageConnection.
+
+    The time limit is longer: assigning a partition may scan its files.
+    """
+
+    _protocol = ADMIN
+    _hello_text = "Waltz Storage Admin Client"
+
+    @classmethod
+    async def open(
+        cls,
+        endpoint: Endpoint,
+        *,
+        cluster_key: UUID,
+        num_partitions: int,
+        tls: ClientTls | None,
+        request_timeout_seconds: float = 30.0,
+        connect_timeout_seconds: float = 5.0,
+        max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
+    ) -> Self:
+        """Connect and open; errors as for the storage port."""
+        connection = cls(endpoint, Requester(1, request_timeout_seconds))
+        opening = admin.OpenRequest(_OPEN_SEQ_NUM, cluster_key, num_partitions)
+        await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
+        return connection
+
+    def _check_open(self, body: memoryview) -> None:
+        self._expect(body, admin.SuccessResponse)
+
+    def _expect(self, body: memoryview, cls: type[_M]) -> _M:
+        message = ADMIN.decode(body, 0)
+        if isinstance(message, admin.FailureResponse):
+            raise _failure(message.error)
+        if not isinstance(message, cls):
+            raise ProtocolError(f"expected {cls.__name__}, got {type(message).__name__}")
+        return message
+
+    async def _call(self, make: Callable[[int], Message], reply: type[_M]) -> _M:
+        seq_num = self._requester.next_seq_num()
+        parts = self._encode(make(seq_num))
+        return await self._requester.call(seq_num, parts, lambda body: self._expect(body, reply))
+
+    async def set_available(self, partitions: Sequence[int], available: bool) -> None:
+        """Set or clear the available flag of partitions."""
+        await self._call(
+            lambda n: admin.PartitionAvailableRequest(n, tuple(partitions), available), admin.SuccessResponse
+        )
+
+    async def assign(self, partitions: Sequence[int], assigned: bool, delete_files: bool = False) -> None:
+        """Assign partitions to the node, or take them away (then `delete_files` removes their files too)."""
+        await self._call(
+            lambda n: admin.PartitionAssignmentRequest(n, tuple(partitions), assigned, delete_files),
+            admin.SuccessResponse,
+        )
+
+    async def record_list(self, partition_id: int, first: int, max_count: int) -> list[Record]:
+        """Consecutive records from `first` on, also of an unavailable partition."""
+        reply = await self._call(
+            lambda n: admin.RecordListRequest(n, partition_id, first, max_count), admin.RecordListResponse
+        )
+        return list(reply.records)
+
+    async def last_session_info(self, partition_id: int) -> SessionInfo:
+        """The last completed session; does not touch the fence."""
+        reply = await self._call(
+            lambda n: admin.LastSessionInfoRequest(n, partition_id), admin.LastSessionInfoResponse
+        )
+        return reply.info
+
+    async def metrics(self) -> dict[str, Any]:
+        """All metrics of the node, as the JSON object it sends."""
+        reply = await self._call(admin.MetricsRequest, admin.MetricsResponse)
+        try:
+            value = json.loads(reply.json or "")
+        except ValueError:
+            raise ProtocolError("the metrics of a storage node are not JSON") from None
+        if not isinstance(value, dict):
+            raise ProtocolError("the metrics of a storage node are not a JSON object")
+        return value
+
+    async def partition_status(self) -> dict[int, bool]:
+        """Assigned partition id to available or not."""
+        reply = await self._call(admin.AssignedPartitionStatusRequest, admin.AssignedPartitionStatusResponse)
+        return dict(reply.status)

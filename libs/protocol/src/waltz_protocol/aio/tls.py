@@ -1,0 +1,233 @@
+"""TLS contexts from configuration.
+
+TLS is on by default: a listening side without a key makes a self-signed certificate, once per process. What 0.13.2 did
+silently, accepting any certificate for want of a trust store, needs `allow_unverified` here. Keys and certificates are
+PEM (one file, or key and certificate apart, or a directory with tls.crt, tls.key and ca.crt as Kubernetes mounts it) or
+PKCS#12, recognised by content; a Java key store in its own format is refused with the command that converts it.
+
+TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
+"""
+
+import datetime
+import functools
+import ipaddress
+import os
+import secrets
+import socket
+import ssl
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import rsa
+from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
+    Encoding,
+    PrivateFormat,
+    pkcs12,
+)
+from cryptography.x509.oid import NameOID
+
+from waltz_protocol.errors import TlsSettingsError
+
+ClientTls = ssl.SSLContext
+ServerTls = ssl.SSLContext
+
+_JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
+
+
+@dataclass(frozen=True)
+class TlsSettings:
+    """The settings under one prefix (`server.ssl`, `client.ssl`, …); `prefix` is used in messages only.
+
+    `key_store_type` and `trust_store_type` are kept for configuration files of 0.13.2: the format is seen from the
+    content. `key_file` names a private key that is not in `key_store`.
+    """
+
+    enabled: bool = True
+    key_store: str | None = None
+    key_store_password: str | None = None
+    key_store_type: str = "JKS"
+    trust_store: str | None = None
+    trust_store_password: str | None = None
+    trust_store_type: str = "JKS"
+    allow_unverified: bool = False
+    verify_host_name: bool = True
+    key_file: str | None = None
+    prefix: str = "ssl"
+
+
+def server_context(settings: TlsSettings) -> ServerTls | None:
+    """For listening. None = plaintext (`enabled` false). With a trust store, clients must show a certificate of it.
+
+    Raises TlsSettingsError.
+    """
+    if not settings.enabled:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.key_store is None:
+        _load_pem_chain(context, *_self_signed())
+    else:
+        _load_key_store(context, settings)
+    if settings.trust_store is not None:
+        _load_trust_store(context, settings)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return context
+
+
+def client_context(settings: TlsSettings) -> ClientTls | None:
+    """For connecting. None = plaintext (`enabled` false). A key store is the client certificate.
+
+    With a trust store the peer's chain and (unless `verify_host_name` is false) its host name are verified, whatever
+    `allow_unverified` says. Raises TlsSettingsError, also when nothing would verify the peer and that is not allowed.
+    """
+    if not settings.enabled:
+        return None
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    if settings.trust_store is not None:
+        context.check_hostname = settings.verify_host_name
+        _load_trust_store(context, settings)
+    elif settings.allow_unverified:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        raise TlsSettingsError(
+            f"{settings.prefix}.trustStore.location is not set, so nobody would verify the peer's certificate: "
+            f"set it, or {settings.prefix}.allowUnverified: true, or {settings.prefix}.enabled: false"
+        )
+    if settings.key_store is not None:
+        _load_key_store(context, settings)
+    return context
+
+
+def _read(path: Path, setting: str) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as e:
+        raise TlsSettingsError(f"cannot read {path} ({setting}): {e.strerror or e}") from None
+
+
+def _refuse_java_store(content: bytes, path: Path, setting: str) -> None:
+    if content[:4] in _JKS_MAGICS:
+        target = path.with_suffix(".p12")
+        raise TlsSettingsError(
+            f"{path} ({setting}) is a Java key store; convert it: "
+            f"keytool -importkeystore -srckeystore {path} -destkeystore {target} -deststoretype PKCS12"
+        )
+
+
+def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    setting = f"{settings.prefix}.keyStore.location"
+    path = Path(settings.key_store or "")
+    key_path = Path(settings.key_file) if settings.key_file is not None else None
+    if path.is_dir():
+        path, key_path = path / "tls.crt", key_path or path / "tls.key"
+    content = _read(path, setting)
+    _refuse_java_store(content, path, setting)
+    password = settings.key_store_password
+    if b"-----BEGIN" in content:
+        key_content = _read(key_path, setting) if key_path is not None else content
+        try:
+            context.load_cert_chain(path, key_path, password or "")
+        except (ssl.SSLError, OSError, ValueError) as e:
+            place = f"{path} with {key_path}" if key_path is not None else str(path)
+            if "KEY_VALUES_MISMATCH" in (getattr(e, "reason", None) or ""):
+                problem = f"the private key does not belong to the certificate in {place}"
+            elif b"ENCRYPTED" in key_content:
+                problem = f"the private key in {place} does not open with {settings.prefix}.keyStore.password"
+            else:
+                problem = f"no usable private key and certificate in {place}"
+            raise TlsSettingsError(f"{problem} ({setting})") from None
+        return
+    try:
+        key, certificate, chain = pkcs12.load_key_and_certificates(content, _secret(password))
+    except ValueError:
+        raise TlsSettingsError(
+            f"{path} ({setting}) is neither PEM nor PKCS#12, or {settings.prefix}.keyStore.password is wrong"
+        ) from None
+    if key is None or certificate is None:
+        raise TlsSettingsError(f"{path} ({setting}) contains no private key with a certificate")
+    pem = b"".join(c.public_bytes(Encoding.PEM) for c in (certificate, *chain))
+    passphrase = secrets.token_hex(16)
+    encryption = BestAvailableEncryption(passphrase.encode())
+    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
+    try:
+        _load_pem_chain(context, key_pem + pem, passphrase)
+    except ssl.SSLError as e:
+        raise TlsSettingsError(f"the key in {path} ({setting}) cannot be used: {e.reason or e}") from None
+
+
+def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
+    setting = f"{settings.prefix}.trustStore.location"
+    path = Path(settings.trust_store or "")
+    if path.is_dir():
+        path = path / "ca.crt"
+    content = _read(path, setting)
+    _refuse_java_store(content, path, setting)
+    if b"-----BEGIN" not in content:
+        try:
+            store = pkcs12.load_pkcs12(content, _secret(settings.trust_store_password))
+        except ValueError:
+            raise TlsSettingsError(
+                f"{path} ({setting}) is neither PEM nor PKCS#12, or {settings.prefix}.trustStore.password is wrong"
+            ) from None
+        certificates = [store.cert, *store.additional_certs]
+        content = b"".join(c.certificate.public_bytes(Encoding.PEM) for c in certificates if c is not None)
+    try:
+        context.load_verify_locations(cadata=content.decode("ascii", "replace"))
+    except (ssl.SSLError, ValueError):
+        raise TlsSettingsError(f"{path} ({setting}) contains no certificate to trust") from None
+    # As in Java, every certificate of the store is an anchor, also one that is not self-signed.
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+
+
+def _secret(password: str | None) -> bytes | None:
+    return password.encode() if password else None
+
+
+def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str) -> None:
+    """Load key and chain from memory: `ssl` reads files only, so an encrypted one exists for a moment (mode 600)."""
+    handle, name = tempfile.mkstemp(prefix="waltz-tls-")
+    try:
+        with os.fdopen(handle, "wb") as file:
+            file.write(pem)
+        context.load_cert_chain(name, password=passphrase)
+    finally:
+        os.unlink(name)
+
+
+@functools.cache
+def _self_signed() -> tuple[bytes, str]:
+    """A fresh key and certificate, PEM, and the passphrase of the key; the same for the whole process.
+
+    RSA, because 0.13.2 peers negotiate ECDHE-RSA.
+    """
+    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
+    now = datetime.datetime.now(datetime.UTC)
+    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
+    host = socket.gethostname()
+    if host.isascii() and host != "localhost":
+        names.append(x509.DNSName(host))
+    names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=1))
+        .not_valid_after(now + datetime.timedelta(days=3650))
+        .add_extension(x509.SubjectAlternativeName(names), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    passphrase = secrets.token_hex(16)
+    key_pem = key.private_bytes(
+        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode())
+    )
+    return key_pem + certificate.public_bytes(Encoding.PEM), passphrase

@@ -1,0 +1,127 @@
+"""APPEND_REQUEST without a message object: the hottest message of the client protocol.
+
+A server reads thousands of these per second and passes the bytes on: the part behind the locks (`tail`), with
+the ReqId and a transaction id in front, is already the wire record that storage nodes keep. The same message as
+a plain object is `messages.client.AppendRequest`.
+"""
+
+import struct
+import zlib
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.types import REQ_ID_SIZE
+
+APPEND_TYPE = 2
+
+_PREFIX = struct.Struct(
+    ">b4xi8xqi"
+)  # type, (ReqId: generation), client high-water mark, count of write locks
+_PREFIX_SIZE = _PREFIX.size
+_INT = struct.Struct(">i")
+_TAIL_HEAD = struct.Struct(">ii")  # header, data length
+_FRAME_HEAD = struct.Struct(">bhib16sq")
+_LOCKS = [struct.Struct(f">{n}i") for n in range(9)]
+
+
+class Append(NamedTuple):
+    """What the server needs of an append. Wire record = transaction id (8 bytes) + `req_id` + `tail`."""
+
+    req_id: bytes
+    generation: int
+    client_high_water_mark: int
+    write_locks: tuple[int, ...]
+    read_locks: tuple[int, ...]
+    append_locks: tuple[int, ...]
+    tail: bytes  # i32 header | i32 length | data | i32 crc; the crc is verified
+
+
+def _read_locks(body: memoryview, offset: int, count: int) -> tuple[int, ...]:
+    if 0 < count < 9:
+        return _LOCKS[count].unpack_from(body, offset)
+    if count * 4 > len(body) - offset:  # before a format is built from a number that the peer chose
+        raise ProtocolError(f"an append announces {count} locks that are not there")
+    return struct.unpack_from(f">{count}i", body, offset)
+
+
+def parse_append(body: memoryview, version: int) -> Append | None:
+    """Parse the body of an APPEND_REQUEST frame (without the 7 bytes of frame header).
+
+    Everything is copied out of `body`. Gives None for a well-formed request with a null lock array, which is to
+    be dropped without an answer (client-server protocol, "what a client observes for a bad append").
+    ProtocolError on a checksum mismatch, null data, bytes left over or missing: the connection is to be closed.
+    """
+    try:
+        message_type, generation, high_water_mark, count = _PREFIX.unpack_from(body)
+        if message_type != APPEND_TYPE:
+            raise ProtocolError(f"message type {message_type} is not an append")
+        offset = _PREFIX_SIZE
+        dropped = count < 0
+        write: tuple[int, ...] = ()
+        read: tuple[int, ...] = ()
+        append: tuple[int, ...] = ()
+        if count > 0:
+            write = _read_locks(body, offset, count)
+            offset += 4 * count
+        if version >= 1:
+            (count,) = _INT.unpack_from(body, offset)
+            offset += 4
+            if count:
+                dropped = dropped or count < 0
+                if count > 0:
+                    read = _read_locks(body, offset, count)
+                    offset += 4 * count
+            if version >= 2:
+                (count,) = _INT.unpack_from(body, offset)
+                offset += 4
+                if count:
+                    dropped = dropped or count < 0
+                    if count > 0:
+                        append = _read_locks(body, offset, count)
+                        offset += 4 * count
+        length = _TAIL_HEAD.unpack_from(body, offset)[1]
+    except struct.error:
+        raise ProtocolError("an append is cut short") from None
+    tail = bytes(body[offset:])
+    if length < 0 or len(tail) != length + 12:
+        raise ProtocolError("an append without data" if length < 0 else "an append has the wrong length")
+    if zlib.crc32(memoryview(tail)[8:-4]) != int.from_bytes(tail[-4:], "big"):
+        raise ProtocolError("the data of an append does not match its checksum")
+    if dropped:
+        return None
+    return Append(bytes(body[1:17]), generation, high_water_mark, write, read, append, tail)
+
+
+def encode_append(
+    req_id: bytes,
+    client_high_water_mark: int,
+    write_locks: Sequence[int],
+    read_locks: Sequence[int],
+    append_locks: Sequence[int],
+    header: int,
+    data: bytes | bytearray | memoryview,
+    version: int,
+) -> bytes:
+    """The whole APPEND_REQUEST frame, checksum computed. Locks are hashes, in the order given.
+
+    EncodeError when `version` cannot carry the locks (read locks since 1, append locks since 2), when a value
+    does not fit, or when `req_id` is not 16 bytes.
+    """
+    if len(req_id) != REQ_ID_SIZE:
+        raise EncodeError(f"a ReqId has {REQ_ID_SIZE} bytes, not {len(req_id)}")
+    if (read_locks and version < 1) or (append_locks and version < 2):
+        kind = "read" if read_locks and version < 1 else "append"
+        raise EncodeError(f"{kind} locks cannot be sent with protocol version {version}")
+    arrays = (write_locks, read_locks, append_locks)[: min(version, 2) + 1]
+    size = 25 + sum(4 + 4 * len(locks) for locks in arrays) + 12 + len(data)
+    try:
+        parts: list[bytes | bytearray | memoryview] = [
+            _FRAME_HEAD.pack(0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark)
+        ]
+        for locks in arrays:
+            parts.append(struct.pack(f">i{len(locks)}i", len(locks), *locks))
+        parts += (_TAIL_HEAD.pack(header, len(data)), data, zlib.crc32(data).to_bytes(4, "big"))
+    except struct.error as e:
+        raise EncodeError(f"an append cannot be encoded: {e}") from None
+    return b"".join(parts)

@@ -1,0 +1,164 @@
+"""Reading and writing the primitive values of the three protocols (all big-endian).
+
+Used by the message codec; the hot path has its own precompiled structs. A `Reader` raises ProtocolError and nothing
+else, whatever the bytes are, and never allocates by a number that the bytes claim.
+"""
+
+import struct
+from uuid import UUID
+
+from waltz_protocol.errors import EncodeError, ProtocolError
+
+_I8 = struct.Struct(">b")
+_I16 = struct.Struct(">h")
+_I32 = struct.Struct(">i")
+_I64 = struct.Struct(">q")
+
+
+class Reader:
+    """A cursor over one body."""
+
+    __slots__ = ("buf", "offset")
+
+    def __init__(self, buf: bytes | bytearray | memoryview, offset: int = 0) -> None:
+        self.buf = memoryview(buf)
+        self.offset = offset
+
+    def _take(self, layout: struct.Struct) -> int:
+        try:
+            value: int = layout.unpack_from(self.buf, self.offset)[0]
+        except struct.error:
+            raise ProtocolError("a message is cut short") from None
+        self.offset += layout.size
+        return value
+
+    def i8(self) -> int:
+        """One signed byte."""
+        return self._take(_I8)
+
+    def i16(self) -> int:
+        """Two bytes, signed."""
+        return self._take(_I16)
+
+    def i32(self) -> int:
+        """Four bytes, signed."""
+        return self._take(_I32)
+
+    def i64(self) -> int:
+        """Eight bytes, signed."""
+        return self._take(_I64)
+
+    def boolean(self) -> bool:
+        """One byte; only 1 is true."""
+        return self._take(_I8) == 1
+
+    def raw(self, size: int) -> memoryview:
+        """`size` bytes as a view."""
+        end = self.offset + size
+        if size < 0 or end > len(self.buf):
+            raise ProtocolError("a message is cut short")
+        view = self.buf[self.offset : end]
+        self.offset = end
+        return view
+
+    def octets(self) -> bytes | None:
+        """i32 length and that many bytes; any negative length is null."""
+        length = self.i32()
+        return None if length < 0 else bytes(self.raw(length))
+
+    def text(self) -> str | None:
+        """A string; bytes that are not UTF-8 become replacement characters, as in the reference."""
+        data = self.octets()
+        return None if data is None else data.decode("utf-8", "replace")
+
+    def count(self, item_bytes: int) -> int:
+        """An i32 count of items that take at least `item_bytes` each, checked against what is there."""
+        n = self.i32()
+        if n < 0 or n * item_bytes > len(self.buf) - self.offset:
+            raise ProtocolError(f"a list of {n} items is not there")
+        return n
+
+    def i32_array(self) -> tuple[int, ...] | None:
+        """i32 count and that many i32; a negative count is null."""
+        n = self.i32()
+        if n < 0:
+            return None
+        return struct.unpack(f">{n}i", self.raw(4 * n))
+
+    def uuid(self) -> UUID:
+        """16 bytes, most significant first."""
+        return UUID(bytes=bytes(self.raw(16)))
+
+    def finish(self) -> None:
+        """ProtocolError when bytes are left over."""
+        if self.offset != len(self.buf):
+            raise ProtocolError(f"{len(self.buf) - self.offset} bytes are left over after a message")
+
+
+class Writer:
+    """Collects the parts of one body. Raises EncodeError when a value does not fit."""
+
+    __slots__ = ("parts",)
+
+    def __init__(self) -> None:
+        self.parts: list[bytes] = []
+
+    def _put(self, layout: struct.Struct, value: int) -> None:
+        try:
+            self.parts.append(layout.pack(value))
+        except struct.error:
+            raise EncodeError(f"{value!r} does not fit {layout.size} bytes") from None
+
+    def i8(self, value: int) -> None:
+        """One signed byte."""
+        self._put(_I8, value)
+
+    def i16(self, value: int) -> None:
+        """Two bytes, signed."""
+        self._put(_I16, value)
+
+    def i32(self, value: int) -> None:
+        """Four bytes, signed."""
+        self._put(_I32, value)
+
+    def i64(self, value: int) -> None:
+        """Eight bytes, signed."""
+        self._put(_I64, value)
+
+    def boolean(self, value: bool) -> None:
+        """1 or 0."""
+        self.parts.append(b"\x01" if value else b"\x00")
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        self.parts.append(data)
+
+    def octets(self, data: bytes | None) -> None:
+        """Length and bytes; None as length -1."""
+        if data is None:
+            self.i32(-1)
+        else:
+            self.i32(len(data))
+            self.parts.append(bytes(data))
+
+    def text(self, value: str | None) -> None:
+        """A string as UTF-8; what UTF-8 cannot express becomes a question mark, as in the reference."""
+        self.octets(None if value is None else value.encode("utf-8", "replace"))
+
+    def i32_array(self, values: "tuple[int, ...] | list[int] | None") -> None:
+        """Count and values; None as count -1."""
+        if values is None:
+            self.i32(-1)
+            return
+        try:
+            self.parts.append(struct.pack(f">i{len(values)}i", len(values), *values))
+        except struct.error as e:
+            raise EncodeError(f"a list of integers cannot be encoded: {e}") from None
+
+    def uuid(self, value: UUID) -> None:
+        """16 bytes, most significant first."""
+        self.parts.append(value.bytes)
+
+    def bytes(self) -> bytes:
+        """All parts joined."""
+        return b"".join(self.parts)

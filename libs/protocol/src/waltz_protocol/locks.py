@@ -1,0 +1,146 @@
+"""Locks: the hash that travels on the wire, and the table in which a server keeps what they protect.
+
+A client names locks by (name, id) and sends 32-bit hashes (client-server protocol, lock hash). The server maps
+each hash to three slots of a fixed table per partition. Two locks may share slots: that costs a needless lock
+failure, never a missed conflict, because a lock counts as old only when *one of its* slots is old, and every commit
+raises *all* of its slots. The slots are not on the wire; the reference takes them from one linear congruential
+chain whose values hang together, we take them from three differently seeded mixes.
+
+`LockTable` invariants (one writer: the partition's append path):
+* a slot holds at least the id of the last committed transaction that wrote or appended a lock on it, and at
+  least the high-water mark with which the table was made;
+* the marked slots are those of the write and append locks of appends in flight; marks of two appends in
+  flight do not overlap, because an append that touches a mark waits.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+Slots = tuple[int, ...]
+
+_MASK_64 = 0xFFFFFFFFFFFFFFFF
+_SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
+#: Hashes whose slots are remembered; beyond it the memory of slots is emptied and fills again.
+MEMO_LIMIT = 65536
+
+
+class LockId(NamedTuple):
+    """A lock as applications name it; `hash` is the signed i32 sent on the wire."""
+
+    name: str
+    id: int
+
+    @property
+    def hash(self) -> int:
+        """`s[0]*31^(n-1) + … + s[n-1]` over UTF-16 code units, xor the folded 64-bit id; signed i32."""
+        h = 0
+        units = self.name.encode("utf-16-be", "surrogatepass")
+        for i in range(0, len(units), 2):
+            h = (31 * h + (units[i] << 8) + units[i + 1]) & 0xFFFFFFFF
+        unsigned = self.id & _MASK_64
+        h ^= (unsigned ^ (unsigned >> 32)) & 0xFFFFFFFF
+        return h - ((h & 0x80000000) << 1)
+
+
+def _mix(x: int) -> int:
+    """The finalizer of splitmix64: every input bit changes every output bit about half of the time."""
+    x = ((x ^ (x >> 30)) * 0xBF58476D1CE4E5B9) & _MASK_64
+    x = ((x ^ (x >> 27)) * 0x94D049BB133111EB) & _MASK_64
+    return x ^ (x >> 31)
+
+
+def slots_of(lock_hash: int, size: int) -> tuple[int, int, int]:
+    """The three slots of one lock hash in a table of `size` slots."""
+    unsigned = lock_hash & 0xFFFFFFFF
+    a, b, c = (_mix((unsigned + seed) & _MASK_64) * size >> 64 for seed in _SEEDS)
+    return a, b, c
+
+
+class LockTable:
+    """The optimistic lock table of one partition; synchronous and pure.
+
+    The order of an append: `check_in_flight` (True: wait and ask again), `mark`, `estimate` against the client's
+    high-water mark, then `commit` or nothing, then `unmark`.
+    """
+
+    __slots__ = ("_in_flight", "_memo", "_size", "_table")
+
+    def __init__(self, size: int, initial_high_water_mark: int) -> None:
+        """`initial_high_water_mark`: the partition's, after settlement, before the first check."""
+        if size < 1:
+            raise ValueError(f"a lock table needs at least one slot, not {size}")
+        self._size = size
+        self._table = [initial_high_water_mark] * size
+        self._in_flight: set[int] = set()
+        self._memo: dict[int, tuple[int, int, int]] = {}
+
+    @property
+    def size(self) -> int:
+        """Number of slots."""
+        return self._size
+
+    @property
+    def slots_in_flight(self) -> int:
+        """Number of marked slots (0 when no append with write or append locks is in flight)."""
+        return len(self._in_flight)
+
+    def _slots(self, lock_hash: int) -> tuple[int, int, int]:
+        slots = self._memo.get(lock_hash)
+        if slots is None:
+            if len(self._memo) >= MEMO_LIMIT:
+                self._memo.clear()
+            slots = self._memo[lock_hash] = slots_of(lock_hash, self._size)
+        return slots
+
+    def check_in_flight(
+        self, write_locks: Iterable[int], read_locks: Iterable[int], append_locks: Iterable[int]
+    ) -> bool:
+        """True when any slot of any of these locks is marked by an append in flight: the append has to wait."""
+        in_flight = self._in_flight
+        if not in_flight:
+            return False
+        for locks in (write_locks, read_locks, append_locks):
+            for lock_hash in locks:
+                if not in_flight.isdisjoint(self._slots(lock_hash)):
+                    return True
+        return False
+
+    def mark(self, write_locks: Sequence[int], append_locks: Sequence[int]) -> Slots:
+        """Mark the slots of these locks as in flight and give them, for `commit` and `unmark`.
+
+        Read locks are not marked. Only after `check_in_flight` said False for the same locks.
+        """
+        slots: Slots
+        if not append_locks and len(write_locks) == 1:
+            slots = self._slots(write_locks[0])
+        else:
+            slots = tuple(
+                {slot for locks in (write_locks, append_locks) for h in locks for slot in self._slots(h)}
+            )
+        self._in_flight.update(slots)
+        return slots
+
+    def unmark(self, slots: Slots) -> None:
+        """The append that got these slots from `mark` is decided, either way."""
+        self._in_flight.difference_update(slots)
+
+    def estimate(self, write_locks: Iterable[int], read_locks: Iterable[int]) -> int:
+        """An upper bound of the last committed transaction that conflicts with these locks; -1 without locks.
+
+        A client whose high-water mark is below it must fail; equal passes. Append locks do not count.
+        """
+        table = self._table
+        highest = -1
+        for locks in (write_locks, read_locks):
+            for lock_hash in locks:
+                a, b, c = self._slots(lock_hash)
+                lowest = min(table[a], table[b], table[c])
+                highest = max(highest, lowest)
+        return highest
+
+    def commit(self, slots: Slots, transaction_id: int) -> None:
+        """The append that holds these slots committed as `transaction_id`; slots never go down."""
+        table = self._table
+        for slot in slots:
+            if table[slot] < transaction_id:
+                table[slot] = transaction_id

@@ -1,0 +1,182 @@
+"""The codec as a whole: round trips of any message, and nothing but ProtocolError for any bytes."""
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from protocol_tests.strategies import messages
+from protocol_tests.vectors import VECTORS, Vector
+from waltz_protocol.append_frame import parse_append
+from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
+from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
+from waltz_protocol.feed_frame import parse_feed_data
+from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame
+from waltz_protocol.handshake import decode_hello
+from waltz_protocol.messages import client
+from waltz_protocol.messages.fields import Long, Message
+from waltz_protocol.records import split_records, unpack_record, verify_record
+from waltz_protocol.storage_frame import parse_prefix, parse_record_list, parse_storage_append
+from waltz_protocol.types import ReqId
+
+PROTOCOLS = (CLIENT, STORAGE, ADMIN)
+_CASES = [(p, cls) for p in PROTOCOLS for cls in p.messages]
+
+
+@pytest.mark.parametrize(("protocol", "cls"), _CASES, ids=lambda v: getattr(v, "__name__", ""))
+@settings(max_examples=30)
+@given(data=st.data())
+def test_any_message_survives_the_wire(protocol: Protocol, cls: type[Message], data: st.DataObject) -> None:
+    message = data.draw(messages(cls))
+    version = protocol.versions[-1]
+    encoded = protocol.encode(message, version)
+    assert protocol.decode(encoded[FRAME_HEADER_SIZE:], version) == message
+
+
+@settings(max_examples=400)
+@given(body=st.binary(max_size=200), code=st.integers(0, 25), version=st.integers(0, 4))
+def test_random_bytes_do_no_more_than_protocol_error(body: bytes, code: int, version: int) -> None:
+    for protocol in PROTOCOLS:
+        for candidate in (body, bytes((code,)) + body):
+            try:
+                protocol.decode(candidate, min(version, protocol.versions[-1]))
+            except ProtocolError:
+                pass
+
+
+@settings(max_examples=300)
+@given(
+    vector=st.sampled_from(VECTORS),
+    changes=st.lists(st.tuples(st.integers(0, 10_000), st.integers(0, 255)), min_size=1, max_size=4),
+    cut=st.integers(0, 60),
+)
+def test_damaged_messages_do_no_more_than_protocol_error(
+    vector: Vector, changes: list[tuple[int, int]], cut: int
+) -> None:
+    body = bytearray(vector.frame[FRAME_HEADER_SIZE:])
+    for place, value in changes:
+        body[place % len(body)] = value
+    del body[len(body) - cut % len(body) :]
+    parsers: list[Any] = [
+        lambda b: vector.protocol.decode(b, vector.version),
+        lambda b: parse_append(b, vector.version),
+        parse_feed_data,
+        parse_storage_append,
+        parse_prefix,
+        parse_record_list,
+        lambda b: split_records(parse_storage_append(b).records, parse_storage_append(b).record_count),
+        lambda b: unpack_record(b, 25),
+        verify_record,
+        decode_hello,
+    ]
+    for parse in parsers:
+        try:
+            parse(memoryview(bytes(body)))
+        except ProtocolError:
+            pass
+
+
+@settings(max_examples=200)
+@given(stream=st.binary(max_size=300), limit=st.integers(0, 200), initial=st.integers(7, 64))
+def test_a_random_stream_does_no_more_than_protocol_error(stream: bytes, limit: int, initial: int) -> None:
+    splitter = FrameSplitter(max_frame_bytes=limit, initial_bytes=initial)
+    fed = 0
+    try:
+        while fed < len(stream):
+            room = splitter.get_buffer()
+            n = min(len(room), len(stream) - fed)
+            room[:n] = stream[fed : fed + n]
+            fed += n
+            for _, _, body in splitter.buffer_updated(n):
+                assert 0 < len(body) <= limit
+    except (ProtocolError, FrameTooLargeError):
+        pass
+
+
+def test_a_claimed_list_length_costs_nothing() -> None:
+    huge = bytes.fromhex("10" + "00" * 16 + "7fffffff")
+    with pytest.raises(ProtocolError):
+        CLIENT.decode(huge, 4)
+    with pytest.raises(ProtocolError):
+        CLIENT.decode(bytes.fromhex("0e" + "00" * 16 + "7fffffff"), 4)
+
+
+@pytest.mark.parametrize("vector", VECTORS)
+def test_surplus_and_missing_bytes_are_errors(vector: Vector) -> None:
+    body = vector.frame[FRAME_HEADER_SIZE:]
+    with pytest.raises(ProtocolError):
+        vector.protocol.decode(body + b"\0", vector.version)
+    with pytest.raises(ProtocolError):
+        vector.protocol.decode(body[:-1], vector.version)
+
+
+@pytest.mark.parametrize(
+    ("protocol", "version", "code"),
+    [
+        (CLIENT, 4, 23),
+        (CLIENT, 4, 255),
+        (CLIENT, 3, 21),
+        (CLIENT, 1, 15),
+        (CLIENT, 0, 13),
+        (STORAGE, 0, 19),
+        (STORAGE, 0, 0),
+        (ADMIN, 0, 5),
+        (ADMIN, 0, 15),
+    ],
+)
+def test_an_unknown_type_is_an_error(protocol: Protocol, version: int, code: int) -> None:
+    with pytest.raises(ProtocolError, match="unknown message type"):
+        protocol.decode(bytes((code,)) + bytes(40), version)
+
+
+def test_only_one_is_true() -> None:
+    body = bytes.fromhex("12" + "00" * 16)
+    assert CLIENT.decode(body + b"\x01", 4) == client.AddPreferredPartitionResponse(ReqId(0, 0, 0, 0), True)
+    for byte in (0, 2, 255):
+        message = CLIENT.decode(body + bytes((byte,)), 4)
+        assert message == client.AddPreferredPartitionResponse(ReqId(0, 0, 0, 0), False)
+
+
+def test_an_unknown_mount_state_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="mount state 3"):
+        CLIENT.decode(bytes.fromhex("01" + "00" * 16 + "00000003"), 4)
+
+
+def test_text_that_is_not_utf8_is_replaced_not_refused() -> None:
+    body = bytes.fromhex("07" + "00" * 24 + "00" + "00000002" + "ff41")
+    message = CLIENT.decode(body, 4)
+    assert isinstance(message, client.TransactionDataResponse)
+    assert message.error == "\ufffdA"
+
+
+def test_values_that_do_not_fit_are_encode_errors() -> None:
+    with pytest.raises(EncodeError):
+        CLIENT.encode(client.FeedData(ReqId(0, 0, 0, 0), 2**63, 0), 4)
+    with pytest.raises(EncodeError):
+        CLIENT.encode(client.FeedData(ReqId(2**31, 0, 0, 0), 0, 0), 4)
+    with pytest.raises(EncodeError):
+        CLIENT.encode(client.AddPreferredPartitionRequest(ReqId(0, 0, 0, 0), (2**31,)), 4)
+    with pytest.raises(EncodeError):
+        frame(CLIENT.magic, 2**15, b"")
+    with pytest.raises(EncodeError, match="no message of the storage"):
+        STORAGE.encode(client.FeedSuspended(ReqId(0, 0, 0, 0)), 0)
+
+
+def test_a_type_used_twice_is_rejected_when_the_protocol_is_made() -> None:
+    with pytest.raises(TypeError, match="both have type 3"):
+        Protocol("broken", 1, (0,), (client.FeedRequest, client.FeedRequest))
+
+
+@dataclass(frozen=True)
+class _NoWireForm:
+    TYPE: ClassVar[int] = 1
+    SINCE: ClassVar[int] = 0
+    a: Long
+    b: int
+
+
+def test_a_field_without_a_wire_form_is_rejected_when_the_protocol_is_made() -> None:
+    with pytest.raises(TypeError, match=r"_NoWireForm\.b"):
+        Protocol("broken", 1, (0,), (_NoWireForm,))

@@ -1,0 +1,116 @@
+"""Splitting a byte stream into frames: limits, growth, and what ends a connection."""
+
+import pytest
+
+from waltz_protocol.errors import EncodeError, FrameTooLargeError, HandshakeError, ProtocolError
+from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, Magic, frame, keep_alive_frame
+from waltz_protocol.handshake import choose_version, decode_hello, encode_hello
+
+INITIAL = 64
+
+
+def feed(splitter: FrameSplitter, data: bytes) -> list[tuple[int, int, bytes]]:
+    frames = []
+    fed = 0
+    while fed < len(data):
+        room = splitter.get_buffer()
+        n = min(len(room), len(data) - fed)
+        room[:n] = data[fed : fed + n]
+        fed += n
+        frames += [(m, v, bytes(b)) for m, v, b in splitter.buffer_updated(n)]
+    return frames
+
+
+def test_frames_of_many_sizes_come_out_whole() -> None:
+    splitter = FrameSplitter(initial_bytes=INITIAL)
+    bodies = [bytes([i % 251]) * size for i, size in enumerate([1, 50, 57, 58, 64, 65, 1000, 1, 5000, 3])]
+    stream = b"".join(frame(Magic.CLIENT, 4, b) for b in bodies)
+    assert feed(splitter, stream) == [(Magic.CLIENT, 4, b) for b in bodies]
+
+
+def test_zero_length_frames_are_ignored() -> None:
+    splitter = FrameSplitter(expected=(Magic.CLIENT, 4))
+    assert feed(splitter, keep_alive_frame(Magic.CLIENT, 4) * 10_000) == []
+    assert feed(splitter, frame(Magic.CLIENT, 4, b"x")) == [(Magic.CLIENT, 4, b"x")]
+
+
+def test_client_server_13_01_a_claimed_length_costs_no_memory() -> None:
+    splitter = FrameSplitter(max_frame_bytes=1 << 30, initial_bytes=INITIAL)
+    feed(splitter, b"\x4c\x00\x04\x3f\xff\xff\xff" + b"x" * 10)
+    assert splitter.capacity_bytes == INITIAL
+    feed(splitter, b"x" * 100)
+    assert splitter.capacity_bytes <= 4 * 128
+
+
+def test_client_server_13_01_a_frame_over_the_limit_is_refused_at_its_header() -> None:
+    splitter = FrameSplitter(max_frame_bytes=100, initial_bytes=INITIAL)
+    assert feed(splitter, frame(Magic.CLIENT, 4, bytes(100))) == [(Magic.CLIENT, 4, bytes(100))]
+    with pytest.raises(FrameTooLargeError, match="101 bytes exceeds the limit of 100"):
+        feed(splitter, b"\x4c\x00\x04\x00\x00\x00\x65")
+
+
+def test_the_buffer_never_outgrows_one_frame_and_shrinks_again() -> None:
+    limit = 10_000
+    splitter = FrameSplitter(max_frame_bytes=limit, initial_bytes=INITIAL)
+    data = frame(Magic.CLIENT, 4, bytes(limit))
+    for i in range(0, len(data), 13):
+        feed(splitter, data[i : i + 13])
+        assert splitter.capacity_bytes <= limit + FRAME_HEADER_SIZE
+    splitter.get_buffer()
+    assert splitter.capacity_bytes == INITIAL
+
+
+def test_a_negative_length_is_an_error() -> None:
+    with pytest.raises(ProtocolError, match="negative length"):
+        feed(FrameSplitter(), b"\x4c\x00\x04\xff\xff\xff\xff")
+
+
+@pytest.mark.parametrize("header", [b"\x53\x00\x04", b"\x4c\x00\x03", b"\x48\x00\x00", b"\x4c\x01\x04"])
+def test_another_magic_or_version_is_an_error_at_the_header(header: bytes) -> None:
+    splitter = FrameSplitter(expected=(Magic.CLIENT, 4))
+    assert feed(splitter, header + b"\x00\x00\x00") == []
+    with pytest.raises(ProtocolError, match="expected magic 0x4C version 4"):
+        feed(splitter, b"\x10")
+
+
+def test_what_is_expected_may_change_between_two_frames_of_one_read() -> None:
+    splitter = FrameSplitter(expected=(Magic.HELLO, 0))
+    data = encode_hello((0, 1), "x") + frame(Magic.CLIENT, 1, b"abc")
+    room = splitter.get_buffer()
+    room[: len(data)] = data
+    seen = []
+    for magic, _, _body in splitter.buffer_updated(len(data)):
+        seen.append(magic)
+        splitter.expected = (Magic.CLIENT, 1)
+    assert seen == [Magic.HELLO, Magic.CLIENT]
+
+
+def test_the_highest_common_version_is_chosen() -> None:
+    assert choose_version((0, 1, 2, 3, 4), (4, 0, 9)) == 4
+    assert choose_version((0, 1, 2), (0, 1, 2, 3, 4)) == 2
+    with pytest.raises(HandshakeError, match="no common protocol version"):
+        choose_version((0,), (1, 2))
+    with pytest.raises(HandshakeError):
+        choose_version((0,), ())
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "",
+        "00000001",
+        "ffffffff",
+        "7fffffff0000",
+        "000000010000",
+        "0000000100000000000261",
+        "0000000000000000ff",
+    ],
+)
+def test_a_malformed_hello_is_a_protocol_error(body: str) -> None:
+    with pytest.raises(ProtocolError):
+        decode_hello(bytes.fromhex(body))
+
+
+def test_a_frame_that_cannot_be_expressed_is_an_encode_error() -> None:
+    with pytest.raises(EncodeError):
+        frame(300, 0, b"")

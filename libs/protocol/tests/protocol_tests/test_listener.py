@@ -1,0 +1,82 @@
+"""Listeners: ports, limits, closing; and the one helper that makes tasks."""
+
+import asyncio
+import logging
+
+import pytest
+
+from protocol_tests.peers import HOST, Recorder, listening, raw_peer, settings
+from waltz_protocol.aio.connector import connect
+from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.errors import ListenError, PortInUseError
+from waltz_protocol.types import Endpoint
+
+
+async def test_client_server_13_06_a_port_in_use_is_an_error() -> None:
+    async with listening(Recorder) as first:
+        second = Listener()
+        with pytest.raises(
+            PortInUseError, match=f"^port {first.port} on {HOST} is already in use$"
+        ) as caught:
+            await second.start(HOST, first.port, settings(), Recorder, None)
+        assert caught.value.user_error
+        await second.close()
+
+
+async def test_an_address_that_is_not_ours_is_an_error() -> None:
+    with pytest.raises(ListenError, match="cannot listen on"):
+        await Listener().start("203.0.113.1", 0, settings(), Recorder, None)
+    with pytest.raises(ListenError, match="not a port"):
+        await Listener().start(HOST, 70_000, settings(), Recorder, None)
+
+
+async def test_connections_above_the_limit_are_cut() -> None:
+    handlers: list[Recorder] = []
+
+    def handler() -> Recorder:
+        handlers.append(Recorder())
+        return handlers[-1]
+
+    async with (
+        listening(handler, max_connections=1) as listener,
+        raw_peer(listener.port) as first,
+    ):
+        first.hello()
+        await first.frame()
+        async with raw_peer(listener.port) as second:
+            assert await second.rest() == b""
+        assert "more than 1 connections" in await handlers[1].until_closed()
+        assert len(listener.channels) == 1
+    assert listener.channels == frozenset()
+
+
+async def test_closing_says_why_and_waits() -> None:
+    server, client = Recorder(), Recorder()
+    async with Listener() as listener:
+        await listener.start(HOST, 0, settings(), lambda: server, None)
+        channel = await connect(Endpoint(HOST, listener.port), settings(), client, None)
+        await server.until(lambda: server.channel is not None)
+        await listener.close("maintenance")
+        await listener.close()
+        assert server.reasons == ["maintenance"]
+        assert listener.channels == frozenset()
+        await channel.wait_closed()
+        assert client.reasons == ["the peer closed the connection"]
+
+
+async def test_spawned_tasks_log_what_nobody_awaits(caplog: pytest.LogCaptureFixture) -> None:
+    async def fails() -> None:
+        raise ZeroDivisionError("oh")
+
+    async def sleeps() -> int:
+        await asyncio.sleep(60)
+        return 1
+
+    failing, sleeping = spawn(fails(), "failing"), spawn(sleeps(), "sleeping")
+    await asyncio.wait([failing])
+    sleeping.cancel()
+    await asyncio.wait([sleeping])
+    assert [(r.levelno, r.getMessage()) for r in caplog.records if r.name.startswith("waltz")] == [
+        (logging.ERROR, "task failing failed: oh")
+    ]

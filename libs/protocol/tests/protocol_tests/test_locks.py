@@ -1,0 +1,144 @@
+"""Lock hashes and the lock table against a model that has no collisions."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from waltz_protocol import locks as locks_module
+from waltz_protocol.locks import LockId, LockTable, slots_of
+
+
+@pytest.mark.parametrize(
+    ("lock", "expected"),
+    [
+        (LockId("acct", 7), "002D9814"),
+        (LockId("user", -1), "0036EBCB"),
+        (LockId("\U0001f600\u00e9", 0x100000002), "03469FE5"),
+    ],
+)
+def test_known_lock_hashes(lock: LockId, expected: str) -> None:
+    assert lock.hash == int.from_bytes(bytes.fromhex(expected), "big", signed=True)
+
+
+@given(st.text(), st.integers(-(2**63), 2**63 - 1))
+def test_lock_hashes_are_signed_i32(name: str, lock_id: int) -> None:
+    assert -(2**31) <= LockId(name, lock_id).hash < 2**31
+
+
+def test_locks_that_collide_on_the_wire_collide() -> None:
+    assert LockId("a", 1).hash == LockId("`", 0).hash
+
+
+@given(st.integers(-(2**31), 2**31 - 1), st.integers(1, 100_000))
+def test_slots_are_in_the_table(lock_hash: int, size: int) -> None:
+    assert all(0 <= slot < size for slot in slots_of(lock_hash, size))
+
+
+def test_client_server_13_16_slots_are_independent() -> None:
+    """With n locks in a table, the share of foreign locks whose three slots are all taken is near fill cubed."""
+    size = 3000
+    taken = {slot for h in range(0, 60_000, 100) for slot in slots_of(h, size)}
+    fill = len(taken) / size
+    foreign = range(1_000_003, 1_020_003)
+    hits = sum(taken.issuperset(slots_of(h, size)) for h in foreign) / len(foreign)
+    assert 0.3 < fill < 0.6
+    assert hits == pytest.approx(fill**3, rel=0.15)
+
+
+def test_estimate_counts_write_and_read_locks_only() -> None:
+    table = LockTable(30_000, -1)
+    table.commit(table.mark([1], [2]), 10)
+    assert table.estimate([1], []) == 10
+    assert table.estimate([], [1]) == 10
+    assert table.estimate([2], []) == 10, "append locks bump the table"
+    assert table.estimate([], []) == -1
+    assert table.estimate([3], [4]) == -1
+
+
+def test_the_table_starts_at_the_high_water_mark() -> None:
+    table = LockTable(100, 41)
+    assert table.estimate([5], []) == 41
+    assert table.estimate([], []) == -1
+
+
+def test_write_and_append_locks_mark_and_all_kinds_wait() -> None:
+    table = LockTable(30_000, -1)
+    slots = table.mark([1], [2])
+    for lock in (1, 2):
+        assert table.check_in_flight([lock], [], [])
+        assert table.check_in_flight([], [lock], [])
+        assert table.check_in_flight([], [], [lock])
+    assert not table.check_in_flight([3], [4], [5])
+    table.unmark(slots)
+    assert not table.check_in_flight([1, 2], [1, 2], [1, 2])
+    assert table.slots_in_flight == 0
+
+
+def test_safety_d6_read_locks_wait_but_do_not_mark() -> None:
+    table = LockTable(30_000, -1)
+    assert table.mark([], []) == ()
+    assert not table.check_in_flight([9], [], [])
+    table.mark([9], [])
+    assert table.check_in_flight([], [9], [])
+
+
+def test_a_lock_listed_twice_is_marked_and_unmarked_once() -> None:
+    table = LockTable(30_000, -1)
+    slots = table.mark([7, 7], [7])
+    assert table.slots_in_flight == len(slots)
+    table.commit(slots, 3)
+    table.unmark(slots)
+    assert table.slots_in_flight == 0
+    assert table.estimate([7], []) == 3
+
+
+def test_slots_never_go_down() -> None:
+    table = LockTable(10, 5)
+    slots = table.mark([1], [])
+    table.commit(slots, 3)
+    assert table.estimate([1], []) == 5
+
+
+def test_the_memory_of_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks_module, "MEMO_LIMIT", 10)
+    table = LockTable(1000, -1)
+    for h in range(100):
+        table.commit(table.mark([h], []), h)
+        assert len(table._memo) <= 10
+    assert table.estimate([99], []) == 99
+
+
+def test_an_empty_table_is_refused() -> None:
+    with pytest.raises(ValueError, match="at least one slot"):
+        LockTable(0, -1)
+
+
+_HASHES = st.lists(st.integers(-20, 20), max_size=3)
+
+
+@settings(max_examples=200)
+@given(st.integers(1, 50), st.lists(st.tuples(_HASHES, _HASHES, _HASHES, st.booleans()), max_size=30))
+def test_a_conflict_is_never_missed(
+    size: int, appends: list[tuple[list[int], list[int], list[int], bool]]
+) -> None:
+    """However small the table: it never says less than an exact table would."""
+    table = LockTable(size, -1)
+    exact: dict[int, int] = {}
+    in_flight: list[tuple[tuple[int, ...], set[int]]] = []
+    txid = 0
+    for write, read, append, decide_first in appends:
+        if decide_first and in_flight:
+            slots, marked = in_flight.pop(0)
+            table.commit(slots, txid)
+            exact.update(dict.fromkeys(marked, txid))
+            table.unmark(slots)
+            txid += 1
+        busy = set[int]().union(*(marked for _, marked in in_flight))
+        if table.check_in_flight(write, read, append):
+            continue
+        assert busy.isdisjoint([*write, *read, *append])
+        assert table.estimate(write, read) >= max([exact.get(h, -1) for h in (*write, *read)], default=-1)
+        in_flight.append((table.mark(write, append), {*write, *append}))
+    for slots, _ in in_flight:
+        table.unmark(slots)
+    assert table.slots_in_flight == 0

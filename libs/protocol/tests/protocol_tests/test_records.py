@@ -1,0 +1,117 @@
+"""Wire records, record headers and the values in them."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from protocol_tests.strategies import HEADERS, RECORDS
+from protocol_tests.vectors import RECORD
+from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.records import (
+    RECORD_OVERHEAD,
+    pack_record,
+    pack_record_header,
+    split_records,
+    unpack_record,
+    unpack_record_header,
+    verify_record,
+)
+from waltz_protocol.storage_frame import parse_storage_append, storage_append_parts
+from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, data_checksum
+
+WIRE = bytes.fromhex(
+    "000000000000002a 00000007000000010000000300000001 000004d2 00000005 68656c6c6f 3610a686"
+)
+
+
+def test_the_known_record() -> None:
+    assert pack_record(RECORD) == WIRE
+    assert unpack_record(WIRE) == (RECORD, len(WIRE))
+    assert verify_record(WIRE)
+    assert len(WIRE) == RECORD_OVERHEAD + 5
+
+
+@given(st.lists(RECORDS, max_size=5))
+def test_records_split_where_they_were_joined(records: list[Record]) -> None:
+    wires = [pack_record(r) for r in records]
+    joined = memoryview(b"".join(wires))
+    assert [bytes(v) for v in split_records(joined, len(records))] == wires
+    offset = 0
+    for record in records:
+        unpacked, offset = unpack_record(joined, offset)
+        assert unpacked == record
+    with pytest.raises(ProtocolError):
+        split_records(joined, len(records) + 1)
+    if records:
+        with pytest.raises(ProtocolError):
+            split_records(joined, len(records) - 1)
+
+
+@given(HEADERS)
+def test_record_headers_round_trip(header: RecordHeader) -> None:
+    packed = pack_record_header(header)
+    assert unpack_record_header(packed) == (header, 28)
+    with pytest.raises(ProtocolError):
+        unpack_record_header(packed[:-1])
+
+
+def test_storage_7_02_torn_length_is_bounded() -> None:
+    torn = bytearray(WIRE)
+    for length in (b"\x7f\xff\xff\xff", b"\xff\xff\xff\xff", b"\x00\x00\x00\x06"):
+        torn[28:32] = length
+        with pytest.raises(ProtocolError):
+            unpack_record(bytes(torn))
+        with pytest.raises(ProtocolError):
+            split_records(memoryview(torn), 1)
+        assert not verify_record(torn)
+    for end in range(len(WIRE)):
+        with pytest.raises(ProtocolError):
+            unpack_record(WIRE[:end])
+        with pytest.raises(ProtocolError):
+            split_records(memoryview(WIRE)[:end], 1)
+    with pytest.raises(ProtocolError):
+        split_records(memoryview(WIRE), -1)
+
+
+@pytest.mark.parametrize("place", range(32, len(WIRE)))
+def test_a_flipped_bit_in_data_or_checksum_is_seen(place: int) -> None:
+    damaged = bytearray(WIRE)
+    damaged[place] ^= 0x10
+    assert not verify_record(damaged)
+
+
+def test_a_record_that_does_not_fit_is_an_encode_error() -> None:
+    with pytest.raises(EncodeError):
+        pack_record(RECORD._replace(header=2**31))
+    with pytest.raises(EncodeError):
+        pack_record_header(RecordHeader(2**63, ReqId(0, 0, 0, 0), 0))
+
+
+def test_a_storage_append_keeps_its_records_in_one_slice() -> None:
+    body = memoryview(b"".join(storage_append_parts(5, 3, 3, 2, WIRE * 2)))[7:]
+    append = parse_storage_append(body)
+    assert (append.session_id, append.seq_num, append.partition_id, append.record_count) == (5, 3, 3, 2)
+    assert not append.offline
+    assert append.records == WIRE * 2
+    offline = memoryview(b"".join(storage_append_parts(5, 3, 3, 0, b"", offline=True)))[7:]
+    assert parse_storage_append(offline).offline
+
+
+@pytest.mark.parametrize(("data", "checksum"), [(b"hello", 0x3610A686), (b"123456789", -873187034), (b"", 0)])
+def test_known_checksums(data: bytes, checksum: int) -> None:
+    assert data_checksum(data) == checksum
+
+
+def test_req_ids_pack_in_order() -> None:
+    packed = bytes.fromhex("ffffffff ffffffff 00000000 ffffffff")
+    assert ReqId(-1, -1, 0, -1).pack() == packed
+    assert ReqId.unpack(b"xx" + packed, 2) == ReqId(-1, -1, 0, -1)
+    assert str(ReqId(1, 2, 3, 4)) == "1:2:3:4"
+
+
+def test_endpoints_parse_and_print() -> None:
+    assert Endpoint.parse("st1:55280") == Endpoint("st1", 55280)
+    assert str(Endpoint("st1", 55280)) == "st1:55280"
+    for text in ("st1", ":1", "st1:", "st1:0", "st1:65536", "st1:-1", "st1:x"):
+        with pytest.raises(ValueError, match="'"):
+            Endpoint.parse(text)

@@ -1,0 +1,1 @@
+"""What both services share: HTTP endpoints, metrics, logging, signals."""

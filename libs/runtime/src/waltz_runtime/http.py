@@ -1,0 +1,150 @@
+"""The HTTP port of a service: `/ping`, `/buildinfo`, `/health`, `/metrics`, on the service's own loop.
+
+GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of release
+0.13.2 for a request that accepts `application/json`. `?pretty=true` indents JSON. Every answer forbids caching.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import traceback
+from collections.abc import Callable
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
+
+from waltz_runtime.counting import loop_counters
+from waltz_runtime.errors import HttpBindError
+from waltz_runtime.metrics import TICK_SECONDS, MetricsRegistry
+from waltz_runtime.rendering import plain
+
+Health = Callable[[], tuple[bool, dict[str, object]]]
+"""(healthy, whole JSON body), e.g. `(True, {"server-health-check": {"healthy": True, ...}})`."""
+
+_NO_CACHE = "must-revalidate,no-cache,no-store"
+
+
+class HttpEndpoints:
+    """One HTTP server. Owner: the service's main coroutine, which calls `start` and `close`.
+
+    `service_name` and `version` are what `/buildinfo` says; `health_name` is the member under which a health check
+    that raised is reported. While started, it brings the registry's rates up to date every five seconds.
+    """
+
+    def __init__(
+        self,
+        service_name: str,
+        version: str | None,
+        health: Health,
+        metrics: MetricsRegistry,
+        *,
+        health_name: str = "health-check",
+    ) -> None:
+        self._service_name = service_name
+        self._version = version
+        self._health = health
+        self._health_name = health_name
+        self._metrics = metrics
+        self._process = CollectorRegistry(auto_describe=False)
+        ProcessCollector(registry=self._process)
+        self._runner: web.AppRunner | None = None
+        self._ticker: asyncio.TimerHandle | None = None
+        self._port: int | None = None
+
+    @property
+    def port(self) -> int:
+        """The bound port (the real one when 0 was asked for); RuntimeError before `start`."""
+        if self._port is None:
+            raise RuntimeError("the HTTP endpoints are not started")
+        return self._port
+
+    async def start(self, host: str, port: int) -> None:
+        """Bind and serve. HttpBindError, one clear line, when the address cannot be bound."""
+        app = web.Application()
+        app.router.add_get("/ping", self._ping)
+        app.router.add_get("/buildinfo", self._build_info)
+        app.router.add_get("/health", self._answer_health)
+        app.router.add_get("/metrics", self._answer_metrics)
+        app.on_response_prepare.append(_forbid_caching)
+        # a scrape in progress may delay the end of the service by this much, no more
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as failure:
+            await runner.cleanup()
+            raise _bind_error(host, port, failure) from failure
+        self._runner = runner
+        self._port = runner.addresses[0][1]
+        counters = loop_counters()
+        if counters is not None:
+            counters.publish(self._metrics)
+        self._tick()
+
+    async def close(self) -> None:
+        """Stop serving; harmless when not started or already closed."""
+        if self._ticker is not None:
+            self._ticker.cancel()
+            self._ticker = None
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def _tick(self) -> None:
+        self._metrics.tick()
+        self._ticker = asyncio.get_running_loop().call_later(TICK_SECONDS, self._tick)
+
+    async def _ping(self, request: web.Request) -> web.Response:
+        return web.Response(text="pong\n", content_type="text/plain")
+
+    async def _build_info(self, request: web.Request) -> web.Response:
+        return _json_response({"service_name": self._service_name, "version": self._version}, end="\n")
+
+    async def _answer_health(self, request: web.Request) -> web.Response:
+        try:
+            healthy, body = self._health()
+        except Exception as failure:
+            healthy, body = False, {self._health_name: _describe(failure)}
+        return _json_response(body, pretty=_pretty(request), status=200 if healthy else 500)
+
+    async def _answer_metrics(self, request: web.Request) -> web.Response:
+        if "application/json" in request.headers.get("Accept", ""):
+            text = self._metrics.to_json(pretty=_pretty(request))
+            return web.Response(text=text, content_type="application/json")
+        text = self._metrics.to_prometheus() + generate_latest(self._process).decode()
+        return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+
+
+async def _forbid_caching(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers["Cache-Control"] = _NO_CACHE
+    response.headers.pop("Server", None)  # names the library and its version to anybody who asks
+
+
+def _pretty(request: web.Request) -> bool:
+    return request.query.get("pretty", "").lower() == "true"
+
+
+def _json_response(
+    body: dict[str, object], *, pretty: bool = False, status: int = 200, end: str = ""
+) -> web.Response:
+    text = json.dumps(plain(body), indent=2 if pretty else None, default=str) + end
+    return web.Response(text=text, status=status, content_type="application/json")
+
+
+def _describe(failure: Exception) -> dict[str, object]:
+    stack = [line.strip() for line in traceback.format_tb(failure.__traceback__)]
+    text = str(failure)
+    return {
+        "healthy": False,
+        "message": text,
+        "error": {"type": type(failure).__name__, "message": text, "stack": stack},
+    }
+
+
+def _bind_error(host: str, port: int, failure: OSError) -> HttpBindError:
+    if failure.errno == errno.EADDRINUSE:
+        return HttpBindError(f"HTTP port {host}:{port} is already in use")
+    return HttpBindError(f"cannot serve HTTP on {host}:{port}: {failure.strerror or failure}")

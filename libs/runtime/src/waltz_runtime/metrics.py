@@ -1,0 +1,98 @@
+"""The registry of a service's metrics, by the names release 0.13.2 gives them.
+
+How figures are kept is in `instruments`, how they are written down in `rendering`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from typing import TypeVar
+
+from waltz_runtime.errors import MetricNameError
+from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Timer
+from waltz_runtime.rendering import admin_json, graphite_lines, http_json, prometheus_text
+
+__all__ = ["TICK_SECONDS", "Counter", "Gauge", "Meter", "MetricsRegistry", "Timer"]
+
+Clock = Callable[[], float]
+_M = TypeVar("_M", Counter, Meter, Timer)
+
+
+class MetricsRegistry:
+    """All metrics of one service by full name (`waltz-storage.partition-3.session-id`).
+
+    Asking twice for one name gives the same counter, meter or timer; a gauge is replaced (the partition came
+    back with a new object behind it). `clock` counts seconds, and is the loop's own clock in simulation.
+    """
+
+    def __init__(self, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._metrics: dict[str, Metric] = {}
+
+    @property
+    def metrics(self) -> Mapping[str, Metric]:
+        """Every metric by full name; gauges with labels have the labels in the key."""
+        return self._metrics
+
+    def gauge(self, name: str, fn: GaugeFunction, labels: Mapping[str, str] | None = None) -> None:
+        """Publish `fn()`: a number, boolean, text, list or mapping (JSON-like). Read on the loop; must not block."""
+        labels = dict(labels or {})
+        suffix = "{" + ",".join(f"{k}={v}" for k, v in labels.items()) + "}" if labels else ""
+        known = self._metrics.get(name + suffix)
+        if known is not None and not isinstance(known, Gauge):
+            raise MetricNameError(f"metric {name} is already a {type(known).__name__.lower()}")
+        self._metrics[name + suffix] = Gauge(fn, labels)
+
+    def counter(self, name: str) -> Counter:
+        """The counter of that name, made on first use."""
+        return self._named(name, Counter, Counter)
+
+    def meter(self, name: str) -> Meter:
+        """The meter of that name, made on first use."""
+        return self._named(name, Meter, lambda: Meter(self._clock()))
+
+    def timer(self, name: str) -> Timer:
+        """The timer of that name, made on first use."""
+        return self._named(name, Timer, lambda: Timer(self._clock()))
+
+    def remove_prefix(self, prefix: str) -> None:
+        """Forget every metric whose full name starts with `prefix` (say, `waltz-storage.partition-3.`)."""
+        for name in [name for name in self._metrics if name.startswith(prefix)]:
+            del self._metrics[name]
+
+    def tick(self) -> float:
+        """Bring all rates and windows up to date; returns the time it did so for."""
+        now = self._clock()
+        for metric in self._metrics.values():
+            if isinstance(metric, Meter | Timer):
+                metric.rates.tick(now, metric.count)
+            if isinstance(metric, Timer):
+                metric.tick(now)
+        return now
+
+    def to_json(self, *, pretty: bool = False) -> str:
+        """The text `/metrics` of release 0.13.2 answers."""
+        return http_json(self._metrics, self.tick(), pretty=pretty)
+
+    def to_admin_json(self) -> str:
+        """The text of the metrics reply on the admin port of a storage node."""
+        return admin_json(self._metrics, self.tick())
+
+    def to_prometheus(self) -> str:
+        """Prometheus text format 0.0.4."""
+        self.tick()
+        return prometheus_text(self._metrics)
+
+    def to_graphite(self, prefix: str, timestamp_seconds: int) -> list[str]:
+        """Lines of the Graphite plaintext protocol, without line ends."""
+        return graphite_lines(self._metrics, self.tick(), prefix, timestamp_seconds)
+
+    def _named(self, name: str, kind: type[_M], make: Callable[[], _M]) -> _M:
+        known = self._metrics.get(name)
+        if known is None:
+            made = self._metrics[name] = make()
+            return made
+        if not isinstance(known, kind):
+            raise MetricNameError(f"metric {name} is already a {type(known).__name__.lower()}")
+        return known

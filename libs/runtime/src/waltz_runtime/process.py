@@ -1,0 +1,107 @@
+"""The life of a service process: its loop, its signals, its exit code.
+
+SIGTERM or SIGINT asks the service to leave in order (its stop event is set); a second one ends the process at once.
+Signal handlers are set explicitly, so the same holds as process 1 of a container, where the kernel's
+defaults do not apply.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Awaitable, Callable
+
+import structlog
+
+from waltz_runtime.counting import loop_counters, new_event_loop
+
+EXIT_OK = 0
+EXIT_USER_ERROR = 1
+EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+
+Main = Callable[[asyncio.Event], Awaitable[None]]
+
+log = structlog.get_logger(__name__)
+
+
+def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
+    """Run `main(stop)` until it returns; the exit code of the process.
+
+    0 when main returned; 1 and one line `Error: …` for an error whose class says `user_error = True` (also inside an
+    exception group); 70 and a logged stack trace for anything else. `main` has `shutdown_timeout_seconds` after the
+    first signal, then it is cancelled (exit code 70). A second signal exits with 128 + its number.
+    """
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        try:
+            return runner.run(_supervise(main, shutdown_timeout_seconds))
+        finally:
+            _log_counters()
+
+
+async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
+    loop = asyncio.get_running_loop()
+    stop = asyncio.Event()
+    late = False
+    task = asyncio.current_task()
+
+    def too_late() -> None:
+        nonlocal late
+        late = True
+        if task is not None:
+            task.cancel()
+
+    def on_signal(number: signal.Signals) -> None:
+        if stop.is_set():
+            # not sys.exit: whatever hangs in the orderly way out must not hold this one up
+            os.write(2, f"second {number.name}: leaving at once\n".encode())
+            os._exit(128 + number)
+        log.info("stopping", signal=number.name)
+        stop.set()
+        loop.call_later(shutdown_timeout_seconds, too_late)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, on_signal, number)
+    try:
+        await main(stop)
+    except asyncio.CancelledError:
+        if not late:
+            raise
+        log.error("did not stop in time", timeout_seconds=shutdown_timeout_seconds)
+        return EXIT_INTERNAL_ERROR
+    except BaseException as failure:
+        return _report(failure)
+    return EXIT_OK
+
+
+def _report(failure: BaseException) -> int:
+    """Say what went wrong and choose the exit code; what ends an interpreter on purpose goes on."""
+    user_error = find_user_error(failure)
+    if user_error is not None:
+        line = " ".join(str(user_error).split())
+        print(f"Error: {line or type(user_error).__name__}", file=sys.stderr, flush=True)
+        return EXIT_USER_ERROR
+    if not isinstance(failure, Exception):
+        raise failure
+    log.error("unexpected failure", exc_info=failure)
+    return EXIT_INTERNAL_ERROR
+
+
+def find_user_error(failure: BaseException) -> BaseException | None:
+    """The operator's mistake behind `failure`; None when any part of it is something else."""
+    if isinstance(failure, BaseExceptionGroup):
+        found = [find_user_error(inner) for inner in failure.exceptions]
+        return None if any(inner is None for inner in found) else found[0]
+    return failure if getattr(failure, "user_error", False) is True else None
+
+
+def _log_counters() -> None:
+    counters = loop_counters()
+    if counters is not None:
+        log.info(
+            "loop counters",
+            tasks_created=counters.tasks,
+            futures_created=counters.futures,
+            turns_by_created=counters.turns_by_created,
+        )

@@ -1,0 +1,143 @@
+"""The HTTP port, byte by byte where release 0.13.2 fixes the bytes."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from waltz_runtime.errors import HttpBindError
+from waltz_runtime.http import Health, HttpEndpoints
+from waltz_runtime.metrics import MetricsRegistry
+
+
+def healthy() -> tuple[bool, dict[str, object]]:
+    return True, {"server-health-check": {"healthy": True, "partitions": {0: True}}}
+
+
+@asynccontextmanager
+async def endpoints(health: Health = healthy, version: str | None = "0.1.0") -> AsyncIterator[HttpEndpoints]:
+    registry = MetricsRegistry()
+    registry.counter("waltz-server.x").inc(3)
+    http = HttpEndpoints("Waltz", version, health, registry, health_name="server-health-check")
+    await http.start("127.0.0.1", 0)
+    try:
+        yield http
+    finally:
+        await http.close()
+
+
+async def ask(
+    http: HttpEndpoints, path: str, method: str = "GET", accept: str | None = None
+) -> tuple[int, dict[str, str], bytes]:
+    reader, writer = await asyncio.open_connection("127.0.0.1", http.port)
+    extra = f"Accept: {accept}\r\n" if accept else ""
+    writer.write(f"{method} {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n{extra}\r\n".encode())
+    raw = await reader.read()
+    writer.close()
+    await writer.wait_closed()
+    head, _, body = raw.partition(b"\r\n\r\n")
+    status_line, *lines = head.decode().split("\r\n")
+    headers = {name.lower(): value for name, value in (line.split(": ", 1) for line in lines)}
+    return int(status_line.split()[1]), headers, body
+
+
+async def test_ping_and_buildinfo_bytes() -> None:
+    async with endpoints() as http:
+        status, headers, body = await ask(http, "/ping")
+        assert (status, body) == (200, b"pong\n")
+        assert headers["content-type"].startswith("text/plain")
+        assert headers["cache-control"] == "must-revalidate,no-cache,no-store"
+        assert "server" not in headers
+        status, headers, body = await ask(http, "/buildinfo")
+        assert (status, body) == (200, b'{"service_name": "Waltz", "version": "0.1.0"}\n')
+        assert headers["content-type"].startswith("application/json")
+
+
+async def test_buildinfo_of_an_unpackaged_service_is_null() -> None:
+    async with endpoints(version=None) as http:
+        assert json.loads((await ask(http, "/buildinfo"))[2])["version"] is None
+
+
+async def test_head_has_headers_and_no_body() -> None:
+    async with endpoints() as http:
+        for path in ("/ping", "/buildinfo", "/health", "/metrics"):
+            status, headers, body = await ask(http, path, "HEAD")
+            assert (status, body) == (200, b""), path
+            assert headers["cache-control"] == "must-revalidate,no-cache,no-store"
+
+
+async def test_other_paths_and_methods_are_refused() -> None:
+    async with endpoints() as http:
+        for path in ("/", "/ping/", "/metrics/x", "/..%2fping"):
+            status, headers, _ = await ask(http, path)
+            assert status == 404, path
+            assert headers["cache-control"] == "must-revalidate,no-cache,no-store"
+        for method in ("POST", "PUT", "DELETE", "OPTIONS"):
+            status, headers, _ = await ask(http, "/ping", method)
+            assert status == 405, method
+            assert set(headers["allow"].split(",")) == {"GET", "HEAD"}
+
+
+async def test_health_status_follows_the_truth() -> None:
+    truth = [True]
+
+    def health() -> tuple[bool, dict[str, object]]:
+        return truth[0], {"server-health-check": {"healthy": truth[0], "partitions": {3: truth[0]}}}
+
+    async with endpoints(health) as http:
+        status, _, body = await ask(http, "/health")
+        assert status == 200
+        assert body == b'{"server-health-check": {"healthy": true, "partitions": {"3": true}}}'
+        truth[0] = False
+        status, _, body = await ask(http, "/health?pretty=true")
+        assert status == 500
+        assert b'\n  "server-health-check"' in body
+        assert json.loads(body)["server-health-check"]["healthy"] is False
+
+
+async def test_health_check_that_raises_says_why() -> None:
+    def health() -> tuple[bool, dict[str, object]]:
+        raise RuntimeError("no store")
+
+    async with endpoints(health) as http:
+        status, _, body = await ask(http, "/health")
+        check = json.loads(body)["server-health-check"]
+        assert (status, check["healthy"], check["message"]) == (500, False, "no store")
+        assert check["error"]["type"] == "RuntimeError"
+
+
+async def test_metrics_are_prometheus_text_or_json() -> None:
+    async with endpoints() as http:
+        status, headers, body = await ask(http, "/metrics")
+        assert status == 200
+        assert headers["content-type"].startswith("text/plain; version=0.0.4")
+        names = {family.name for family in text_string_to_metric_families(body.decode())}
+        assert {"waltz_server_x", "process_resident_memory_bytes"} <= names
+        status, headers, body = await ask(http, "/metrics?pretty=true", accept="application/json")
+        assert headers["content-type"].startswith("application/json")
+        assert b"\n  " in body
+        assert json.loads(body)["counters"] == {"waltz-server.x": {"count": 3}}
+
+
+async def test_port_in_use_is_one_clear_line() -> None:
+    async with endpoints() as http:
+        second = HttpEndpoints("Waltz", None, healthy, MetricsRegistry())
+        with pytest.raises(
+            HttpBindError, match=f"HTTP port 127.0.0.1:{http.port} is already in use"
+        ) as caught:
+            await second.start("127.0.0.1", http.port)
+        assert caught.value.user_error is True
+        await second.close()
+
+
+async def test_foreign_address_is_one_clear_line() -> None:
+    with pytest.raises(HttpBindError, match=r"cannot serve HTTP on 192\.0\.2\.1:8080"):
+        await HttpEndpoints("Waltz", None, healthy, MetricsRegistry()).start("192.0.2.1", 8080)
+
+
+async def test_port_is_unknown_before_start() -> None:
+    with pytest.raises(RuntimeError):
+        _ = HttpEndpoints("Waltz", None, healthy, MetricsRegistry()).port

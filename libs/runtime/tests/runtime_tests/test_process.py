@@ -1,0 +1,174 @@
+"""The life of a service process, seen from outside: signals, exit codes, what it prints."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from waltz_runtime.process import find_user_error
+
+PROLOGUE = """
+import asyncio, sys
+from waltz_runtime.logs import configure_logging
+from waltz_runtime.process import run_service
+class Mistake(Exception):
+    user_error = True
+def ready():
+    print("ready", flush=True)
+"""
+WAITS = PROLOGUE + "async def main(stop):\n    ready()\n    await stop.wait()\n    print('bye', flush=True)\n"
+HANGS = PROLOGUE + (
+    "async def main(stop):\n    ready()\n    await stop.wait()\n    print('stopping', flush=True)\n"
+    "    await asyncio.Event().wait()\n"
+)
+RUN = "configure_logging()\nsys.exit(run_service(main))\n"
+
+
+def start(code: str, prefix: list[str] | None = None, **env: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [*(prefix or []), sys.executable, "-c", code],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, **env},
+    )
+
+
+def line(process: subprocess.Popen[str]) -> str:
+    if process.stdout is None:
+        raise RuntimeError("no standard output")
+    return process.stdout.readline().strip()
+
+
+def finish(process: subprocess.Popen[str]) -> tuple[int, str, str]:
+    out, err = process.communicate(timeout=20)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_signal_ends_the_service_in_order(number: signal.Signals) -> None:
+    process = start(WAITS + RUN)
+    assert line(process) == "ready"
+    process.send_signal(number)
+    code, out, err = finish(process)
+    assert (code, out) == (0, "bye\n")
+    assert number.name in err
+
+
+def test_second_signal_ends_at_once() -> None:
+    process = start(HANGS + RUN)
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    assert line(process) == "stopping"
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 128 + signal.SIGTERM
+    assert "second SIGTERM: leaving at once" in err
+
+
+def test_shutdown_that_hangs_is_bounded() -> None:
+    process = start(
+        HANGS + "configure_logging()\nsys.exit(run_service(main, shutdown_timeout_seconds=0.05))\n"
+    )
+    assert line(process) == "ready"
+    process.send_signal(signal.SIGTERM)
+    code, _, err = finish(process)
+    assert code == 70
+    assert "did not stop in time" in err
+
+
+def test_user_error_is_one_line_and_exit_code_1() -> None:
+    code = PROLOGUE + "async def main(stop):\n    raise Mistake('bad\\nkey in file.yaml')\n" + RUN
+    assert finish(start(code)) == (1, "", "Error: bad key in file.yaml\n")
+
+
+def test_user_error_inside_a_task_group_is_one_line() -> None:
+    code = PROLOGUE + (
+        "async def fail():\n    raise Mistake('port in use')\n"
+        "async def main(stop):\n"
+        "    async with asyncio.TaskGroup() as group:\n        group.create_task(fail())\n"
+    )
+    assert finish(start(code + RUN)) == (1, "", "Error: port in use\n")
+
+
+def test_unexpected_error_has_a_stack_trace_and_exit_code_70() -> None:
+    code, _, err = finish(start(PROLOGUE + "async def main(stop):\n    raise KeyError('x')\n" + RUN))
+    assert code == 70
+    assert "Traceback" in err
+    assert "KeyError" in err
+
+
+def test_json_logs_are_one_object_per_line() -> None:
+    code = PROLOGUE + (
+        "import logging, structlog\n"
+        "async def main(stop):\n"
+        "    structlog.get_logger('x').info('hello', partition=3)\n"
+        "    logging.getLogger('lib').warning('from %s', 'lib')\n"
+        "    logging.getLogger('kazoo.client').info('noise')\n"
+        "    structlog.get_logger('x').debug('below the level')\n"
+        "configure_logging('info', json=True)\nsys.exit(run_service(main))\n"
+    )
+    code_, _, err = finish(start(code))
+    events = [json.loads(text) for text in err.splitlines()]
+    assert code_ == 0
+    assert [(e["event"], e["level"], e["logger"]) for e in events] == [
+        ("hello", "info", "x"),
+        ("from lib", "warning", "lib"),
+    ]
+    assert events[0]["partition"] == 3
+
+
+def test_unknown_log_level() -> None:
+    result = finish(start(PROLOGUE + "configure_logging('LOUD')"))
+    assert result[0] == 1
+    assert "unknown log level 'LOUD'" in result[2]
+
+
+def test_tasks_and_futures_are_counted_when_asked_for() -> None:
+    code = PROLOGUE + (
+        "async def nothing():\n    pass\n"
+        "async def main(stop):\n"
+        "    await asyncio.sleep(0.01)\n"  # one future
+        "    async with asyncio.TaskGroup() as group:\n"
+        "        for _ in range(3):\n            group.create_task(nothing())\n"
+        "    await asyncio.sleep(0.01)\n"
+        "configure_logging(json=True)\nsys.exit(run_service(main))\n"
+    )
+    _, _, err = finish(start(code, WALTZ_COUNT_TASKS="1"))
+    event = json.loads(err.splitlines()[-1])
+    assert event["event"] == "loop counters"
+    assert event["tasks_created"] >= 4  # main and three
+    assert event["futures_created"] >= 2
+    assert sum(event["turns_by_created"][3:]) >= 1
+    assert finish(start(code))[2] == ""
+
+
+def test_works_as_process_1() -> None:
+    unshare = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--kill-child"]
+    try:
+        subprocess.run([*unshare, "true"], check=True, capture_output=True)
+    except (OSError, subprocess.CalledProcessError) as failure:
+        pytest.skip(f"cannot make a process namespace here: {failure}")
+    # inside: process 1 is the service; its parent (unshare) only waits, so the signal goes to the child
+    code = "import os\nif os.getpid() != 1: raise SystemExit('not process 1')\n" + WAITS + RUN
+    process = start(code, unshare)
+    assert line(process) == "ready"
+    children = subprocess.run(
+        ["ps", "--ppid", str(process.pid), "-o", "pid="], capture_output=True, text=True, check=True
+    )
+    os.kill(int(children.stdout), signal.SIGTERM)
+    code_, out, _ = finish(process)
+    assert (code_, out) == (0, "bye\n")
+
+
+def test_user_error_mixed_with_another_is_no_user_error() -> None:
+    class Mistake(Exception):
+        user_error = True
+
+    mistake = Mistake("a")
+    assert find_user_error(ExceptionGroup("g", [mistake, ExceptionGroup("h", [Mistake("b")])])) is mistake
+    assert find_user_error(ExceptionGroup("g", [mistake, KeyError("b")])) is None
+    assert find_user_error(KeyError("b")) is None

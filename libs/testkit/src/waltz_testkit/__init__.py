@@ -1,0 +1,1 @@
+"""Fakes, fault proxy, faulty disk, checkers, workloads. Never shipped."""

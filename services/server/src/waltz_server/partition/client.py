@@ -1,0 +1,47 @@
+"""The face of a client connection as the partition layer sees it."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+
+class Parked(Protocol):
+    """Something that has output waiting for a client whose write buffer was full."""
+
+    def client_writable(self, client: Client) -> None:
+        """The client's buffer has drained; go on writing (called once per request to `Client.park`)."""
+
+
+class Client(Protocol):
+    """One connection. Identity (`is`) is what mounts are bound to; equality is never used."""
+
+    @property
+    def client_id(self) -> int:
+        """Client id of the first message of the connection; fixed from then on."""
+
+    @property
+    def connection_seq_num(self) -> int:
+        """Sequence number of the first mount of the connection; fixed from then on."""
+
+    @property
+    def version(self) -> int:
+        """Negotiated protocol version, 0 to 4."""
+
+    @property
+    def writable(self) -> bool:
+        """False while more bytes wait to be sent than the high-water mark of the channel."""
+
+    @property
+    def closed(self) -> bool: ...
+
+    def send(self, *parts: bytes | memoryview) -> None:
+        """Queue one or more whole frames; parts must never change afterwards. Dropped when closed."""
+
+    def close(self, reason: str) -> None:
+        """End the connection; the reason goes to the log."""
+
+    def park(self, parked: Parked) -> None:
+        """Call `parked.client_writable(self)` once the connection is writable again."""
+
+    def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
+        """Remember the ReqId of the latest mount answered READY and which partition object gave the answer."""

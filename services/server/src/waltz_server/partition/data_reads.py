@@ -1,0 +1,188 @@
+"""TRANSACTION_DATA_REQUEST: from the cache at once, else from storage, read ahead for whoever reads in order.
+
+Client-server protocol, transaction data. Answers may come in any order.
+
+Rules
+* Nothing above the committed mark is looked for (safety D1); such a request fails at once.
+* A failure is an answer and leaves nothing behind (weakness 13.13).
+* A client that does not read its answers costs 36 bytes or so per request, not the data: while its connection is
+  not writable, requests are put aside and looked up again when it is. Each connection may have `MAX_WAITING`
+  requests waiting for storage per partition; above that they fail ("too many requests"). One that lets as many
+  pile up without reading is closed. Reading from it is never paused: a client whose threads write before they
+  read would wait for us while we wait for it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from waltz_server.partition.client import Client
+from waltz_server.partition.metrics import PartitionMetrics
+from waltz_server.partition.reads import RangeReader
+from waltz_server.partition.replies import data_failure, data_response
+from waltz_server.partition.transaction_cache import PartitionTransactionCache
+
+MAX_WAITING = 20_000
+MIN_AHEAD = 16
+MAX_AHEAD = 1024
+SINGLE_READS_AFTER_FAILURE = 64
+NOT_READY_TEXT = "partition not ready"
+
+Request = tuple[bytes, int]
+"""ReqId and transaction id."""
+
+
+class DataReads:
+    """Requests for transaction data of one partition."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        *,
+        cache: PartitionTransactionCache,
+        reader: RangeReader,
+        metrics: PartitionMetrics,
+    ) -> None:
+        self.high_water_mark: int | None = None
+        self._partition_id = partition_id
+        self._cache = cache
+        self._reader = reader
+        self._metrics = metrics
+        self._waiting: dict[int, list[tuple[Client, bytes]]] = {}
+        self._outstanding: dict[Client, int] = {}
+        self._aside: dict[Client, deque[Request]] = {}
+        self._ahead = MIN_AHEAD
+        self._next_expected = -1
+        self._one_by_one = 0
+
+    def handle(self, client: Client, req_id: bytes, transaction_id: int) -> None:
+        """Answer now, or when the data is there."""
+        if not client.writable:
+            self._put_aside(client, req_id, transaction_id)
+            return
+        tail = self._cache.get(transaction_id)
+        if tail is not None:
+            client.send(*data_response(client.version, req_id, transaction_id, tail))
+            return
+        self._miss(client, req_id, transaction_id)
+
+    def _miss(self, client: Client, req_id: bytes, transaction_id: int) -> None:
+        mark = self.high_water_mark
+        if mark is None:
+            self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
+            return
+        if not 0 <= transaction_id <= mark:
+            text = f"transaction not found: partitionId={self._partition_id} transactionId={transaction_id}"
+            self._fail(client, req_id, transaction_id, text)
+            return
+        count = self._outstanding.get(client, 0)
+        if count >= MAX_WAITING:
+            self._fail(client, req_id, transaction_id, "too many requests")
+            return
+        self._outstanding[client] = count + 1
+        self._waiting.setdefault(transaction_id, []).append((client, req_id))
+        if not self._reader.covers(transaction_id):
+            self._metrics.transaction_cache_miss.mark()
+            self._read_from(transaction_id, mark)
+
+    def _read_from(self, first: int, mark: int) -> None:
+        """Start a range at `first`; it doubles while requests continue where the last range ended."""
+        sequential = self._next_expected <= first < self._next_expected + MAX_AHEAD
+        self._ahead = min(self._ahead * 2, MAX_AHEAD) if sequential else MIN_AHEAD
+        count = 1 if self._one_by_one else min(self._ahead, mark - first + 1)
+        self._next_expected = first + count
+        self._reader.request(first, count)
+
+    def delivered(self, first: int, end: int, records: list[bytes]) -> None:
+        """A range has been read: records of `first`, ...; waiters beyond the last record ask again."""
+        self._one_by_one = max(self._one_by_one - 1, 0)
+        waiting = self._waiting
+        if not waiting:
+            return
+        position = first
+        for record in records:
+            waiters = waiting.pop(position, None)
+            if waiters is not None:
+                tail = record[24:]
+                for client, req_id in waiters:
+                    self._release(client)
+                    if client.writable:
+                        client.send(*data_response(client.version, req_id, position, tail))
+                    else:
+                        self._put_aside(client, req_id, position)
+            position += 1
+        self._ask_again(position, end)
+
+    def _ask_again(self, first: int, end: int) -> None:
+        for transaction_id in range(first, end):
+            if transaction_id in self._waiting and not self._reader.covers(transaction_id):
+                self._reader.request(transaction_id, end - transaction_id)
+
+    def failed(self, first: int, end: int, text: str) -> None:
+        """A range could not be read. For a while only single records are asked for, so that one bad record, or a
+        range too large for a slow replica, does not take its neighbours along."""
+        self._one_by_one = SINGLE_READS_AFTER_FAILURE
+        for transaction_id in range(first, end):
+            for client, req_id in self._waiting.pop(transaction_id, ()):
+                self._release(client)
+                self._fail(client, req_id, transaction_id, text)
+
+    def _release(self, client: Client) -> None:
+        left = self._outstanding.get(client, 0) - 1
+        if left > 0:
+            self._outstanding[client] = left
+        else:
+            self._outstanding.pop(client, None)
+
+    def _fail(self, client: Client, req_id: bytes, transaction_id: int, text: str) -> None:
+        client.send(data_failure(client.version, req_id, transaction_id, text))
+
+    # -- clients that do not read ---------------------------------------------------------------------------
+
+    def _put_aside(self, client: Client, req_id: bytes, transaction_id: int) -> None:
+        if client.closed:
+            return
+        aside = self._aside.get(client)
+        if aside is None:
+            aside = self._aside[client] = deque()
+            client.park(self)
+        if len(aside) >= MAX_WAITING:
+            client.close("too many data requests without reading the answers")
+            return
+        aside.append((req_id, transaction_id))
+
+    def client_writable(self, client: Client) -> None:
+        """The connection drained: look up again what was put aside."""
+        aside = self._aside.pop(client, None)
+        if aside is None:
+            return
+        while aside and client.writable:
+            self.handle(client, *aside.popleft())
+        if aside and not client.closed:
+            self._aside[client] = aside
+            client.park(self)
+
+    def forget(self, client: Client) -> None:
+        """The connection has gone."""
+        self._aside.pop(client, None)
+        if self._outstanding.pop(client, None) is None:
+            return
+        for transaction_id in list(self._waiting):
+            kept = [waiter for waiter in self._waiting[transaction_id] if waiter[0] is not client]
+            if kept:
+                self._waiting[transaction_id] = kept
+            else:
+                del self._waiting[transaction_id]
+
+    def close(self) -> None:
+        """The partition leaves: everyone who waits is told so."""
+        waiting, self._waiting = self._waiting, {}
+        for transaction_id, waiters in waiting.items():
+            for client, req_id in waiters:
+                self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
+        aside, self._aside = self._aside, {}
+        for client, requests in aside.items():
+            for req_id, transaction_id in requests:
+                self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
+        self._outstanding.clear()
+        self.high_water_mark = None

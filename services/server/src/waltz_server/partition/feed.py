@@ -1,0 +1,294 @@
+"""Feeds: every committed transaction to every client that asked for it, in order, as far as its credit goes.
+
+Client-server protocol, feed, suspend/resume, back pressure. Owner: the partition, on the event loop.
+
+Model. A feed is always in exactly one place:
+
+* `tip`: it has everything committed; the next commit is written to it directly (encoded once for all),
+* near-realtime or catch-up queue: it has something to get and its client can take it; every loop turn the near
+  ones get a slice each, then a few of the far ones, one after another,
+* `parked`: its client's write buffer is full; it comes back when that has drained,
+* `reading`: the cache has not got its next transaction; the range reader has been asked.
+
+Invariants
+* A feed sends `position` + 1, + 2, ... without gap or repetition, never above the committed mark (safety D1).
+* Credit is a Python integer (13.22: the reference cuts it to 32 bits). Exactly `credit` transactions are sent, then
+  FEED_SUSPENDED (a feed request) or MOUNT_RESPONSE READY (the catch-up of a mount).
+* What waits for a slow client is its channel's buffer (bounded by the high mark plus one slice), nothing else.
+* A failing storage is asked again with growing pauses (13.19: the reference loops).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from waltz_protocol.feed_frame import feed_frames_for_version
+from waltz_server.partition.client import Client
+from waltz_server.partition.feed_cache import BLOCK_FRAMES, FRAME_BYTES, Frames, PartitionFeedCache
+from waltz_server.partition.metrics import PartitionMetrics
+from waltz_server.partition.reads import RangeReader
+
+READ_AHEAD_RECORDS = 4096
+CATCH_UP_SLICES_PER_TURN = 8
+FIRST_RETRY_SECONDS = 0.1
+MAX_RETRY_SECONDS = 5.0
+_NATIVE_VERSION = 4
+
+
+@dataclass(slots=True, eq=False)
+class Feed:
+    """One feed request, or the catch-up of one mount. `position`: last transaction sent; `done` ends it."""
+
+    client: Client
+    req_id: bytes
+    position: int
+    credit: int
+    done: Callable[[Client, bytes], None]
+    realtime: bool = True
+
+
+class Feeds:
+    """All feeds of one partition."""
+
+    def __init__(
+        self,
+        *,
+        cache: PartitionFeedCache,
+        reader: RangeReader,
+        metrics: PartitionMetrics,
+        realtime_threshold: int,
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self.high_water_mark = -1
+        self._cache = cache
+        self._reader = reader
+        self._metrics = metrics
+        self._realtime_threshold = realtime_threshold
+        self._loop = loop
+        self._tip: dict[Feed, None] = {}
+        self._near: deque[Feed] = deque()
+        self._far: deque[Feed] = deque()
+        self._parked: dict[Client, list[Feed]] = {}
+        self._reading: dict[int, list[Feed]] = {}
+        self._scheduled = False
+        self._closed = False
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._retry_timer: asyncio.TimerHandle | None = None
+
+    def open(
+        self, client: Client, req_id: bytes, position: int, credit: int, done: Callable[[Client, bytes], None]
+    ) -> None:
+        """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`."""
+        feed = Feed(client, req_id, position, credit, done)
+        feed.realtime = self.high_water_mark - position < self._realtime_threshold
+        self._count_added(feed)
+        self._place(feed)
+
+    # -- commits -------------------------------------------------------------------------------------------
+
+    def publish(self, first: int, frames: bytes) -> None:
+        """Committed just now: version 4 frames of `first`, ... Cached, and written to every feed at the tip."""
+        count = len(frames) // FRAME_BYTES
+        self._cache.put(first, frames)
+        self.high_water_mark = first + count - 1
+        if not self._tip:
+            return
+        tip, self._tip = self._tip, {}
+        stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
+        for feed in tip:
+            client = feed.client
+            if client.closed:
+                self._count_removed(feed)
+            elif feed.position != first - 1 or not client.writable:
+                self._place(feed)
+            else:
+                version = client.version
+                if version not in stamped:
+                    stamped[version] = feed_frames_for_version(frames, version)
+                self._send(feed, stamped[version], count)
+
+    def advance_to(self, high_water_mark: int) -> None:
+        """Recovery has found (or settled) transactions up to here that were never published one by one."""
+        self.high_water_mark = high_water_mark
+        tip, self._tip = self._tip, {}
+        for feed in tip:
+            self._place(feed)
+
+    # -- the pump ------------------------------------------------------------------------------------------
+
+    def _place(self, feed: Feed) -> None:
+        """Put a feed where it belongs now."""
+        client = feed.client
+        if client.closed:
+            self._count_removed(feed)
+        elif feed.position >= self.high_water_mark:
+            self._tip[feed] = None
+        elif not client.writable:
+            parked = self._parked.get(client)
+            if parked is None:
+                self._parked[client] = [feed]
+                client.park(self)
+            else:
+                parked.append(feed)
+        else:
+            self._reclassify(feed)
+            (self._near if feed.realtime else self._far).append(feed)
+            self._schedule()
+
+    def _schedule(self) -> None:
+        if not self._scheduled and not self._closed:
+            self._scheduled = True
+            self._loop.call_soon(self._pump)
+
+    def _pump(self) -> None:
+        self._scheduled = False
+        if self._closed:
+            return
+        near, self._near = self._near, deque()
+        for feed in near:
+            self._serve(feed)
+        for _ in range(min(CATCH_UP_SLICES_PER_TURN, len(self._far))):
+            self._serve(self._far.popleft())
+        if self._near or self._far:
+            self._schedule()
+
+    def _serve(self, feed: Feed) -> None:
+        """One slice from the cache, or a read from storage."""
+        client = feed.client
+        first = feed.position + 1
+        wanted = min(feed.credit, self.high_water_mark - feed.position, BLOCK_FRAMES)
+        if client.closed or not client.writable or wanted <= 0:
+            self._place(feed)
+            return
+        frames = self._cache.slice(first, wanted)
+        if frames is None:
+            self._metrics.feed_cache_miss.mark()
+            self._reading.setdefault(first, []).append(feed)
+            self._read(first)
+            return
+        self._send_slice(feed, frames)
+
+    def _send_slice(self, feed: Feed, frames: Frames) -> None:
+        version = feed.client.version
+        if version != _NATIVE_VERSION:
+            frames = feed_frames_for_version(frames, version)
+        self._send(feed, frames, len(frames) // FRAME_BYTES)
+
+    def _send(self, feed: Feed, frames: Frames, count: int) -> None:
+        """Write up to `credit` frames, then the end of the feed or its next place."""
+        client = feed.client
+        if count >= feed.credit:
+            count = feed.credit
+            client.send(frames if len(frames) == count * FRAME_BYTES else frames[: count * FRAME_BYTES])
+            feed.position += count
+            feed.credit = 0
+            self._count_removed(feed)
+            feed.done(client, feed.req_id)
+            return
+        client.send(frames)
+        feed.position += count
+        feed.credit -= count
+        if feed.position == self.high_water_mark:
+            self._tip[feed] = None
+        else:
+            self._place(feed)
+
+    def client_writable(self, client: Client) -> None:
+        """The client's buffer has drained."""
+        for feed in self._parked.pop(client, ()):
+            self._place(feed)
+
+    # -- storage -------------------------------------------------------------------------------------------
+
+    def _read(self, first: int) -> None:
+        count = min(READ_AHEAD_RECORDS, self.high_water_mark - first + 1)
+        self._reader.request(first, count)
+
+    def delivered(self, first: int, end: int, frames: bytes) -> None:
+        """A range has been read (and cached): serve who waited inside it from the result itself, so that feeds get
+        on even if the cache is too small to keep it. `end` is the end asked for, which may lie beyond."""
+        self._retry_seconds = FIRST_RETRY_SECONDS
+        if not self._reading:
+            return
+        view = memoryview(frames)
+        for position in [position for position in self._reading if first <= position < end]:
+            for feed in self._reading.pop(position):
+                if feed.client.closed or not feed.client.writable:
+                    self._place(feed)
+                    continue
+                part = view[(position - first) * FRAME_BYTES :]
+                if part:
+                    self._send_slice(feed, part)
+                else:
+                    self._place(feed)
+
+    def failed(self, first: int, end: int) -> None:
+        """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
+        if self._retry_timer is not None or self._closed:
+            return
+        if any(first <= position < end for position in self._reading):
+            self._retry_timer = self._loop.call_later(self._retry_seconds, self._retry)
+            self._retry_seconds = min(self._retry_seconds * 2, MAX_RETRY_SECONDS)
+
+    def _retry(self) -> None:
+        self._retry_timer = None
+        reading, self._reading = self._reading, {}
+        for position, feeds in reading.items():
+            if self._reader.covers(position):
+                self._reading[position] = feeds
+            else:
+                for feed in feeds:
+                    self._place(feed)
+
+    # -- bookkeeping ---------------------------------------------------------------------------------------
+
+    def _reclassify(self, feed: Feed) -> None:
+        realtime = self.high_water_mark - feed.position < self._realtime_threshold
+        if realtime != feed.realtime:
+            self._count_removed(feed)
+            feed.realtime = realtime
+            self._count_added(feed)
+
+    def _count_added(self, feed: Feed) -> None:
+        (self._metrics.realtime_added if feed.realtime else self._metrics.catch_up_added).inc()
+
+    def _count_removed(self, feed: Feed) -> None:
+        (self._metrics.realtime_removed if feed.realtime else self._metrics.catch_up_removed).inc()
+
+    def _all(self) -> list[Feed]:
+        places = (*self._parked.values(), *self._reading.values())
+        return [*self._tip, *self._near, *self._far, *(feed for place in places for feed in place)]
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    def forget(self, client: Client) -> None:
+        """The connection has gone: its feeds end now, wherever they are."""
+        gone = [feed for feed in self._all() if feed.client is client]
+        if not gone:
+            return
+        for feed in gone:
+            self._count_removed(feed)
+        self._parked.pop(client, None)
+        self._tip = {feed: None for feed in self._tip if feed.client is not client}
+        self._near = deque(feed for feed in self._near if feed.client is not client)
+        self._far = deque(feed for feed in self._far if feed.client is not client)
+        for position in list(self._reading):
+            kept = [feed for feed in self._reading[position] if feed.client is not client]
+            if kept:
+                self._reading[position] = kept
+            else:
+                del self._reading[position]
+
+    def close(self) -> None:
+        """The partition leaves: feeds end in silence (clients learn it from discovery)."""
+        for feed in self._all():
+            self._count_removed(feed)
+        self._closed = True
+        if self._retry_timer is not None:
+            self._retry_timer.cancel()
+            self._retry_timer = None
+        self._tip, self._near, self._far, self._parked, self._reading = {}, deque(), deque(), {}, {}

@@ -1,0 +1,151 @@
+"""Encoded FEED_DATA frames of committed transactions: a turn of a feed is one slice.
+
+Blocks of `BLOCK_FRAMES` consecutive transactions, aligned, each frame 36 bytes of protocol version 4; other
+versions differ in two bytes per frame and are re-stamped on the way out. One budget of bytes for all partitions
+(`server.feedCacheSize`), least recently used block first.
+
+Invariants
+* Only committed transactions are put in (safety D1).
+* A block is one gapless run that may start or end inside its 1024 places; what does not touch the run it holds
+  is not merged: a younger run replaces it, an older one is left out (the reader serves feeds from its result
+  anyway, so a cache of any size only changes speed).
+* Bytes handed out never change: full blocks are immutable, slices of growing ones are copies.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import OrderedDict
+from collections.abc import Iterable
+
+FRAME_BYTES = 36
+BLOCK_FRAMES = 1024
+_BLOCK_BYTES = FRAME_BYTES * BLOCK_FRAMES
+_BLOCK_OVERHEAD_BYTES = 300
+_PREFIX = struct.pack(">bhib", 0x4C, 4, FRAME_BYTES - 7, 4)
+
+Frames = bytes | memoryview
+
+
+def frame_of_entry(req_id: bytes, transaction_id: int, tail: bytes) -> bytes:
+    """The version 4 FEED_DATA frame of an entry just committed (`tail` starts with the i32 header)."""
+    return b"".join((_PREFIX, req_id, transaction_id.to_bytes(8, "big"), tail[:4]))
+
+
+def frames_of_records(records: Iterable[bytes]) -> bytes:
+    """Version 4 FEED_DATA frames of wire records: i64 id | ReqId | i32 header | ..."""
+    pieces: list[bytes] = []
+    for record in records:
+        pieces += (_PREFIX, record[8:24], record[:8], record[24:28])
+    return b"".join(pieces)
+
+
+class _Block:
+    __slots__ = ("first", "frames")
+
+    def __init__(self, first: int, frames: bytes) -> None:
+        self.first = first
+        self.frames: bytes | bytearray = bytearray(frames)
+
+    @property
+    def end(self) -> int:
+        return self.first + len(self.frames) // FRAME_BYTES
+
+    def extend(self, frames: Frames) -> None:
+        self.frames += frames  # never reached for a full block: nothing lies beyond its end
+
+    def prepend(self, first: int, frames: Frames) -> None:
+        self.frames = bytearray(frames) + self.frames
+        self.first = first
+
+    def seal(self) -> None:
+        if len(self.frames) == _BLOCK_BYTES and not isinstance(self.frames, bytes):
+            self.frames = bytes(self.frames)
+
+
+class FeedCache:
+    """The shared budget and the order of use. Owner: the event loop."""
+
+    def __init__(self, capacity_bytes: int) -> None:
+        self.capacity_bytes = max(capacity_bytes, 2 * (_BLOCK_BYTES + _BLOCK_OVERHEAD_BYTES))
+        self.used_bytes = 0
+        self._blocks: OrderedDict[tuple[int, int], _Block] = OrderedDict()
+
+    def partition(self, partition_id: int) -> PartitionFeedCache:
+        """The part of one partition (one at a time per id)."""
+        return PartitionFeedCache(self, partition_id)
+
+    def get(self, key: tuple[int, int]) -> _Block | None:
+        block = self._blocks.get(key)
+        if block is not None:
+            self._blocks.move_to_end(key)
+        return block
+
+    def store(self, key: tuple[int, int], block: _Block, size_before: int) -> None:
+        """Account for a block that was made or has grown; evict others until the budget holds."""
+        block.seal()
+        size = len(block.frames) + _BLOCK_OVERHEAD_BYTES
+        self.used_bytes += size - size_before
+        self._blocks[key] = block
+        self._blocks.move_to_end(key)
+        while self.used_bytes > self.capacity_bytes and len(self._blocks) > 1:
+            _, evicted = self._blocks.popitem(last=False)
+            self.used_bytes -= len(evicted.frames) + _BLOCK_OVERHEAD_BYTES
+
+    @staticmethod
+    def size_of(block: _Block | None) -> int:
+        return 0 if block is None else len(block.frames) + _BLOCK_OVERHEAD_BYTES
+
+    def drop(self, partition_id: int) -> None:
+        for key in [key for key in self._blocks if key[0] == partition_id]:
+            self.used_bytes -= self.size_of(self._blocks.pop(key))
+
+
+class PartitionFeedCache:
+    """Frames of one partition."""
+
+    def __init__(self, cache: FeedCache, partition_id: int) -> None:
+        self._cache = cache
+        self._partition_id = partition_id
+
+    def put(self, first: int, frames: bytes) -> None:
+        """Add consecutive version 4 frames of committed transactions `first`, `first` + 1, ..."""
+        view = memoryview(frames)
+        end = first + len(view) // FRAME_BYTES
+        position = first
+        while position < end:
+            number = position // BLOCK_FRAMES
+            stop = min(end, (number + 1) * BLOCK_FRAMES)
+            offset = (position - first) * FRAME_BYTES
+            self._put_run(number, position, stop, view[offset : (stop - first) * FRAME_BYTES])
+            position = stop
+
+    def _put_run(self, number: int, first: int, end: int, frames: memoryview) -> None:
+        key = (self._partition_id, number)
+        block = self._cache.get(key)
+        before = self._cache.size_of(block)
+        if block is None or first > block.end:
+            block = _Block(first, bytes(frames))
+        elif end < block.first:
+            return
+        else:
+            if first < block.first:
+                block.prepend(first, frames[: (block.first - first) * FRAME_BYTES])
+            if end > block.end:
+                block.extend(frames[(block.end - first) * FRAME_BYTES :])
+        self._cache.store(key, block, before)
+
+    def slice(self, first: int, max_count: int) -> Frames | None:
+        """Frames from `first` on: at least one, at most `max_count`, up to the end of the block; None if absent."""
+        block = self._cache.get((self._partition_id, first // BLOCK_FRAMES))
+        if block is None or not block.first <= first < block.end:
+            return None
+        start = (first - block.first) * FRAME_BYTES
+        stop = min(start + max_count * FRAME_BYTES, len(block.frames))
+        if isinstance(block.frames, bytes):
+            return memoryview(block.frames)[start:stop]
+        return bytes(memoryview(block.frames)[start:stop])
+
+    def drop(self) -> None:
+        """Forget everything of this partition."""
+        self._cache.drop(self._partition_id)

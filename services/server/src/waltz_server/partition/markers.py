@@ -1,0 +1,158 @@
+"""Mounts and flushes between the append queue and their answer.
+
+Safety D4: READY, CLIENT_AHEAD and FLUSH answers are promises ("what you have not seen by now has failed"), so one
+is given only if
+
+1. every append handed to the store before it is resolved (`barrier`),
+2. the generation of the request is not above our own (else a newer owner may exist that we have not heard of), and
+3. *after* that, a quorum of storage nodes has confirmed that our session is the current one.
+
+One owner task per partition (`MarkerDesk.run`) confirms for all markers that are ready at that moment in a single
+round. What cannot be confirmed waits for the next session. A mount that waits longer than `mount_wait_seconds` is
+answered NOT_READY, which promises nothing and makes the client ask again (weakness 13.11: the reference says
+nothing). A flush has no such answer; it stays until its connection or the partition ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from waltz_server.partition.client import Client
+from waltz_server.partition.mounts import Mount
+from waltz_server.store.api import PartitionStore, StoreNotOpenError, StoreState
+
+CONFIRM_RETRY_SECONDS = 0.1
+EXPIRY_SCAN_SECONDS = 0.25
+
+
+class MarkerKind(enum.Enum):
+    """What is asked for."""
+
+    MOUNT = "mount"
+    FLUSH = "flush"
+    FEED_AHEAD = "feed_ahead"
+    """A feed request above our high-water mark: answered CLIENT_AHEAD once that is confirmed (13.20)."""
+
+
+@dataclass(slots=True, eq=False)
+class Marker:
+    """One request that waits for earlier appends. `barrier` < 0: still in the queue."""
+
+    kind: MarkerKind
+    client: Client
+    req_id: bytes
+    generation: int
+    client_high_water_mark: int = -1
+    mount: Mount | None = None
+    deadline: float = float("inf")
+    barrier: int = -1
+
+
+class MarkerDesk:
+    """Outstanding markers of one partition. `answer` and `give_up` are called on the loop, once per marker."""
+
+    def __init__(
+        self,
+        *,
+        store: PartitionStore,
+        max_outstanding: int,
+        resolved_prefix: Callable[[], int],
+        generation: Callable[[], int],
+        answer: Callable[[Marker], None],
+        give_up: Callable[[Marker], None],
+        loop: asyncio.AbstractEventLoop,
+    ) -> None:
+        self._store = store
+        self._max_outstanding = max_outstanding
+        self._resolved_prefix = resolved_prefix
+        self._generation = generation
+        self._answer = answer
+        self._give_up = give_up
+        self._loop = loop
+        self._outstanding: dict[Marker, None] = {}
+        self._wake = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._outstanding)
+
+    def accept(self, marker: Marker) -> bool:
+        """Register a marker before it is queued; False when there are too many (then it is not queued)."""
+        if self._closed or len(self._outstanding) >= self._max_outstanding:
+            return False
+        self._outstanding[marker] = None
+        if marker.deadline != float("inf") and self._timer is None:
+            self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
+        return True
+
+    def passed(self, marker: Marker, barrier: int) -> None:
+        """The marker left the queue; `barrier` appends had been handed to the store by then."""
+        marker.barrier = barrier
+        if marker.mount is not None:
+            marker.mount.fence_replaced()
+
+    def advanced(self) -> None:
+        """Something a marker may have waited for has happened."""
+        if self._outstanding:
+            self._wake.set()
+
+    def forget(self, client: Client) -> None:
+        """The connection has gone; its markers need no answer."""
+        for marker in [marker for marker in self._outstanding if marker.client is client]:
+            del self._outstanding[marker]
+
+    async def run(self) -> None:
+        """Owner task: confirm and answer, until cancelled."""
+        while True:
+            await self._wake.wait()
+            self._wake.clear()
+            ready = self._ready()
+            if not ready:
+                continue
+            try:
+                await self._store.confirm_current()
+            except StoreNotOpenError:
+                # The session may be gone (then `advanced` follows with the next one) or just slow to confirm.
+                await asyncio.sleep(CONFIRM_RETRY_SECONDS)
+                self._wake.set()
+                continue
+            for marker in ready:
+                if self._outstanding.pop(marker, False) is None:
+                    self._answer(marker)
+
+    def _ready(self) -> list[Marker]:
+        if self._store.state is not StoreState.OPEN:
+            return []
+        resolved, generation = self._resolved_prefix(), self._generation()
+        return [
+            marker
+            for marker in self._outstanding
+            if 0 <= marker.barrier <= resolved and marker.generation <= generation
+        ]
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        self._timer = None
+        waiting = False
+        for marker in list(self._outstanding):
+            if marker.deadline <= now:
+                del self._outstanding[marker]
+                self._give_up(marker)
+            elif marker.deadline != float("inf"):
+                waiting = True
+        if waiting:
+            self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
+
+    def close(self) -> None:
+        """The partition leaves: mounts are told NOT_READY, flushes end in silence."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        outstanding, self._outstanding = self._outstanding, {}
+        for marker in outstanding:
+            self._give_up(marker)

@@ -1,0 +1,44 @@
+"""The figures of one partition, by the names of release 0.13.2 (group `waltz-server.partition-N`) and our own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waltz_runtime.metrics import MetricsRegistry
+
+GROUP = "waltz-server"
+
+
+class PartitionMetrics:
+    """Counters, meters and the timer of one partition object; gauges are added by the partition itself.
+
+    Asking the registry again for a name gives the same instrument, so totals survive a partition that comes back
+    unless `remove` was called in between.
+    """
+
+    def __init__(self, registry: MetricsRegistry, partition_id: int) -> None:
+        self._registry = registry
+        self._prefix = f"{GROUP}.partition-{partition_id}."
+        self.received = registry.meter(self._prefix + "transaction")
+        self.committed = registry.meter(self._prefix + "successful-append")
+        self.rejected = registry.meter(self._prefix + "rejected-append")
+        self.response_latency = registry.timer(self._prefix + "response-latency")
+        self.append_dropped_full = registry.counter(self._prefix + "append-dropped-queue-full")
+        self.append_dropped_fenced = registry.counter(self._prefix + "append-dropped-fenced")
+        self.append_dropped_generation = registry.counter(self._prefix + "append-dropped-generation")
+        self.dropped_not_mounted = registry.counter(self._prefix + "dropped-not-mounted")
+        self.realtime_added = registry.counter(self._prefix + "total-real-time-feed-context-added")
+        self.realtime_removed = registry.counter(self._prefix + "total-real-time-feed-context-removed")
+        self.catch_up_added = registry.counter(self._prefix + "total-catchup-feed-context-added")
+        self.catch_up_removed = registry.counter(self._prefix + "total-catchup-feed-context-removed")
+        self.read_failures = registry.counter(self._prefix + "read-failures")
+        self.feed_cache_miss = registry.meter(f"{GROUP}.feed-cache-miss")
+        self.transaction_cache_miss = registry.meter(f"{GROUP}.transaction-cache-miss")
+
+    def gauge(self, name: str, read: Callable[[], object]) -> None:
+        """Publish a value under this partition's group."""
+        self._registry.gauge(self._prefix + name, read)
+
+    def remove(self) -> None:
+        """The partition has left this server: its figures go too."""
+        self._registry.remove_prefix(self._prefix)

@@ -1,0 +1,406 @@
+"""One owned partition: what its clients ask of it, tied to its store.
+
+Client-server protocol, server behaviour. A `Partition` lives from the moment the assignment names this server until it
+no longer does, or until its store ends by itself; then the registry makes a new one (weakness 13.12: the reference keeps
+a dead object that swallows everything). Owner of all its state: the event loop; `run` owns its tasks: the
+store, the confirmation of mounts and flushes, and the reads.
+
+Invariants
+* `high_water_mark` is the committed mark: None before the first recovery, then it only rises. Nothing above it leaves
+  the partition in any form (safety D1: assigned >= durable >= committed).
+* `committed` carries consecutive ids from `high_water_mark` + 1 on; anything else is a fault that ends the partition.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+import structlog
+
+from waltz_protocol.append_frame import Append
+from waltz_protocol.messages.client import MountState
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_server.partition.append import AppendBounds, AppendQueue
+from waltz_server.partition.client import Client
+from waltz_server.partition.data_reads import DataReads
+from waltz_server.partition.feed import Feeds
+from waltz_server.partition.feed_cache import FeedCache, frame_of_entry, frames_of_records
+from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
+from waltz_server.partition.metrics import PartitionMetrics
+from waltz_server.partition.mounts import MountRegistry
+from waltz_server.partition.reads import Range, RangeReader
+from waltz_server.partition.replies import (
+    feed_suspended,
+    flush_response,
+    high_water_mark_response,
+    mount_response,
+)
+from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+
+log = structlog.get_logger(__name__)
+
+StoreFactory = Callable[[int, int, StoreListener], PartitionStore]
+"""Makes the store of (partition id, generation, listener); it must not call the listener before `run`."""
+
+
+class PartitionError(Exception):
+    """The partition cannot go on with what its store told it; a new object starts over with a recovery."""
+
+    retriable = True
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """Bounds and times of one partition."""
+
+    lock_table_size: int = 30_000
+    min_fetch_size: int = 100
+    realtime_threshold: int = 1000
+    append_bounds: AppendBounds = field(default_factory=AppendBounds)
+    max_markers: int = 10_000
+    """Mounts and flushes that wait at the same time."""
+    max_high_water_mark_waiters: int = 1000
+    mount_wait_seconds: float = 5.0
+    """A mount that could not be flushed and confirmed by then is answered NOT_READY."""
+
+
+@dataclass(frozen=True, slots=True)
+class SharedCaches:
+    """The caches all partitions of a server share."""
+
+    feed: FeedCache
+    transactions: TransactionCache
+
+
+class Partition:
+    """See the module. All methods but `run` are synchronous and called on the loop."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        *,
+        make_store: StoreFactory,
+        settings: PartitionSettings,
+        caches: SharedCaches,
+        metrics: MetricsRegistry,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.partition_id = partition_id
+        self.high_water_mark: int | None = None
+        self.fault: str | None = None
+        self._loop = loop
+        self._settings = settings
+        self._metrics = PartitionMetrics(metrics, partition_id)
+        self._mounts = MountRegistry()
+        self._feed_cache = caches.feed.partition(partition_id)
+        self._transactions = caches.transactions.partition()
+        self._mark_waiters: list[tuple[Client, bytes]] = []
+        self._closed = False
+        self._leaving = False
+        self.store = make_store(partition_id, generation, self)
+        self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
+        self._desk = MarkerDesk(
+            store=self.store,
+            max_outstanding=settings.max_markers,
+            resolved_prefix=lambda: self._appends.resolved_prefix,
+            generation=lambda: self._appends.generation,
+            answer=self._answer,
+            give_up=self._give_up,
+            loop=loop,
+        )
+        self._appends = AppendQueue(
+            store=self.store,
+            generation=generation,
+            lock_table_size=settings.lock_table_size,
+            bounds=settings.append_bounds,
+            metrics=self._metrics,
+            markers=self._desk,
+            loop=loop,
+            on_fault=self._fail,
+        )
+        self._feeds = Feeds(
+            cache=self._feed_cache,
+            reader=self._reader,
+            metrics=self._metrics,
+            realtime_threshold=settings.realtime_threshold,
+            loop=loop,
+        )
+        self._data = DataReads(
+            partition_id, cache=self._transactions, reader=self._reader, metrics=self._metrics
+        )
+        self._publish_gauges()
+
+    def _publish_gauges(self) -> None:
+        gauge = self._metrics.gauge
+        gauge("pending-append", lambda: self._appends.in_flight)
+        gauge("append-queue-size", lambda: self._appends.queued)
+        gauge("is-closed", lambda: self._closed)
+        gauge("generation", lambda: self.generation)
+        gauge("high-water-mark", lambda: -1 if self.high_water_mark is None else self.high_water_mark)
+        gauge("healthy", lambda: self.healthy)
+        gauge("session-id", lambda: self.store.session_id)
+        gauge("feeds", lambda: len(self._feeds))
+        gauge("waiting-mounts-and-flushes", lambda: len(self._desk))
+
+    # -- state ---------------------------------------------------------------------------------------------
+
+    @property
+    def generation(self) -> int:
+        """The generation appends must carry."""
+        return self._appends.generation
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @property
+    def healthy(self) -> bool:
+        """True only while the store has a session with a voting quorum."""
+        return not self._closed and self.fault is None and self.store.healthy
+
+    @property
+    def reason(self) -> str:
+        """Why the partition is not healthy, one line; empty when it is."""
+        if self.healthy:
+            return ""
+        if self.fault is not None:
+            return f"fault: {self.fault}"
+        return f"{self.store.state.value}: {self.store.state_reason}"
+
+    @property
+    def undecided(self) -> int:
+        """Appends queued or in flight."""
+        return self._appends.queued + self._appends.in_flight
+
+    def set_generation(self, generation: int) -> None:
+        """The assignment gives the partition to this server again, under a higher generation; mounts stay valid."""
+        if generation > self._appends.generation:
+            self._appends.generation = generation
+            self.store.set_generation(generation)
+            self._desk.advanced()
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    async def run(self) -> None:
+        """Serve until `close` or cancellation. Raises when the store ends or fails by itself."""
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                helpers = [tasks.create_task(self._desk.run()), tasks.create_task(self._reader.run())]
+                await self.store.run()
+                for helper in helpers:
+                    helper.cancel()
+            if not self._closed or self.fault is not None:
+                raise PartitionError(self.fault or f"the store ended: {self.store.state_reason}")
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Stop serving: mounts are told NOT_READY, data requests fail, the rest ends in silence. Idempotent.
+
+        Entries in flight stay undecided; the recovery of the next owner decides them.
+        """
+        if self._closed:
+            return
+        self._closed = True
+        self.store.close()
+        self._appends.close()
+        self._desk.close()
+        self._feeds.close()
+        self._data.close()
+        self._mounts.clear()
+        self._mark_waiters.clear()
+        self._feed_cache.drop()
+        self._transactions.drop()
+
+    def leave_on_session_loss(self) -> None:
+        """The server is leaving: when the next owner takes the session, close instead of fighting for it."""
+        self._leaving = True
+
+    def remove_metrics(self) -> None:
+        """Forget this partition's figures (it has left the server for good)."""
+        self._metrics.remove()
+
+    def _fail(self, reason: str) -> None:
+        log.critical("partition fault", partition=self.partition_id, reason=reason)
+        self.fault = reason
+        self.store.close()
+
+    # -- requests of clients -------------------------------------------------------------------------------
+
+    def mount(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
+        """MOUNT_REQUEST: take the place of older connections of the client, then flush, confirm, catch up, READY."""
+        mount = None if self._closed else self._mounts.offer(client, generation)
+        marker = Marker(
+            MarkerKind.MOUNT,
+            client,
+            req_id,
+            generation,
+            client_high_water_mark,
+            mount,
+            self._loop.time() + self._settings.mount_wait_seconds,
+        )
+        if mount is None or not self._desk.accept(marker):
+            self._give_up(marker)
+            return
+        self._appends.add_marker(marker)
+
+    def append(self, client: Client, append: Append) -> None:
+        """APPEND_REQUEST: queued if this connection holds the mount, else dropped (the reference's silence)."""
+        mount = self._mounts.valid(client)
+        if mount is None or self._closed:
+            self._metrics.dropped_not_mounted.inc()
+            return
+        self._appends.add(mount, append)
+
+    def flush(self, client: Client, req_id: bytes, generation: int) -> None:
+        """FLUSH_REQUEST: answered when everything queued before it is resolved and our session confirmed."""
+        marker = Marker(MarkerKind.FLUSH, client, req_id, generation)
+        if self._desk.accept(marker):
+            self._appends.add_marker(marker)
+
+    def feed(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
+        """FEED_REQUEST: at least `min_fetch_size` transactions from `client_high_water_mark` + 1 on."""
+        mark = self.high_water_mark
+        if mark is None or self._closed or self._mounts.valid(client) is None:
+            self._metrics.dropped_not_mounted.inc()
+            return
+        if client_high_water_mark > mark:
+            marker = Marker(MarkerKind.FEED_AHEAD, client, req_id, generation, client_high_water_mark)
+            if self._desk.accept(marker):
+                self._appends.add_marker(marker)
+            return
+        self._open_feed(client, req_id, client_high_water_mark, mark)
+
+    def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
+        """TRANSACTION_DATA_REQUEST: data or a failure text, always."""
+        self._data.handle(client, req_id, transaction_id)
+
+    def high_water_mark_request(self, client: Client, req_id: bytes) -> None:
+        """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
+        if self.high_water_mark is not None:
+            client.send(high_water_mark_response(client.version, req_id, self.high_water_mark))
+        elif len(self._mark_waiters) < self._settings.max_high_water_mark_waiters:
+            self._mark_waiters.append((client, req_id))
+
+    def client_closed(self, client: Client) -> None:
+        """The connection has gone. Its queued appends are still processed, as in the reference."""
+        self._mounts.remove(client)
+        self._desk.forget(client)
+        self._feeds.forget(client)
+        self._data.forget(client)
+        if self._mark_waiters:
+            self._mark_waiters = [waiter for waiter in self._mark_waiters if waiter[0] is not client]
+
+    # -- answers -------------------------------------------------------------------------------------------
+
+    def _answer(self, marker: Marker) -> None:
+        """Everything the marker waited for has happened."""
+        client, mark = marker.client, self.high_water_mark
+        if mark is None:  # cannot be: a confirmed session has a mark
+            self._give_up(marker)
+        elif marker.kind is MarkerKind.FLUSH:
+            client.send(flush_response(client.version, marker.req_id, mark))
+        elif marker.client_high_water_mark > mark:
+            client.send(mount_response(client.version, marker.req_id, MountState.CLIENT_AHEAD))
+        elif marker.kind is MarkerKind.FEED_AHEAD:
+            self._open_feed(client, marker.req_id, marker.client_high_water_mark, mark)
+        elif self._mounts.valid(client) is not marker.mount:
+            self._give_up(marker)
+        elif marker.client_high_water_mark == mark:
+            self._mounted(client, marker.req_id)
+        else:
+            gap = mark - marker.client_high_water_mark
+            self._feeds.open(client, marker.req_id, marker.client_high_water_mark, gap, self._mounted)
+
+    def _give_up(self, marker: Marker) -> None:
+        if marker.kind is MarkerKind.MOUNT:
+            client = marker.client
+            client.send(mount_response(client.version, marker.req_id, MountState.NOT_READY))
+
+    def _mounted(self, client: Client, req_id: bytes) -> None:
+        client.send(mount_response(client.version, req_id, MountState.READY))
+        client.note_mount(self.partition_id, self, req_id)
+
+    def _open_feed(self, client: Client, req_id: bytes, position: int, mark: int) -> None:
+        credit = max(mark - position, self._settings.min_fetch_size)
+        self._feeds.open(client, req_id, position, credit, _suspended)
+
+    # -- the store (StoreListener) -------------------------------------------------------------------------
+
+    def session_opened(self, high_water_mark: int) -> None:
+        """Recovery complete, leftovers settled; see `AppendQueue.session_opened` for the lock table."""
+        self._appends.session_opened(high_water_mark)
+        if self.fault is not None:
+            return
+        log.info("partition open", partition=self.partition_id, high_water_mark=high_water_mark)
+        self.high_water_mark = high_water_mark
+        self._data.high_water_mark = high_water_mark
+        self._feeds.advance_to(high_water_mark)
+        waiters, self._mark_waiters = self._mark_waiters, []
+        for client, req_id in waiters:
+            self.high_water_mark_request(client, req_id)
+
+    def session_lost(self, reason: str) -> None:
+        """Appends wait in the queue; entries in flight keep their marks until they are settled."""
+        if not self._closed:
+            log.warning("store session lost", partition=self.partition_id, reason=reason)
+        self._appends.session_lost()
+        if self._leaving:
+            self._loop.call_soon(self.close)
+
+    def committed(self, entries: Sequence[AppendEntry]) -> None:
+        """Durable on a quorum: locks, caches, feeds, in this order, encoded once for all."""
+        if not entries or self._closed:
+            return
+        first, mark = entries[0].transaction_id, self.high_water_mark
+        if mark is not None and first != mark + 1:
+            self._fail(f"transaction {first} was committed after {mark}")
+            return
+        self._appends.committed(entries)
+        put = self._transactions.put
+        frames = []
+        for entry in entries:
+            frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
+            put(entry.transaction_id, entry.tail)
+        self.high_water_mark = self._data.high_water_mark = entries[-1].transaction_id
+        self._feeds.publish(first, b"".join(frames))
+
+    def failed(self, entries: Sequence[AppendEntry]) -> None:
+        """Certainly never committed."""
+        if not self._closed:
+            self._appends.failed(entries)
+
+    def store_writable(self) -> None:
+        """The store takes more again."""
+        self._appends.schedule()
+
+    # -- reads ---------------------------------------------------------------------------------------------
+
+    def _delivered(self, wanted: Range, records: list[bytes]) -> None:
+        """Records read from storage fill both caches and serve whoever waited for them."""
+        mark = self.high_water_mark
+        if mark is None or self._closed:
+            return
+        records = records[: max(mark - wanted.first + 1, 0)]
+        frames = frames_of_records(records)
+        if frames:
+            self._feed_cache.put(wanted.first, frames)
+        for transaction_id, record in enumerate(records, wanted.first):
+            self._transactions.put(transaction_id, record[24:])
+        self._data.delivered(wanted.first, wanted.end, records)
+        self._feeds.delivered(wanted.first, wanted.end, frames)
+
+    def _read_failed(self, wanted: Range, failure: ReadFailedError) -> None:
+        self._metrics.read_failures.inc()
+        if self._metrics.read_failures.count in (1, 10, 100) or self._metrics.read_failures.count % 1000 == 0:
+            log.warning("read failed", partition=self.partition_id, first=wanted.first, reason=str(failure))
+        self._data.failed(wanted.first, wanted.end, str(failure))
+        self._feeds.failed(wanted.first, wanted.end)
+
+
+def _suspended(client: Client, req_id: bytes) -> None:
+    client.send(feed_suspended(client.version, req_id))

@@ -1,0 +1,269 @@
+"""The partitions this server owns, and the connections that want something of them.
+
+Owner of the set: the event loop; `adopt` is the only writer and is called with what the cluster manager says (ZooKeeper
+layout, adoption). Each owned partition has one supervisor task that runs one `Partition` object after another: when
+one ends by itself (a fault, a store that gave up) a new one starts over with a recovery (weakness 13.12).
+
+What the protocol lacks, and how clients learn it anyway
+* A mount for a partition that is not here is held for `MOUNT_HOLD_SECONDS` before NOT_READY: during a take-over
+  clients often arrive before the assignment does, and a refused client sleeps half a second.
+* A client notices a lost partition only by discovery. When a partition comes back to this server before the client
+  has seen it go, the client believes itself mounted on an object that no longer exists and would wait for ever. So a
+  new partition object tells every connection that was mounted on its predecessor NOT_READY for that
+  mount; 0.13.2 clients answer with a new mount, or ignore it if they have left in between.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+import structlog
+
+from waltz_protocol.messages.client import MountState
+from waltz_server.partition.client import Client
+from waltz_server.partition.partition import Partition, PartitionError
+from waltz_server.partition.replies import mount_response
+
+log = structlog.get_logger(__name__)
+
+MOUNT_HOLD_SECONDS = 0.4
+MAX_HELD_MOUNTS = 10_000
+FIRST_RESTART_SECONDS = 0.2
+MAX_RESTART_SECONDS = 20.0
+DRAIN_POLL_SECONDS = 0.02
+
+MakePartition = Callable[[int, int], Partition]
+
+
+class MountedClient(Client, Protocol):
+    """A connection as the registry sees it."""
+
+    def unmount_stale(self, partition: Partition) -> None:
+        """Answer NOT_READY for a mount this connection has on an earlier object of the same partition."""
+
+
+@dataclass(slots=True, eq=False)
+class _Owned:
+    partition_id: int
+    generation: int
+    partition: Partition | None = None
+    """The last object; `PartitionRegistry.partitions` has it while it is alive."""
+    reason: str = "starting"
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    task: asyncio.Task[None] | None = None
+
+
+@dataclass(slots=True, eq=False)
+class _HeldMount:
+    client: Client
+    req_id: bytes
+    generation: int
+    client_high_water_mark: int
+    timer: asyncio.TimerHandle | None = None
+
+
+class PartitionRegistry:
+    """See the module. Use: `async with registry:` around everything that may call `adopt`."""
+
+    def __init__(self, num_partitions: int, make_partition: MakePartition) -> None:
+        self.num_partitions = num_partitions
+        self.partitions: dict[int, Partition] = {}
+        """Partition id -> live object: what connections route by."""
+        self._make_partition = make_partition
+        self._owned: dict[int, _Owned] = {}
+        self._ending: dict[int, asyncio.Task[None]] = {}
+        self._connections: dict[MountedClient, None] = {}
+        self._held: dict[tuple[int, Client], _HeldMount] = {}
+        self._tasks = asyncio.TaskGroup()
+        self._leaving = False
+
+    async def __aenter__(self) -> PartitionRegistry:
+        await self._tasks.__aenter__()
+        return self
+
+    async def __aexit__(self, *exception: object) -> None:
+        self.close()
+        await self._tasks.__aexit__(None, None, None)
+
+    # -- the assignment ------------------------------------------------------------------------------------
+
+    def adopt(self, wanted: Mapping[int, int]) -> None:
+        """Own exactly these partitions (id -> generation) from now on; ignored once the server is leaving.
+
+        Partitions that are not named are closed before this returns (safety D8: the ZooKeeper session is over).
+        """
+        if self._leaving:
+            return
+        for partition_id in [partition_id for partition_id in self._owned if partition_id not in wanted]:
+            self._release(partition_id)
+        for partition_id, generation in wanted.items():
+            owned = self._owned.get(partition_id)
+            if owned is None:
+                self._acquire(partition_id, generation)
+            elif generation > owned.generation:
+                owned.generation = generation
+                if owned.partition is not None:
+                    owned.partition.set_generation(generation)
+
+    def _acquire(self, partition_id: int, generation: int) -> None:
+        log.info("partition gained", partition=partition_id, generation=generation)
+        owned = self._owned[partition_id] = _Owned(partition_id, generation)
+        self._start(owned)
+        previous = self._ending.pop(partition_id, None)
+        owned.task = self._tasks.create_task(
+            self._supervise(owned, previous), name=f"partition-{partition_id}"
+        )
+
+    def _release(self, partition_id: int) -> None:
+        log.info("partition lost", partition=partition_id)
+        owned = self._owned.pop(partition_id)
+        owned.released.set()
+        self.partitions.pop(partition_id, None)
+        if owned.partition is not None:
+            owned.partition.close()
+            owned.partition.remove_metrics()
+        if owned.task is not None:
+            self._ending[partition_id] = owned.task
+            owned.task.add_done_callback(lambda task: self._ended(partition_id, task))
+
+    def _ended(self, partition_id: int, task: asyncio.Task[None]) -> None:
+        if self._ending.get(partition_id) is task:
+            del self._ending[partition_id]
+
+    def _start(self, owned: _Owned) -> Partition:
+        """A new object, open to clients at once: mounts wait inside it for the recovery."""
+        partition = self._make_partition(owned.partition_id, owned.generation)
+        owned.partition = self.partitions[owned.partition_id] = partition
+        for connection in self._connections:
+            connection.unmount_stale(partition)
+        for key in [key for key in self._held if key[0] == owned.partition_id]:
+            held = self._take_held(key)
+            partition.mount(held.client, held.req_id, held.generation, held.client_high_water_mark)
+        return partition
+
+    async def _supervise(self, owned: _Owned, previous: asyncio.Task[None] | None) -> None:
+        """Owner task of one partition until it is released."""
+        if previous is not None:
+            await asyncio.wait(
+                [previous]
+            )  # two stores of one partition in one process would fence each other
+        pause_seconds = FIRST_RESTART_SECONDS
+        partition = owned.partition
+        while partition is not None and not owned.released.is_set():
+            started = asyncio.get_running_loop().time()
+            try:
+                await partition.run()
+            except PartitionError as error:
+                owned.reason = f"restarting: {error}"
+                log.error("partition ended", partition=owned.partition_id, reason=str(error))
+            except Exception as error:
+                owned.reason = f"restarting after: {_first_line(error)}"
+                log.error("partition failed", partition=owned.partition_id, exc_info=error)
+            if owned.released.is_set() or self._leaving:
+                break
+            self.partitions.pop(owned.partition_id, None)
+            if asyncio.get_running_loop().time() - started > MAX_RESTART_SECONDS:
+                pause_seconds = FIRST_RESTART_SECONDS
+            try:
+                async with asyncio.timeout(pause_seconds):
+                    await owned.released.wait()
+            except TimeoutError:
+                partition = self._start(owned)
+            pause_seconds = min(pause_seconds * 2, MAX_RESTART_SECONDS)
+
+    # -- connections ---------------------------------------------------------------------------------------
+
+    @property
+    def connection_count(self) -> int:
+        return len(self._connections)
+
+    def connection_opened(self, connection: MountedClient) -> None:
+        self._connections[connection] = None
+
+    def connection_closed(self, connection: MountedClient) -> None:
+        """Nothing of this connection stays behind but its queued appends."""
+        self._connections.pop(connection, None)
+        for key in [key for key in self._held if key[1] is connection]:
+            self._take_held(key)
+        for partition in list(self.partitions.values()):
+            partition.client_closed(connection)
+
+    def hold_mount(
+        self, client: Client, partition_id: int, req_id: bytes, generation: int, client_high_water_mark: int
+    ) -> None:
+        """A mount for a partition that is not here (yet): NOT_READY, a little later."""
+        key = (partition_id, client)
+        if key in self._held:
+            self._refuse(self._take_held(key))
+        held = _HeldMount(client, req_id, generation, client_high_water_mark)
+        known = 0 <= partition_id < self.num_partitions
+        if self._leaving or not known or len(self._held) >= MAX_HELD_MOUNTS:
+            self._refuse(held)
+            return
+        self._held[key] = held
+        loop = asyncio.get_running_loop()
+        held.timer = loop.call_later(MOUNT_HOLD_SECONDS, lambda: self._refuse(self._take_held(key)))
+
+    def _take_held(self, key: tuple[int, Client]) -> _HeldMount:
+        held = self._held.pop(key)
+        if held.timer is not None:
+            held.timer.cancel()
+        return held
+
+    def _refuse(self, held: _HeldMount) -> None:
+        held.client.send(mount_response(held.client.version, held.req_id, MountState.NOT_READY))
+
+    # -- reports -------------------------------------------------------------------------------------------
+
+    def owned_ids(self) -> list[int]:
+        """Ids of the partitions assigned to this server, ascending."""
+        return sorted(self._owned)
+
+    def health(self) -> dict[int, tuple[bool, str]]:
+        """Partition id -> (healthy, reason)."""
+        report = {}
+        for partition_id, owned in sorted(self._owned.items()):
+            partition = owned.partition
+            if partition is None or partition.closed:
+                report[partition_id] = (False, owned.reason)
+            else:
+                report[partition_id] = (partition.healthy, partition.reason)
+        return report
+
+    # -- leaving -------------------------------------------------------------------------------------------
+
+    def begin_leaving(self) -> None:
+        """From now on the set only shrinks: assignments are ignored, new mounts refused."""
+        self._leaving = True
+
+    async def drain(self, timeout_seconds: float, *, wait_for_successor: bool) -> None:
+        """Serve on until every partition has been taken over (its session is lost to the new owner), or, when nobody
+        takes over, until nothing is undecided; at most `timeout_seconds`. Serving on is what keeps the pause short."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + timeout_seconds
+        for partition in self.partitions.values():
+            partition.leave_on_session_loss()
+        while loop.time() < deadline:
+            busy = [
+                p for p in self.partitions.values() if not p.closed and (wait_for_successor or p.undecided)
+            ]
+            if not busy:
+                return
+            await asyncio.sleep(DRAIN_POLL_SECONDS)  # a poll: taking over has no event on this side
+
+    def close(self) -> None:
+        """Close all partitions. Idempotent."""
+        self._leaving = True
+        for partition_id in list(self._owned):
+            self._release(partition_id)
+        for key in list(self._held):
+            self._refuse(self._take_held(key))
+
+
+def _first_line(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return (str(error) or type(error).__name__).splitlines()[0]

@@ -1,0 +1,266 @@
+"""The server process, put together: port, partitions, ZooKeeper, HTTP, and the way out.
+
+Owner of everything: `WaltzServer.serve`, one structured scope. Order at the start: settings that can be wrong by themselves
+(keys), cluster and store parameters, port, HTTP, and only then the registration (ZooKeeper layout, weakness 6.10:
+clients never see a server whose port is not open; 13.6: a port that cannot be bound ends the process).
+
+Order at the end (SIGTERM): unregister, so that the others take over at once; serve on until they have (the fence of the
+new owner ends our sessions), which keeps the pause of writers to recovery plus remount; close partitions, wait a
+moment for clients to leave by themselves, close the port.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+from importlib.metadata import version as package_version
+
+import structlog
+
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.manager import ClusterManager, Endpoints
+from waltz_cluster.registration import ServerRegistration
+from waltz_cluster.serializers import ClusterParams, StoreParams
+from waltz_cluster.store import SessionState, ZooKeeperStore
+from waltz_protocol.aio.channel import ChannelSettings
+from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.tls import server_context
+from waltz_protocol.codec import CLIENT
+from waltz_protocol.types import Endpoint
+from waltz_runtime.graphite import GraphiteReporter
+from waltz_runtime.http import HttpEndpoints
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_server.addresses import advertised_endpoint, bind_host
+from waltz_server.admin_rpc import AdminDesk
+from waltz_server.backend import StoreBackend
+from waltz_server.connection import ClientConnection
+from waltz_server.partition.feed_cache import FeedCache
+from waltz_server.partition.metrics import GROUP
+from waltz_server.partition.partition import Partition, SharedCaches
+from waltz_server.partition.transaction_cache import TransactionCache
+from waltz_server.registry import PartitionRegistry
+from waltz_server.settings import ServerSettings
+
+log = structlog.get_logger(__name__)
+
+HELLO_TEXT = "Waltz Server"
+UNREGISTER_SECONDS = 3.0
+DRAIN_SECONDS = 1.0
+CLIENTS_LEAVE_SECONDS = 1.0
+LEAVE_POLL_SECONDS = 0.02
+
+MakeBackend = Callable[[ZooKeeperStore, StoreParams], StoreBackend]
+
+
+class WaltzServer:
+    """One server. `zookeeper` is connected by the caller and closed by it, after `serve` has returned."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        *,
+        zookeeper: ZooKeeperStore,
+        make_backend: MakeBackend,
+        rng: random.Random,
+        metrics: MetricsRegistry | None = None,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.metrics = metrics if metrics is not None else MetricsRegistry(loop.time)
+        self.serving = asyncio.Event()
+        """Set once the server is registered."""
+        self.endpoint: Endpoint | None = None
+        self.http_port: int | None = None
+        self._loop = loop
+        self._settings = settings
+        self._zookeeper = zookeeper
+        self._rng = rng
+        self._make_backend = make_backend
+        self._backend: StoreBackend | None = None
+        self._caches = SharedCaches(
+            FeedCache(settings.feed_cache_size_bytes),
+            TransactionCache(settings.transaction_cache_size_bytes),
+        )
+        self._partition_settings = settings.partition_settings()
+        self._registry: PartitionRegistry | None = None
+        self._registration: ServerRegistration | None = None
+        self._others: set[Endpoint] = set()
+        self._params = ClusterParams("", 0)
+
+    @property
+    def registry(self) -> PartitionRegistry:
+        """The partitions; RuntimeError before `serve` has made them."""
+        if self._registry is None:
+            raise RuntimeError("the server is not running")
+        return self._registry
+
+    @property
+    def backend(self) -> StoreBackend:
+        """The stores; RuntimeError before `serve` has made them."""
+        if self._backend is None:
+            raise RuntimeError("the server is not running")
+        return self._backend
+
+    async def serve(self, stop: asyncio.Event) -> None:
+        """Serve until `stop` is set, then leave in order. Errors of configuration carry `user_error`."""
+        settings = self._settings
+        tls = server_context(settings.client_facing_tls())
+        host = await bind_host(settings)
+        self._params, store_params = await read_params(self._zookeeper, settings.cluster_root)
+        backend = self._backend = self._make_backend(self._zookeeper, store_params)
+        registry = self._registry = PartitionRegistry(self._params.num_partitions, self._make_partition)
+        admin = AdminDesk(registry, backend.check_connectivity)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(backend.close)
+            await backend.start(self._replicas_changed)
+            listener = await stack.enter_async_context(Listener())
+            await listener.start(
+                host,
+                settings.port,
+                self._channel_settings(),
+                lambda: ClientConnection(registry, admin),
+                tls,
+                settings.max_connections,
+            )
+            self.endpoint = await advertised_endpoint(settings, host, listener.port)
+            await self._start_http(stack, host)
+            self._publish_gauges()
+            manager = await stack.enter_async_context(
+                ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
+            )
+            await stack.enter_async_context(registry)
+            await self._run(stop, manager, admin)
+
+    async def _run(self, stop: asyncio.Event, manager: ClusterManager, admin: AdminDesk) -> None:
+        """Everything is open: register, serve, leave."""
+        reporter = GraphiteReporter(self.metrics, self._settings.graphite_settings())
+        async with asyncio.TaskGroup() as tasks:
+            helpers = [
+                tasks.create_task(coroutine)
+                for coroutine in (admin.run(), self.backend.run(), reporter.run())
+            ]
+            await self._register(manager, admin)
+            await stop.wait()
+            await self._leave(self.registry)
+            for helper in helpers:
+                helper.cancel()
+
+    def _channel_settings(self) -> ChannelSettings:
+        return ChannelSettings(
+            magic=CLIENT.magic,
+            versions=CLIENT.versions,
+            hello_text=HELLO_TEXT,
+            max_frame_bytes=self._settings.max_frame_bytes,
+        )
+
+    def _make_partition(self, partition_id: int, generation: int) -> Partition:
+        return Partition(
+            partition_id,
+            generation,
+            make_store=self.backend.make_store,
+            settings=self._partition_settings,
+            caches=self._caches,
+            metrics=self.metrics,
+        )
+
+    def _replicas_changed(self) -> None:
+        """The assignment of replicas changed: partitions concerned start a new session (others notice nothing)."""
+        if self._registry is not None:
+            for partition_id, partition in self._registry.partitions.items():
+                partition.store.set_replicas(self.backend.replicas_of(partition_id))
+
+    async def _start_http(self, stack: AsyncExitStack, host: str) -> None:
+        if self._settings.jetty_port is None:
+            log.warning("server.jetty.port is not set: no health and metrics over HTTP")
+            return
+        http = HttpEndpoints(
+            "Waltz",
+            package_version("waltz-server"),
+            self._health,
+            self.metrics,
+            health_name="server-health-check",
+        )
+        await http.start(host, self._settings.jetty_port)
+        stack.push_async_callback(http.close)
+        self.http_port = http.port
+
+    async def _register(self, manager: ClusterManager, admin: AdminDesk) -> None:
+        if self.endpoint is None:
+            raise RuntimeError("registration before the port is open")
+        manager.add_endpoints_listener(self._endpoints_changed)
+        registry = self.registry
+        self._registration = await manager.register_server(
+            self.endpoint,
+            lambda wanted: registry.adopt({int(pid): int(generation) for pid, generation in wanted.items()}),
+        )
+        admin.preferences = self._registration
+        self.serving.set()
+        log.info(
+            "ready",
+            endpoint=str(self.endpoint),
+            http_port=self.http_port,
+            server_id=self._registration.server_id,
+            cluster=self._params.name,
+        )
+
+    def _endpoints_changed(self, endpoints: Endpoints) -> None:
+        self._others = {endpoint for endpoint in endpoints if endpoint != self.endpoint}
+
+    # -- leaving -------------------------------------------------------------------------------------------
+
+    async def _leave(self, registry: PartitionRegistry) -> None:
+        """See the module. Bounded: about five seconds when everything hangs."""
+        log.info("leaving", partitions=registry.owned_ids(), connections=registry.connection_count)
+        registry.begin_leaving()
+        if self._registration is not None:
+            await self._registration.unregister(timeout_seconds=UNREGISTER_SECONDS)
+        await registry.drain(DRAIN_SECONDS, wait_for_successor=bool(self._others))
+        registry.close()
+        deadline = self._loop.time() + CLIENTS_LEAVE_SECONDS
+        while self._others and registry.connection_count and self._loop.time() < deadline:
+            await asyncio.sleep(LEAVE_POLL_SECONDS)  # clients leave when discovery tells them
+
+    # -- reports -------------------------------------------------------------------------------------------
+
+    def _zookeeper_healthy(self) -> bool:
+        """Connected, or without contact for less than two session timeouts (as 0.13.2 counts it)."""
+        if self._zookeeper.state is SessionState.CONNECTED:
+            return True
+        silent_seconds = self._loop.time() - self._zookeeper.last_contact
+        return silent_seconds < 2 * self._zookeeper.session_timeout_seconds
+
+    def _health(self) -> tuple[bool, dict[str, object]]:
+        """The body of /health: the 0.13.2 members, and why a partition is not healthy."""
+        partitions = self.registry.health()
+        zookeeper = self._zookeeper_healthy()
+        healthy = zookeeper and all(ok for ok, _ in partitions.values())
+        report: dict[str, object] = {
+            "healthy": healthy,
+            "zookeeper": zookeeper,
+            "partitions": {str(partition_id): ok for partition_id, (ok, _) in partitions.items()},
+        }
+        reasons = {str(partition_id): reason for partition_id, (ok, reason) in partitions.items() if not ok}
+        if reasons:
+            report["reasons"] = reasons
+        return healthy, {"server-health-check": report}
+
+    def _publish_gauges(self) -> None:
+        registry = self.registry
+
+        def gauge(name: str, read: Callable[[], object]) -> None:
+            self.metrics.gauge(f"{GROUP}.{name}", read)
+
+        gauge("is-closed", lambda: False)
+        gauge("cluster-name", lambda: self._params.name)
+        gauge("server-id", lambda: self._registration.server_id if self._registration else -1)
+        gauge("endpoint", lambda: str(self.endpoint))
+        gauge("waltz-server-num-partitions", lambda: self._params.num_partitions)
+        gauge("waltz-version-id", lambda: package_version("waltz-server"))
+        gauge("connections", lambda: registry.connection_count)
+        gauge("feed-cache-bytes", lambda: self._caches.feed.used_bytes)
+        gauge("transaction-cache-bytes", lambda: self._caches.transactions.used_bytes)
+        gauge(
+            "replica-info",
+            lambda: {str(pid): list(self.backend.replicas_of(pid)) for pid in registry.owned_ids()},
+        )

@@ -1,0 +1,112 @@
+"""Configuration of the server: the keys of release 0.13.2 and our own, each with its default (protocol, configuration)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import ClassVar, Self
+
+from pydantic import Field, field_validator, model_validator
+
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_runtime.graphite import GraphiteSettings
+from waltz_server.partition.append import AppendBounds
+from waltz_server.partition.partition import PartitionSettings
+from waltz_server.store.api import StoreSettings
+
+MIB = 1024 * 1024
+
+
+class ServerSettings(ZooKeeperSettings):
+    """All settings of one server. Sizes are bytes, times as the key says."""
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("server.ssl", "storage.ssl")
+    NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"server.region"})
+
+    port: int = Field(alias="server.port", ge=1, le=65535)
+    jetty_port: int | None = Field(default=None, alias="server.jetty.port", ge=1, le=65535)
+    """HTTP port; none = no HTTP."""
+    bind_host: str | None = Field(default=None, alias="server.bind.host")
+    """Address both ports listen on; default: what the machine's own host name resolves to, as 0.13.2."""
+    advertised_host: str | None = Field(default=None, alias="server.advertised.host")
+    """Host name clients are told; default: the canonical name of the bound address, or `server.bind.host`."""
+    advertised_port: int | None = Field(default=None, alias="server.advertised.port", ge=1, le=65535)
+    lock_table_size: int = Field(default=30_000, alias="server.optimisticLockTableSize", ge=1)
+    feed_cache_size_bytes: int = Field(default=64 * MIB, alias="server.feedCacheSize", ge=0)
+    min_fetch_size: int = Field(default=100, alias="server.minFetchSize", ge=1)
+    realtime_threshold: int = Field(default=1000, alias="server.realtimeThreshold", ge=1)
+    transaction_cache_size_bytes: int = Field(
+        default=128 * MIB, alias="server.transactionDataCacheSize", ge=0
+    )
+    transaction_cache_allocation: str = Field(default="heap", alias="server.transactionDataCacheAllocation")
+    """`heap` or `direct`; Python has one kind of memory, so both mean the same."""
+    max_frame_bytes: int = Field(default=64 * MIB, alias="server.maxFrameBytes", ge=1024)
+    max_connections: int = Field(default=10_000, alias="server.maxConnections", ge=1)
+    append_queue_bytes: int = Field(default=32 * MIB, alias="server.appendQueueBytes", ge=1)
+    """Bytes of appends one partition keeps waiting; what does not fit is dropped (the client retries it)."""
+    append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
+    max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
+    initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
+    max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
+    checkpoint_interval: int = Field(default=250_000, alias="storage.checkpointInterval", ge=1)
+    graphite_hostname: str | None = Field(default=None, alias="server.graphite.hostname")
+    graphite_port: int = Field(default=2003, alias="server.graphite.port", ge=1, le=65535)
+    graphite_prefix: str = Field(default="waltz", alias="server.graphite.prefix")
+    graphite_interval_seconds: int = Field(default=60, alias="server.graphite.reportIntervalMs", ge=1)
+    """The key says milliseconds, 0.13.2 takes it as seconds, and so do we (weakness 13.22)."""
+    graphite_use_udp: bool = Field(default=False, alias="server.graphite.useUdp")
+    log_level: str = Field(default="INFO", alias="server.log.level")
+    log_json: bool = Field(default=False, alias="server.log.json")
+
+    @field_validator("transaction_cache_allocation")
+    @classmethod
+    def _heap_or_direct(cls, value: str) -> str:
+        if value.lower() not in ("heap", "direct"):
+            raise ValueError("must be heap or direct")
+        return value.lower()
+
+    @model_validator(mode="after")
+    def _consistent(self) -> Self:
+        if self.port == self.jetty_port:
+            raise ValueError("server.port and server.jetty.port must differ")
+        if self.min_fetch_size >= self.realtime_threshold:
+            raise ValueError("server.minFetchSize must be less than server.realtimeThreshold")
+        return self
+
+    def client_facing_tls(self) -> TlsSettings:
+        """TLS of the port clients connect to."""
+        return replace(self.tls_settings("server.ssl"), prefix="server.ssl")
+
+    def storage_facing_tls(self) -> TlsSettings:
+        """TLS of connections to storage nodes: `storage.ssl.*` as documented, or else `server.ssl.*`, which is what
+        0.13.2 really uses (weakness 13.21)."""
+        prefix = "storage.ssl" if "storage.ssl" in self.tls else "server.ssl"
+        return replace(self.tls_settings(prefix), prefix=prefix)
+
+    def partition_settings(self) -> PartitionSettings:
+        """What a partition needs to know."""
+        return PartitionSettings(
+            lock_table_size=self.lock_table_size,
+            min_fetch_size=self.min_fetch_size,
+            realtime_threshold=self.realtime_threshold,
+            append_bounds=AppendBounds(self.append_queue_count, self.append_queue_bytes),
+        )
+
+    def store_settings(self) -> StoreSettings:
+        """What the replication core needs to know."""
+        return StoreSettings(
+            max_batch_size=self.max_batch_size,
+            initial_retry_interval_ms=self.initial_retry_interval_ms,
+            max_retry_interval_ms=self.max_retry_interval_ms,
+            checkpoint_interval=self.checkpoint_interval,
+        )
+
+    def graphite_settings(self) -> GraphiteSettings:
+        """Where to report to; off without a host name."""
+        return GraphiteSettings(
+            hostname=self.graphite_hostname,
+            port=self.graphite_port,
+            prefix=self.graphite_prefix,
+            interval_seconds=float(self.graphite_interval_seconds),
+            use_udp=self.graphite_use_udp,
+        )

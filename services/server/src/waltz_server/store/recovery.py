@@ -1,0 +1,444 @@
+"""Recovery of a partition at the start of a store session: a pure state machine.
+
+Events go in (answers of replicas, results of steps, failures, metadata written), and `next_step` says what to do with
+each replica. It follows the recovery of the storage document, with these rules first:
+
+* A1: a replica that ZooKeeper lists as UNRESOLVED but whose node reports an older session (lost or restored disk), or
+  less than its own marks promise, is *absent* for the old quorum: neither supporter nor opponent. It is not touched
+  until the high-water mark is resolved, then it is refilled.
+* A2: nothing is resolved to -1 by default, nothing is truncated below a mark a node reports, and nothing at all is
+  truncated before the mark is resolved (a tail that is certainly void may be cut to take part in copying).
+* Keep more: while copies can be had, the longest log that is present is raised to a quorum, and only then decided.
+  That makes undecidable recoveries decidable (as in the reference), and it never drops a tail that could be kept,
+  also after an operator had to forget a replica.
+* A3: recovery is complete when metadata that lists a quorum as (this session, UNRESOLVED) has been *written*.
+
+The very first session (metadata without replica states). Metadata is written before the first append of every
+session, so genuine metadata without states means that nothing was ever acknowledged. The danger is metadata that was
+lost or made again. The rule has three parts:
+
+1. A missing znode is created only when ZooKeeper's child counters prove that no partition's metadata was ever deleted
+   (the owner of this machine checks that before a session id is taken).
+2. One record, one mark above -1 or a session id from the future on *any* node that answers is a fault; nothing is touched.
+3. Otherwise -1 needs a quorum of the assigned replicas that positively answered "no record, no mark", after the others
+   had a short time to object.
+
+Why a quorum and not all: an acknowledged record lies on a quorum, and two quorums share a node. So a wrong -1 needs,
+at the same time, metadata that was lost without a trace, a disk that was lost without a trace, and every other witness
+absent. Even then nothing is destroyed: a late replica with records or marks above what is resolved is refused, never
+truncated, and what lies under a mark that ZooKeeper does not vouch for is compared with the log before it is kept.
+Asking for all replicas would be safer by one disk in that triple failure, and a fresh cluster with one node down could
+not start, which it can in release 0.13.2.
+
+SET LOW-WATER MARK ORDER. For a replica listed UNRESOLVED it is sent only after it holds everything resolved: its node
+then goes on reporting the old session if copying is interrupted, and rule A1 keeps protecting. For a replica that is
+new or recorded as closed it is sent first, so that an interrupted copy is not thrown away.
+
+COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId) with that of a
+reference replica. A difference means a fork, made by someone who broke the rules above; the replica is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import UNRESOLVED, SessionInfo
+from waltz_server.store.quorum import decide, quorum_of
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, classify
+from waltz_server.store.recovery_steps import (
+    Compare,
+    Condition,
+    Copy,
+    Recovered,
+    Refuse,
+    SetLowWaterMark,
+    Step,
+    Truncate,
+    Wait,
+)
+from waltz_server.store.replica_states import states_after_recovery
+
+
+class Recovery:
+    """One recovery of one partition. Its owner is the store session; all methods are synchronous and pure."""
+
+    def __init__(
+        self, *, partition_id: int, session_id: int, replicas: Sequence[str], metadata: PartitionMetadata
+    ) -> None:
+        """`metadata` is what ZooKeeper holds since this session took its id; `replicas` the assigned ones."""
+        self.partition_id = partition_id
+        self.session_id = session_id
+        self.resolved: int | None = None
+        self.fault: str | None = None
+        self.complete = False
+        self._metadata = metadata
+        self._replicas = {name: RecoveringReplica(name, metadata.replicas.get(name)) for name in replicas}
+        self._first = not metadata.replicas
+        self._quorum = quorum_of(len(self._replicas))
+        self._old_quorum = quorum_of(len(metadata.replicas))
+        self._gathering = True
+        self._target: int | None = None
+        self._support_was_stable = False
+
+    # ---- events
+
+    def answered(self, name: str, info: SessionInfo, max_txid: int) -> None:
+        """A node answered Last session info and Max transaction id of this session."""
+        replica = self._replicas[name]
+        replica.info, replica.max_txid = info, max_txid
+        replica.kind, replica.mark = classify(replica.state, info, max_txid)
+        replica.good_mark = replica.mark
+        replica.unreadable = False
+        replica.compared = replica.marked = False
+        replica.reason = ""
+        if info.session_id > self.session_id:
+            future = f"has completed session {info.session_id}, later than the {self.session_id} ZooKeeper gave out"
+            self._raise_fault(f"{name} {future}")
+            self.refuse(name, f"it {future}")
+        self._evaluate()
+
+    def truncated(self, name: str, max_txid: int) -> None:
+        """Truncate was answered; `max_txid` is what the node holds now."""
+        replica = self._replicas[name]
+        replica.max_txid = max_txid
+        replica.mark = min(replica.mark, max_txid)
+        self._evaluate()
+
+    def compared(self, name: str, *, equal: bool) -> None:
+        """The record of a Compare step is the same on both sides, or not."""
+        replica = self._replicas[name]
+        replica.compared = equal
+        if not equal:
+            self.refuse(name, "its log differs from that of the other replicas (fork)")
+
+    def copied(self, name: str, last_txid: int) -> None:
+        """Records up to `last_txid` were appended with success."""
+        replica = self._replicas[name]
+        replica.max_txid = replica.mark = last_txid
+        replica.avoided.clear()
+        self._evaluate()
+
+    def source_failed(self, name: str, source: str) -> None:
+        """Reading from `source` failed: try another one for this replica; the source keeps its own standing."""
+        replica = self._replicas[name]
+        replica.avoided.add(source)
+        if not self._sources(replica):
+            replica.avoided.clear()
+        if self.resolved is None:
+            self._replicas[source].unreadable = True
+            self._evaluate()
+
+    def low_water_mark_set(self, name: str) -> None:
+        """Set low-water mark was answered with success."""
+        replica = self._replicas[name]
+        replica.marked = True
+
+    def failed(self, name: str, reason: str) -> None:
+        """The replica cannot be reached or used; it is absent until it answers again."""
+        replica = self._replicas[name]
+        replica.kind = None
+        replica.reason = reason
+        self._evaluate()
+
+    def refuse(self, name: str, reason: str) -> None:
+        """Leave the replica out of this session, untouched."""
+        replica = self._replicas[name]
+        replica.refused = reason
+        replica.reason = reason
+        self._evaluate()
+
+    def gather_over(self) -> None:
+        """Everybody had the time to answer: copying between replicas may begin before the mark is resolved."""
+        self._gathering = False
+        self._evaluate()
+
+    def metadata_written(self, metadata: PartitionMetadata) -> None:
+        """ZooKeeper holds `metadata` for certain: who is listed as (this session, UNRESOLVED) may vote."""
+        self._metadata = metadata
+        for name, replica in self._replicas.items():
+            state = metadata.replicas.get(name)
+            if state is not None and (state.session_id, state.closing_high_water_mark) == (
+                self.session_id,
+                UNRESOLVED,
+            ):
+                replica.listed = True
+        if sum(replica.listed for replica in self._replicas.values()) >= self._quorum:
+            self.complete = True
+
+    # ---- questions
+
+    def next_step(self, name: str) -> Step:
+        """What to do with this replica now. Doing nothing is always safe."""
+        replica = self._replicas[name]
+        if replica.refused is not None:
+            return Refuse(replica.refused)
+        if not replica.answered or self.fault is not None:
+            return Wait()
+        if self.resolved is None:
+            return self._step_before_resolved(replica)
+        return self._step_after_resolved(replica, self.resolved)
+
+    @property
+    def recovered(self) -> list[str]:
+        """Replicas that hold exactly what is resolved."""
+        return [name for name, replica in self._replicas.items() if self._is_recovered(replica)]
+
+    @property
+    def unlisted(self) -> list[str]:
+        """Recovered replicas that metadata does not list yet."""
+        return [name for name in self.recovered if not self._replicas[name].listed]
+
+    @property
+    def in_progress(self) -> list[str]:
+        """Replicas that answered and are not recovered yet."""
+        return [name for name, r in self._replicas.items() if r.answered and not self._is_recovered(r)]
+
+    def is_listed(self, name: str) -> bool:
+        return self._replicas[name].listed
+
+    @property
+    def quorum_recovered(self) -> bool:
+        """A quorum of the assigned replicas is recovered: metadata may be written."""
+        return len(self.recovered) >= self._quorum
+
+    def metadata_after(self, current: PartitionMetadata) -> PartitionMetadata:
+        """What to write over `current`; only after `resolved` is known and a quorum has recovered."""
+        if self.resolved is None:
+            raise ValueError("recovery is not resolved")
+        clean = {name for name, replica in self._replicas.items() if replica.listed} | set(self.recovered)
+        return states_after_recovery(
+            current,
+            partition_id=self.partition_id,
+            session_id=self.session_id,
+            replicas=list(self._replicas),
+            clean=clean,
+            resolved=self.resolved,
+        )
+
+    def condition(self) -> tuple[Condition, str]:
+        """What the recovery waits for, and why, in one line that names the replicas concerned."""
+        if self.complete:
+            return Condition.COMPLETE, ""
+        if self.fault is not None:
+            return Condition.FAULT, self.fault
+        refused = [f"{r.name}: {r.refused}" for r in self._replicas.values() if r.refused is not None]
+        if len(self._replicas) - len(refused) < self._quorum:
+            return Condition.FAULT, "; ".join(refused) or "no replica is assigned to the partition"
+        answered = sum(replica.answered for replica in self._replicas.values())
+        if answered < self._quorum and not self._gathering:
+            missing = self._name_absent(self._replicas)
+            return Condition.NO_QUORUM, f"{answered} of {self._quorum} needed replicas answer; {missing}"
+        if self.resolved is not None:
+            return (
+                Condition.COPYING,
+                f"resolved at {self.resolved}, {len(self.recovered)} of {self._quorum} recovered",
+            )
+        if self._gathering:
+            return Condition.GATHERING, f"{answered} of {len(self._replicas)} replicas answered"
+        if any(not isinstance(self.next_step(name), Wait) for name in self._replicas):
+            return Condition.COPYING, f"copying up to {self._target} to make the high-water mark decidable"
+        names = self._metadata.replicas or self._replicas
+        return Condition.UNDECIDABLE, f"the high-water mark is undecidable without {self._name_absent(names)}"
+
+    def reason_of(self, name: str) -> str:
+        return self._replicas[name].reason
+
+    # ---- the decision
+
+    def _evaluate(self) -> None:
+        if self.resolved is not None or self.fault is not None:
+            return
+        if self._first:
+            self._evaluate_first()
+            return
+        present = [
+            self._replicas[n] for n in self._metadata.replicas if n in self._replicas and self._is_present(n)
+        ]
+        absent = len(self._metadata.replicas) - len(present)
+        decision = decide([replica.mark for replica in present], absent, self._old_quorum)
+        readable = [replica.mark for replica in present if not replica.unreadable]
+        self._target = max(readable, default=None)
+        if decision.resolved is None or self._target is None or decision.resolved < self._target:
+            return  # copying upwards comes first: a tail is dropped only when nobody can give it
+        unresolved = any(s.closing_high_water_mark == UNRESOLVED for s in self._metadata.replicas.values())
+        if unresolved and not any(r.kind is Kind.VOTER and r.mark >= decision.resolved for r in present):
+            return
+        floor, witness = self._floor()
+        if decision.resolved < floor:
+            self._raise_fault(
+                f"a quorum holds records up to {decision.resolved} only, but {witness} proves {floor} committed"
+            )
+            return
+        self.resolved = decision.resolved
+
+    def _evaluate_first(self) -> None:
+        empty = 0
+        for replica in self._replicas.values():
+            if not replica.answered:
+                continue
+            if replica.max_txid >= 0 or replica.info.low_water_mark >= 0:
+                self._raise_fault(
+                    f"partition metadata has no replica states, but {replica.name} holds records up to "
+                    f"{replica.max_txid} (low-water mark {replica.info.low_water_mark}): metadata was lost"
+                )
+                return
+            empty += 1
+        if empty == len(self._replicas) or (empty >= self._quorum and not self._gathering):
+            self.resolved = -1
+
+    def _floor(self) -> tuple[int, str]:
+        """The highest mark known to be committed, and who says so."""
+        floor, witness = -1, ""
+        for name, state in self._metadata.replicas.items():
+            if state.closing_high_water_mark > floor:
+                floor, witness = state.closing_high_water_mark, f"the recorded state of {name}"
+        for name, replica in self._replicas.items():
+            if replica.answered and replica.info.low_water_mark > floor:
+                floor, witness = replica.info.low_water_mark, f"the low-water mark of {name}"
+        return floor, witness
+
+    def _is_present(self, name: str) -> bool:
+        replica = self._replicas[name]
+        return replica.answered and replica.kind in (Kind.VOTER, Kind.CLOSED)
+
+    def _is_recovered(self, replica: RecoveringReplica) -> bool:
+        """The node confirmed the low-water mark and holds exactly what is resolved."""
+        return (
+            replica.answered
+            and replica.marked
+            and replica.mark == self.resolved
+            and replica.max_txid == self.resolved
+        )
+
+    def _raise_fault(self, reason: str) -> None:
+        if self.fault is None and not self.complete:
+            self.fault = reason
+
+    # ---- steps
+
+    def _step_before_resolved(self, replica: RecoveringReplica) -> Step:
+        """Copying upwards makes an undecidable mark decidable: raise just enough of the nearest replicas."""
+        target = self._target
+        if self._gathering or self._first or target is None or not self._is_present(replica.name):
+            return Wait()
+        present = [r for r in self._replicas.values() if self._is_present(r.name)]
+        below = [r for r in present if r.mark < target]
+        below.sort(key=lambda r: (r.kind is not Kind.VOTER, -r.mark, r.name))
+        needed = max(0, self._old_quorum - (len(present) - len(below)))
+        if len(present) < self._old_quorum or replica not in below[:needed]:
+            return Wait()
+        return self._raise_to(replica, target)
+
+    def _step_after_resolved(self, replica: RecoveringReplica, resolved: int) -> Step:
+        if self._is_recovered(replica):
+            return Recovered()
+        contradiction = self._contradiction(replica, resolved)
+        if contradiction is not None:
+            return Refuse(contradiction)
+        limit = min(replica.mark, resolved)
+        if not replica.compared and limit >= 0:
+            reference = self._reference(replica, limit)
+            if reference is None and not self._is_reference(replica, limit):
+                return Wait()
+            if reference is not None:
+                return Compare(reference, limit)
+        if replica.max_txid > limit:
+            return Truncate(limit)
+        if replica.mark < resolved:
+            if (
+                self._may_be_marked_early(replica)
+                and not replica.marked
+                and self._support_is_stable(resolved)
+            ):
+                return SetLowWaterMark(resolved)
+            return self._raise_to(replica, resolved)
+        if self._support_is_stable(resolved) or replica.kind is Kind.CLOSED:
+            return SetLowWaterMark(resolved)
+        return Wait()
+
+    def _raise_to(self, replica: RecoveringReplica, target: int) -> Step:
+        if replica.max_txid > replica.mark:
+            return Truncate(replica.mark)
+        sources = self._sources(replica)
+        if not sources:
+            return Wait()
+        source = sources[0]
+        if replica.mark >= 0 and not replica.compared:
+            return Compare(source.name, replica.mark)
+        return Copy(source.name, replica.mark + 1, min(source.mark, target))
+
+    def _sources(self, replica: RecoveringReplica) -> list[RecoveringReplica]:
+        """Who can give records behind the replica's mark: recovered ones first, then who holds most."""
+        candidates = [
+            other
+            for other in self._replicas.values()
+            if other is not replica
+            and other.name not in replica.avoided
+            and other.answered
+            and other.mark > replica.mark
+            and (self._is_recovered(other) or self._is_present(other.name))
+        ]
+        return sorted(candidates, key=lambda other: (not self._is_recovered(other), -other.mark, other.name))
+
+    def _may_be_marked_early(self, replica: RecoveringReplica) -> bool:
+        state = self._metadata.replicas.get(replica.name)
+        closed = state is None or state.closing_high_water_mark != UNRESOLVED
+        return closed and replica.mark >= replica.info.local_low_water_mark
+
+    def _support_is_stable(self, resolved: int) -> bool:
+        """Whether the next recovery would resolve the same, were this one interrupted now.
+
+        What a closed replica copied before the decision is void again in the next session, until its low-water mark
+        covers it. So nobody may be told a low-water mark that rests on such copies alone.
+        """
+        if self.complete or self._first:
+            return True
+        stable = 0
+        for name in self._metadata.replicas:
+            replica = self._replicas.get(name)
+            if replica is not None and self._is_present(name) and replica.mark >= resolved:
+                stable += replica.kind is Kind.VOTER or replica.marked or replica.good_mark >= resolved
+        self._support_was_stable = self._support_was_stable or stable >= self._old_quorum
+        return self._support_was_stable
+
+    def _contradiction(self, replica: RecoveringReplica, resolved: int) -> str | None:
+        if replica.info.low_water_mark > resolved:
+            return f"its low-water mark {replica.info.low_water_mark} is above the resolved mark {resolved}"
+        if self._first and replica.max_txid > resolved:
+            return f"it holds records up to {replica.max_txid}, but the log begins in this session"
+        return None
+
+    def _is_reference(self, replica: RecoveringReplica, txid: int) -> bool:
+        """Old replicas that are present and hold `txid` are what others are compared with."""
+        return self._is_present(replica.name) and replica.mark >= txid
+
+    def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
+        """With whom to compare record `txid`; None for the reference itself."""
+        order = [
+            other
+            for other in self._replicas.values()
+            if self._is_reference(other, txid) or (self._is_recovered(other) and other is not replica)
+        ]
+        order.sort(key=lambda other: (other.kind is not Kind.VOTER, not other.listed, other.name))
+        for other in order:
+            if other is replica:
+                return None
+            if other.mark >= txid:
+                return other.name
+        return None
+
+    def _name_absent(self, names: Iterable[str]) -> str:
+        parts = []
+        for name in names:
+            replica = self._replicas.get(name)
+            if replica is None:
+                parts.append(f"{name} (not assigned any more)")
+            elif not replica.answered:
+                parts.append(f"{name} ({replica.reason})")
+            elif replica.kind is Kind.LOST:
+                parts.append(
+                    f"{name} (its disk was lost or set back: session {replica.info.session_id}, "
+                    f"last record {replica.max_txid})"
+                )
+        return "absent: " + (", ".join(parts) or "none")

@@ -1,0 +1,250 @@
+"""Carrying out recovery on one replica: connect, fence, answer, then the steps `Recovery` asks for.
+
+Who may try again within a session: a replica may, as long as nothing it was told to change is in doubt. Once a Truncate,
+Append or Set low-water mark ended without an answer, that request may still be executed at any time while this session
+is the node's latest, so the replica stays out until a later session has fenced it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from waltz_protocol.errors import ChannelClosedError, RequestTimeoutError, WaltzProtocolError
+from waltz_server.store.backoff import Backoff, wait_for
+from waltz_server.store.recovery_steps import (
+    Compare,
+    Copy,
+    Recovered,
+    Refuse,
+    SetLowWaterMark,
+    Step,
+    Truncate,
+    Wait,
+)
+from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
+from waltz_server.store.replica_session import ReplicaSession
+from waltz_server.store.router import check_records
+
+if TYPE_CHECKING:
+    from waltz_server.store.session_run import SessionRun
+
+_FIRST_COPY_RECORDS = 20
+_MAX_COPY_RECORDS = 1000
+_UNREACHABLE_PAUSE_SECONDS = 0.1
+
+
+class InDoubtError(Exception):
+    """A request that changes the replica ended without an answer."""
+
+
+class ReplicaRecovery:
+    """Brings one replica of one session to the point where it is listed, then keeps it going. Owner: the session run."""
+
+    def __init__(self, run: SessionRun, name: str, backoff: Backoff) -> None:
+        self.name = name
+        self.state = "connecting"
+        self.reason = ""
+        self.tried = False
+        self.link: ReplicaLink | None = None
+        self.replica: ReplicaSession | None = None
+        self.since = run.loop.time()
+        self._run = run
+        self._recovery = run.recovery
+        self._backoff = backoff
+        self._copy_records = _FIRST_COPY_RECORDS
+        self._refused = False
+        self._watch: Callable[[str], None] | None = None
+
+    async def run(self) -> None:
+        """Until cancelled, refused, or failed for this session."""
+        try:
+            while True:
+                if await self._try():
+                    return
+                if self._refused:
+                    self._run.suspect()
+                    await asyncio.sleep(self._backoff.next_seconds())
+                else:  # the directory keeps the back-off of nodes that cannot be reached
+                    await asyncio.sleep(_UNREACHABLE_PAUSE_SECONDS)
+        finally:
+            self._unwatch()
+
+    async def _try(self) -> bool:
+        """One attempt; True when the replica is done with this session, whatever the end."""
+        name = self.name
+        try:
+            link = await self._connect()
+            await self._recover(link)
+        except InDoubtError as error:
+            self._absent(f"a change of it is in doubt: {error}")
+            self.state = "failed"
+            self._run.replica_out(name, self.reason)
+            return True
+        except (WaltzProtocolError, ReplicaUnavailableError) as error:
+            self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
+            self._absent(str(error))
+            self._unwatch()
+            if self._recovery.is_listed(name):
+                self.state = "failed"
+                self._run.replica_out(name, self.reason)
+                return True
+            return False
+        if self.state == "refused":
+            return True
+        if self.replica is not None and self._run.session is not None:
+            await self.replica.take_part(self._run.session)
+        return True
+
+    def _absent(self, reason: str) -> None:
+        self.tried = True
+        self.state, self.reason = "absent", reason
+        self._recovery.failed(self.name, reason)
+        self._run.changed.notify()
+
+    async def _connect(self) -> ReplicaLink:
+        run = self._run
+        link = await run.directory.get(self.name)
+        self.link = link
+        self._unwatch()
+        self._watch = self._closed
+        link.on_closed.append(self._watch)
+        info = await link.last_session_info(run.session_id, run.partition_id)
+        max_txid = await link.max_transaction_id(run.session_id, run.partition_id)
+        self.tried = True
+        self.state, self.reason = "recovering", ""
+        self._recovery.answered(self.name, info, max_txid)
+        run.changed.notify()
+        return link
+
+    async def _recover(self, link: ReplicaLink) -> None:
+        """Do steps until the replica is listed and entered, or refused."""
+        run, recovery, name = self._run, self._recovery, self.name
+        while True:
+            ticket = run.changed.ticket()
+            if self.replica is not None:
+                self.state = "voting"
+                return
+            if link.closed:
+                raise ChannelClosedError("the connection was closed")
+            step = recovery.next_step(name)
+            match step:
+                case Wait() | Recovered():
+                    await ticket.wait()
+                case Refuse(reason):
+                    self.state, self.reason = "refused", reason
+                    run.changed.notify()
+                    return
+                case _:
+                    await self._do(link, step)
+                    run.changed.notify()
+
+    async def _do(self, link: ReplicaLink, step: Step) -> None:
+        run, recovery, name = self._run, self._recovery, self.name
+        match step:
+            case Compare(reference, txid):
+                await self._compare(link, reference, txid)
+            case Copy(source, first, last):
+                await self._copy(link, source, first, last)
+            case Truncate(keep):
+                try:
+                    left = await link.truncate(run.session_id, run.partition_id, keep)
+                except (RequestTimeoutError, ChannelClosedError) as error:
+                    raise InDoubtError(f"truncate: {error}") from error
+                recovery.truncated(name, left)
+            case SetLowWaterMark(mark):
+                try:
+                    await link.set_low_water_mark(run.session_id, run.partition_id, mark)
+                except (RequestTimeoutError, ChannelClosedError) as error:
+                    raise InDoubtError(f"set low-water mark: {error}") from error
+                recovery.low_water_mark_set(name)
+
+    async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
+        run = self._run
+        own = await link.record_header(run.session_id, run.partition_id, txid)
+        other_link = run.link_of(reference)
+        try:
+            other = None
+            if other_link is not None:
+                other = await other_link.record_header(run.session_id, run.partition_id, txid)
+        except WaltzProtocolError:
+            other = None
+        if other is None:
+            # The reference cannot say; its own task finds out why. Ask again, perhaps someone else.
+            await wait_for(run.changed.ticket(), 0.1)
+            return
+        self._recovery.compared(self.name, equal=own is not None and own[:2] == other[:2])
+
+    async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
+        run, recovery = self._run, self._recovery
+        count = min(last - first + 1, self._copy_records)
+        source_link = run.link_of(source)
+        problem: str | None = "it is not connected"
+        records: list[bytes] = []
+        if source_link is not None:
+            try:
+                records = await source_link.record_list_raw(run.session_id, run.partition_id, first, count)
+                problem = check_records(records, first)
+            except WaltzProtocolError as error:
+                problem = str(error)
+        if problem is not None:
+            run.note(f"copying to {self.name} from {source}: {problem}")
+            recovery.source_failed(self.name, source)
+            await wait_for(run.changed.ticket(), 0.1)
+            return
+        records = self._bounded(records[:count], run.settings.catch_up_batch_bytes)
+        done: asyncio.Future[Exception | None] = run.loop.create_future()
+
+        def answered(error: Exception | None) -> None:
+            if not done.done():
+                done.set_result(error)
+
+        link.submit_append(run.session_id, run.partition_id, len(records), b"".join(records), answered)
+        failure = await done
+        if isinstance(failure, (RequestTimeoutError, ChannelClosedError)):
+            raise InDoubtError(f"append: {failure}") from failure
+        if failure is not None:
+            raise failure
+        recovery.copied(self.name, first + len(records) - 1)
+
+    def enter(self, resolved: int) -> None:
+        """ZooKeeper lists the replica: it takes part from now on (called by the session run)."""
+        run = self._run
+        session = run.session
+        if session is None or self.link is None or self.replica is not None:
+            return
+        settings = run.settings
+        self.replica = ReplicaSession(
+            self.name,
+            self.link,
+            max_frames=settings.max_in_flight_frames,
+            max_bytes=settings.max_in_flight_bytes,
+            slow_seconds=settings.request_timeout_seconds / 4,
+        )
+        self.since = run.loop.time()
+        self.state = "voting"
+        session.enter(self.replica, resolved)
+
+    def _closed(self, reason: str) -> None:
+        """The connection is gone."""
+        if self.replica is not None and self._run.session is not None:
+            self._run.session.fail_replica(self.name, f"the connection was closed: {reason}")
+        self._run.changed.notify()
+
+    def _unwatch(self) -> None:
+        if self.link is not None and self._watch is not None and self._watch in self.link.on_closed:
+            self.link.on_closed.remove(self._watch)
+        self._watch = None
+
+    def _bounded(self, records: list[bytes], max_bytes: int) -> list[bytes]:
+        """Cut an answer at `max_bytes` (at least one record) and learn how many records to ask for (13)."""
+        total = 0
+        for index, record in enumerate(records):
+            total += len(record)
+            if total > max_bytes:
+                self._copy_records = max(1, index)
+                return records[: max(1, index)]
+        if 2 * total <= max_bytes:
+            self._copy_records = min(_MAX_COPY_RECORDS, 2 * self._copy_records)
+        return records

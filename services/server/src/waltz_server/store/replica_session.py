@@ -1,0 +1,185 @@
+"""One replica in one store session, after ZooKeeper listed it: live frames, or catching up.
+
+Model: *live* means that the replica has everything before frame `next_seq` and gets frames from memory, in order. One
+that falls out of the kept window, or joins late, *catches up*: it copies committed records only, one request at a time,
+until it stands at the first record of a kept frame; then it is live again, in the same loop turn (D3).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING
+
+from waltz_protocol.errors import WaltzProtocolError
+from waltz_server.store.backoff import Signal, wait_for
+from waltz_server.store.replica_connection import ReplicaLink
+
+if TYPE_CHECKING:
+    from waltz_server.store.frames import Frame
+    from waltz_server.store.session import StoreSession
+
+_CATCH_UP_RETRY_SECONDS = 0.2
+
+
+class ReplicaSession:
+    """Sends frames to one replica and counts what is unanswered. Owner: the store session, on the loop."""
+
+    def __init__(
+        self, name: str, link: ReplicaLink, *, max_frames: int, max_bytes: int, slow_seconds: float
+    ) -> None:
+        """`slow_seconds`: an answer slower than this halves the number of frames in flight."""
+        self.name = name
+        self.link = link
+        self.next_seq = 0
+        self.live = False
+        self.ended = False
+        self.reason = ""
+        self.in_flight = 0
+        self.in_flight_bytes = 0
+        self.latency_seconds = 0.0
+        self._max_frames = max_frames
+        self._max_bytes = max_bytes
+        self._slow_seconds = slow_seconds
+        self._window = float(max_frames)
+        self._loop = asyncio.get_running_loop()
+        self._changed = Signal()
+
+    @property
+    def has_room(self) -> bool:
+        return self.live and self.in_flight < self._window and self.in_flight_bytes < self._max_bytes
+
+    def fill(self, session: StoreSession) -> None:
+        """Send kept frames while there is room."""
+        queue = session.queue
+        while self.has_room and self.next_seq < queue.end_seq:
+            self.send(session, queue.get(self.next_seq))
+
+    def send(self, session: StoreSession, frame: Frame) -> None:
+        """Send the frame that is this replica's next."""
+        self.next_seq = frame.seq + 1
+        session.votes.sent(self.name, frame.first, frame.last)
+        self._submit_counted(session, frame.first, frame.count, frame.wire_records)
+
+    def submit(
+        self,
+        session: StoreSession,
+        count: int,
+        wire_records: bytes,
+        callback: Callable[[Exception | None], None],
+    ) -> None:
+        """Send an Append of this session without counting it."""
+        self.link.submit_append(session.session_id, session.partition_id, count, wire_records, callback)
+
+    def try_go_live(self, session: StoreSession) -> bool:
+        """Take over in-flight frames from memory if the replica stands exactly at the first record of one."""
+        if self.ended or self.in_flight:
+            return False
+        queue = session.queue
+        next_txid = session.votes.durable(self.name) + 1
+        if next_txid == queue.end_txid:
+            self.next_seq = queue.end_seq
+        else:
+            frame = queue.find(next_txid)
+            if frame is None or frame.first != next_txid:
+                return False
+            self.next_seq = frame.seq
+        self.live = True
+        return True
+
+    def fall_behind(self) -> None:
+        """Its next frame is not kept any more."""
+        self.live = False
+        self._changed.notify()
+
+    def end(self, reason: str) -> None:
+        """The replica takes no part any more."""
+        if not self.ended:
+            self.ended = True
+            self.live = False
+            self.reason = reason
+            self._changed.notify()
+
+    async def take_part(self, session: StoreSession) -> None:
+        """Keep the replica going until it or the session ends. Never raises for the replica's own failures."""
+        while not self.ended:
+            ticket = self._changed.ticket()
+            if self.live or self.in_flight or self.ended:
+                await ticket.wait()
+                continue
+            try:
+                await self._catch_up(session)
+            except WaltzProtocolError as error:
+                session.fail_replica(self.name, f"catching up: {error}")
+
+    async def _catch_up(self, session: StoreSession) -> None:
+        """Copy committed records until the replica stands at a kept frame."""
+        while not self.ended and not self.try_go_live(session):
+            first = session.votes.durable(self.name) + 1
+            last = session.committed
+            frame = session.queue.find(first)
+            if frame is not None:
+                last = min(last, frame.last)
+            count = min(last - first + 1, session.settings.catch_up_batch_records)
+            records = await session.read_for_copy(first, count, exclude=self.name)
+            if not records:  # weakness 29: an empty answer is a pause, never an endless loop
+                await wait_for(self._changed.ticket(), _CATCH_UP_RETRY_SECONDS)
+                continue
+            if not session.votes.has_voice(self.name):
+                return  # it ended meanwhile
+            session.votes.sent(self.name, first, first + len(records) - 1)
+            done: asyncio.Future[None] = self._loop.create_future()
+            self._submit_counted(session, first, len(records), b"".join(records), done)
+            await done
+        if self.live:
+            session.pump()
+
+    def _submit_counted(
+        self,
+        session: StoreSession,
+        first: int,
+        count: int,
+        wire_records: bytes,
+        done: asyncio.Future[None] | None = None,
+    ) -> None:
+        size_bytes = len(wire_records)
+        self.in_flight += 1
+        self.in_flight_bytes += size_bytes
+        self.submit(
+            session,
+            count,
+            wire_records,
+            partial(self._answered, session, first, size_bytes, self._loop.time(), done),
+        )
+
+    def _answered(
+        self,
+        session: StoreSession,
+        first: int,
+        size_bytes: int,
+        sent_at: float,
+        done: asyncio.Future[None] | None,
+        error: Exception | None,
+    ) -> None:
+        self.in_flight -= 1
+        self.in_flight_bytes -= size_bytes
+        if done is not None and not done.done():
+            done.set_result(None)
+        if self.ended:
+            return
+        if error is not None:
+            session.fail_replica(self.name, f"append: {error}")
+            return
+        self._adapt(self._loop.time() - sent_at)
+        session.stored(self, first)
+        if not self.live and not self.in_flight:
+            self._changed.notify()
+
+    def _adapt(self, seconds: float) -> None:
+        """Keep the time a frame waits in the node's queue far below the request time limit."""
+        self.latency_seconds += 0.125 * (seconds - self.latency_seconds)
+        if seconds > self._slow_seconds:
+            self._window = max(1.0, self._window / 2)
+        elif self._window < self._max_frames:
+            self._window = min(float(self._max_frames), self._window + 1.0 / self._window)

@@ -1,0 +1,344 @@
+"""The partition store: sessions one after another, until it is closed.
+
+One owner task per partition (`run`). Everything else is synchronous, on the loop.
+
+Invariants
+  1. At most one session is open; its id was taken by a version-checked write and by nobody else.
+  2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a fault.
+  3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run` ends.
+  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Sequence
+
+from waltz_cluster.errors import ClusterError
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_server.store.api import (
+    AppendEntry,
+    ReadFailedError,
+    ReplicaStatus,
+    StoreListener,
+    StoreNotOpenError,
+    StoreSettings,
+    StoreState,
+)
+from waltz_server.store.backoff import Backoff, Signal, wait_for
+from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
+from waltz_server.store.replica_connection import ReplicaDirectory
+from waltz_server.store.session_run import SessionRun
+
+_log = logging.getLogger(__name__)
+
+_READ_RETRY_SECONDS = 0.05
+
+
+class QuorumPartitionStore:
+    """One owned partition on a quorum of storage nodes; implements `waltz_server.store.api.PartitionStore`."""
+
+    def __init__(
+        self,
+        partition_id: int,
+        generation: int,
+        *,
+        directory: ReplicaDirectory,
+        metadata: StoreMetadata,
+        settings: StoreSettings,
+        listener: StoreListener,
+        rng: random.Random,
+        replicas: Sequence[str] = (),
+    ) -> None:
+        """`replicas`: connect strings of the assigned nodes (also by `set_replicas`)."""
+        self.partition_id = partition_id
+        self.directory = directory
+        self.settings = settings
+        self.keeper = MetadataKeeper(metadata, partition_id, rng)
+        self.known_mark = -1
+        self.leftovers: list[AppendEntry] = []
+        self._generation = generation
+        self._listener = listener
+        self._rng = rng
+        self._replica_names = tuple(sorted(set(replicas)))
+        self._state = StoreState.RECOVERING
+        self._reason = "not started"
+        self._session_id = -1
+        self._high_water_mark: int | None = None
+        self._run: SessionRun | None = None
+        self._backoffs: dict[str, Backoff] = {}
+        self._changed = Signal()
+        self._closed = False
+        self._pending_count = 0
+        self._pending_bytes = 0
+        self._was_full = False
+        self._told_lost = True
+
+    # ---- what is asked
+
+    @property
+    def state(self) -> StoreState:
+        return self._state
+
+    @property
+    def state_reason(self) -> str:
+        return self._reason
+
+    @property
+    def healthy(self) -> bool:
+        run = self._run
+        if self._state is not StoreState.OPEN or run is None or run.session is None:
+            return False
+        return run.session.has_quorum
+
+    @property
+    def session_id(self) -> int:
+        return self._session_id
+
+    @property
+    def generation(self) -> int:
+        return self._generation
+
+    @property
+    def high_water_mark(self) -> int | None:
+        return self._high_water_mark
+
+    @property
+    def pending(self) -> int:
+        return self._pending_count
+
+    @property
+    def pending_bytes(self) -> int:
+        return self._pending_bytes
+
+    @property
+    def writable(self) -> bool:
+        return self._pending_bytes < self.settings.max_in_flight_bytes
+
+    @property
+    def replicas(self) -> list[ReplicaStatus]:
+        run = self._run
+        if run is None:
+            return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
+        mark = -1 if self._high_water_mark is None else self._high_water_mark
+        lines = []
+        for name, member in run.members.items():
+            acked = -1 if run.session is None else run.session.votes.durable(name)
+            state = member.state
+            replica = member.replica
+            if state == "voting" and replica is not None and not replica.live:
+                state = "catching_up"
+            latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
+            reason = member.reason or run.recovery.reason_of(name)
+            lines.append(ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason))
+        return lines
+
+    # ---- what is told
+
+    def close(self) -> None:
+        """End `run` soon; entries in flight stay undecided and are not reported."""
+        self._closed = True
+        if self._run is not None:
+            self._run.end("closed")
+        self._changed.notify()
+
+    def set_generation(self, generation: int) -> None:
+        """Raise the generation; a running session of an older one is replaced in order."""
+        if generation <= self._generation:
+            return
+        self._generation = generation
+        if self._run is not None:
+            self._run.restart(f"generation {generation}")
+        self._changed.notify()
+
+    def set_replicas(self, connect_strings: Sequence[str]) -> None:
+        """Adopt the assigned replicas; the session is replaced only when this partition's set differs (7.24)."""
+        names = tuple(sorted(set(connect_strings)))
+        if names == self._replica_names:
+            return
+        self._replica_names = names
+        if self._run is not None:
+            self._run.restart("the replica assignment has changed")
+        self._changed.notify()
+
+    # ---- data
+
+    def append(self, entries: Sequence[AppendEntry]) -> None:
+        """Accept one loop turn's entries, in order; raises `StoreNotOpenError` unless the state is OPEN."""
+        run = self._run
+        if self._state is not StoreState.OPEN or run is None or run.session is None:
+            raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
+        if not entries:
+            return
+        self._pending_count += len(entries)
+        self._pending_bytes += run.session.append(entries)
+        if not self.writable:
+            self._was_full = True
+
+    async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
+        """Committed wire records; see the seam. Waits for a session if there is none, within the time limit."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.settings.read_timeout_seconds
+        first = max(first, 0)
+        problem = self._reason
+        while True:
+            ticket = self._changed.ticket()
+            mark = self._high_water_mark
+            if max_count <= 0 or (mark is not None and first > mark):
+                return []
+            run = self._run
+            if run is not None and run.opened and run.session is not None and not run.session.ended:
+                try:
+                    async with asyncio.timeout_at(deadline):
+                        return await run.session.read(first, max_count, max_bytes)
+                except ReadFailedError as error:
+                    problem = str(error)
+                    await wait_for(ticket, min(_READ_RETRY_SECONDS, deadline - loop.time()))
+                except TimeoutError:
+                    problem = "no answer in time"
+            else:
+                problem = self._reason
+                await wait_for(ticket, deadline - loop.time())
+            if self._closed or loop.time() >= deadline:
+                raise ReadFailedError(f"partition {self.partition_id}: {problem}")
+
+    async def confirm_current(self) -> None:
+        """Return once a quorum of the session's voters answered a request sent after this call (D4)."""
+        run = self._run
+        if self._state is not StoreState.OPEN or run is None or run.session is None:
+            raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
+        await run.session.confirmations.ask()
+
+    # ---- the owner task
+
+    async def run(self) -> None:
+        """Sessions one after another until `close` or cancellation. Call once."""
+        backoff = Backoff(
+            self.settings.initial_retry_interval_ms, self.settings.max_retry_interval_ms, self._rng
+        )
+        try:
+            while not self._closed:
+                ticket = self._changed.ticket()
+                pause_seconds = await self._one_session(backoff)
+                if pause_seconds > 0 and not self._closed:
+                    await wait_for(ticket, pause_seconds)
+        finally:
+            self._closed = True
+            self.report(StoreState.CLOSED, "closed")
+            self._changed.notify()
+
+    async def _one_session(self, backoff: Backoff) -> float:
+        """Returns the seconds to wait before the next try."""
+        names, generation = self._replica_names, self._generation
+        if not names:
+            self.report(StoreState.FAULT, "no replica is assigned to the partition")
+            return self.settings.max_retry_interval_ms / 1000
+        try:
+            metadata = await self.keeper.take_session_id(generation)
+            if (names, generation) != (self._replica_names, self._generation) or self._closed:
+                return 0.0
+            self._session_id = metadata.session_id
+            run = self._run = SessionRun(self, names, metadata)
+            reason = await run.run()
+            if run.opened or run.replaced:
+                backoff.reset()
+                return 0.0
+            self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
+        except GenerationMismatchError as error:
+            self.report(StoreState.RECOVERING, f"waiting for a newer generation: {error}")
+        except MetadataFaultError as error:
+            self.report(StoreState.FAULT, str(error))
+        except ClusterError as error:
+            self.report(StoreState.RECOVERING, f"ZooKeeper: {error}")
+        except ExceptionGroup as group:
+            _log.exception("partition %d: a store session failed", self.partition_id, exc_info=group)
+            self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
+        return backoff.next_seconds()
+
+    # ---- what the session run tells
+
+    def backoff_of(self, name: str) -> Backoff:
+        """The back-off of one replica; it outlives sessions."""
+        backoff = self._backoffs.get(name)
+        if backoff is None:
+            s = self.settings
+            backoff = Backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng)
+            self._backoffs[name] = backoff
+        return backoff
+
+    def report(self, state: StoreState, reason: str) -> None:
+        """Change the state; only news are logged."""
+        if (state, reason) != (self._state, self._reason):
+            level = (
+                logging.INFO
+                if state in (StoreState.OPEN, StoreState.RECOVERING, StoreState.CLOSED)
+                else logging.WARNING
+            )
+            if state is not self._state:
+                _log.log(level, "partition %d: %s: %s", self.partition_id, state.value, reason)
+            self._state, self._reason = state, reason
+
+    def session_opened(self, run: SessionRun, resolved: int) -> None:
+        """Recovery is complete, leftovers are settled: appends flow."""
+        self._high_water_mark = self.known_mark = resolved
+        self.report(StoreState.OPEN, "")
+        self._told_lost = False
+        self._changed.notify()
+        self._listener.session_opened(resolved)
+
+    def draining(self, reason: str) -> None:
+        """No more appends; what is in flight is still committed by the ending session."""
+        self.report(StoreState.RECOVERING, reason)
+        self._tell_lost(reason)
+
+    def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
+        """A batch is durable on a quorum."""
+        self._take_off(len(entries), size_bytes)
+        self._high_water_mark = self.known_mark = entries[-1].transaction_id
+        try:
+            self._listener.committed(entries)
+        except Exception as error:  # must not reach the storage connection whose answer this is
+            _log.exception("partition %d: reporting commits failed", self.partition_id)
+            if self._run is not None:
+                self._run.end(f"reporting commits failed: {error}")
+        if self._run is not None:
+            self._run.checkpoint()
+        self._tell_writable()
+
+    def settle(self, committed: int) -> None:
+        """The first `committed` leftovers are in the resolved log, the others are not and never will be."""
+        entries, self.leftovers = self.leftovers, []
+        done, lost = entries[:committed], entries[committed:]
+        self._take_off(len(entries), sum(entry.size_bytes for entry in entries))
+        if done:
+            self._high_water_mark = self.known_mark = max(self.known_mark, done[-1].transaction_id)
+            self._listener.committed(done)
+        if lost:
+            self._listener.failed(lost)
+        self._tell_writable()
+
+    def session_ended(self, run: SessionRun, left: list[AppendEntry], reason: str) -> None:
+        """The session is over; `left` waits for the next one's log."""
+        self.leftovers += left
+        if self._run is run:
+            self._run = None
+        if self._state is StoreState.OPEN:
+            self.report(StoreState.RECOVERING, reason)
+        if run.opened:
+            self._tell_lost(reason)
+
+    def _tell_lost(self, reason: str) -> None:
+        if not self._told_lost:
+            self._told_lost = True
+            self._listener.session_lost(reason)
+
+    def _take_off(self, count: int, size_bytes: int) -> None:
+        self._pending_count -= count
+        self._pending_bytes -= size_bytes
+
+    def _tell_writable(self) -> None:
+        if self._was_full and self.writable:
+            self._was_full = False
+            self._listener.store_writable()

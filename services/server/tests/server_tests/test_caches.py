@@ -1,0 +1,109 @@
+"""Feed cache and data cache against plain dictionaries, within their budgets."""
+
+import struct
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from waltz_server.partition.feed_cache import BLOCK_FRAMES, FRAME_BYTES, FeedCache
+from waltz_server.partition.transaction_cache import ENTRY_OVERHEAD_BYTES, TransactionCache
+
+BLOCK_BYTES = BLOCK_FRAMES * FRAME_BYTES + 300
+
+
+def frames(first: int, count: int) -> bytes:
+    return b"".join(struct.pack(">q", n).rjust(FRAME_BYTES, b"f") for n in range(first, first + count))
+
+
+def test_slices_end_at_block_boundaries_and_hold_what_was_put() -> None:
+    cache = FeedCache(10 * BLOCK_BYTES).partition(0)
+    cache.put(1000, frames(1000, 2000))
+    assert cache.slice(999, 10) is None
+    assert cache.slice(1000, 10_000) == frames(1000, 24)
+    assert cache.slice(1024, 10_000) == frames(1024, 1024)
+    assert cache.slice(1030, 5) == frames(1030, 5)
+    assert cache.slice(3000, 1) is None
+
+
+def test_slices_never_change_when_the_block_grows() -> None:
+    cache = FeedCache(10 * BLOCK_BYTES).partition(0)
+    cache.put(0, frames(0, 3))
+    taken = cache.slice(0, 10)
+    cache.put(3, frames(3, 1021))
+    cache.put(1024, frames(1024, 1))
+    assert taken == frames(0, 3)
+    assert cache.slice(0, 5000) == frames(0, 1024)
+
+
+def test_a_reader_fills_the_front_of_the_newest_block() -> None:
+    cache = FeedCache(10 * BLOCK_BYTES).partition(0)
+    cache.put(500, frames(500, 10))
+    cache.put(0, frames(0, 505))
+    assert cache.slice(0, 5000) == frames(0, 510)
+
+
+def test_budget_holds_over_partitions_and_the_least_recently_used_goes() -> None:
+    shared = FeedCache(3 * BLOCK_BYTES)
+    one, two = shared.partition(1), shared.partition(2)
+    one.put(0, frames(0, 1024))
+    two.put(0, frames(0, 1024))
+    one.put(1024, frames(1024, 1024))
+    assert one.slice(0, 1) is not None
+    two.put(1024, frames(1024, 1024))
+    assert two.slice(0, 1) is None
+    assert one.slice(0, 1) is not None
+    assert shared.used_bytes <= shared.capacity_bytes
+    one.drop()
+    assert one.slice(0, 1) is None
+    assert shared.used_bytes == BLOCK_BYTES
+
+
+runs = st.lists(st.tuples(st.integers(0, 4000), st.integers(1, 1500)), max_size=12)
+
+
+@given(runs, st.integers(2, 5), st.integers(0, 5500))
+def test_whatever_is_found_is_right(puts: list[tuple[int, int]], blocks: int, probe: int) -> None:
+    shared = FeedCache(blocks * BLOCK_BYTES)
+    cache = shared.partition(7)
+    for first, count in puts:
+        cache.put(first, frames(first, count))
+        assert shared.used_bytes <= shared.capacity_bytes
+        assert (
+            cache.slice(first + count - 1, 1) == frames(first + count - 1, 1)
+            or count > BLOCK_FRAMES
+            or first % 1024
+        )
+    found = cache.slice(probe, 100)
+    if found is not None:
+        count = len(found) // FRAME_BYTES
+        assert 1 <= count <= 100
+        assert found == frames(probe, count)
+
+
+def test_data_cache_is_bounded_in_bytes_and_forgets_the_oldest() -> None:
+    shared = TransactionCache(10 * (1000 + ENTRY_OVERHEAD_BYTES))
+    one, two = shared.partition(), shared.partition()
+    for n in range(20):
+        (one if n % 2 else two).put(n, b"x" * 1000)
+        assert shared.used_bytes <= shared.capacity_bytes
+    assert one.get(9) is None
+    assert two.get(10) == b"x" * 1000
+    assert one.get(19) == b"x" * 1000
+    one.drop()
+    assert one.get(19) is None
+    assert two.get(18) is not None
+    assert shared.used_bytes == 5 * (1000 + ENTRY_OVERHEAD_BYTES)
+    for n in range(100, 120):
+        one.put(n, b"y" * 1000)
+    assert two.get(18) is None
+
+
+def test_data_larger_than_a_quarter_is_not_kept() -> None:
+    shared = TransactionCache(4000)
+    cache = shared.partition()
+    cache.put(1, b"x" * 1001)
+    assert cache.get(1) is None
+    cache.put(2, b"x" * 500)
+    cache.put(2, b"y" * 500)
+    assert cache.get(2) == b"x" * 500
+    assert shared.used_bytes == 500 + ENTRY_OVERHEAD_BYTES

@@ -1,0 +1,114 @@
+"""``waltz-storage CONFIG.yaml``: run a storage node until SIGTERM or SIGINT.
+
+Exit codes: 0 after an orderly end, 1 for a mistake of the operator (one line on standard error), 2 for a wrong command
+line, 70 for an error nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import functools
+import logging
+import sys
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import structlog
+
+from waltz_cluster.cluster_params import read_store_params
+from waltz_cluster.serializers import StoreParams
+from waltz_cluster.zk_client import connect
+from waltz_protocol.aio.tls import server_context
+from waltz_runtime.graphite import GraphiteReporter
+from waltz_runtime.logs import configure_logging
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.process import run_service
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
+from waltz_storage.settings import ConfigError, StorageSettings
+
+SWITCH_INTERVAL_SECONDS = 0.0005
+
+log = structlog.get_logger(__name__)
+
+
+def now_ms() -> int:
+    """The wall clock, for creation times in file headers."""
+    return int(time.time() * 1000)
+
+
+async def store_params(settings: StorageSettings) -> StoreParams:
+    """Cluster key and partition count from ZooKeeper, which is used for nothing else."""
+    store = await connect(settings)
+    try:
+        return await read_store_params(store, settings.cluster_root)
+    finally:
+        await store.close()
+
+
+async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
+    """Run a node until ``stop`` is set. Errors with ``user_error`` are the operator's."""
+    host, tls = settings.host(), server_context(settings.tls_settings("storage.ssl"))
+    params = await store_params(settings)
+    registry = MetricsRegistry()
+    with ThreadPoolExecutor(settings.disk_threads, thread_name_prefix="disk") as executor:
+        manager = await open_manager(
+            settings.directory,
+            params.cluster_key,
+            params.num_partitions,
+            functools.partial(StorageManager.open, now_ms=now_ms, settings=settings.engine()),
+            executor,
+        )
+        options = NodeOptions(
+            host,
+            settings.port,
+            settings.admin_port,
+            settings.http_port,
+            tls,
+            settings.max_frame_bytes,
+            settings.queue_limits(),
+        )
+        node = StorageNode(manager, options, executor, registry)
+        for partition_id, trouble in manager.troubles().items():
+            log.error("partition is out of service", partition=partition_id, reason=trouble)
+        await node.start()
+        log.info(
+            "ready",
+            host=host,
+            port=node.port,
+            admin_port=node.admin_port,
+            http_port=node.http_port,
+            partitions=sorted(manager.partitions),
+        )
+        try:
+            async with asyncio.TaskGroup() as group:
+                reporter = group.create_task(GraphiteReporter(registry, settings.graphite()).run())
+                await stop.wait()
+                reporter.cancel()
+        finally:
+            await node.close()
+    log.info("closed")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    parser = argparse.ArgumentParser(prog="waltz-storage", description="Run a Waltz storage node.")
+    parser.add_argument("config", help="configuration file (YAML)")
+    options = parser.parse_args(arguments)
+    try:
+        settings = StorageSettings.from_file(options.config)
+        configure_logging(settings.log_level, settings.log_json)
+    except (ConfigError, ValueError) as error:
+        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
+        return 1
+    # The loop and the disk threads share the interpreter's lock; with the default of 5 ms a thread that comes back
+    # from a sync would wait that long for a busy loop.
+    sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
+    logging.captureWarnings(True)
+    return run_service(functools.partial(serve, settings))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

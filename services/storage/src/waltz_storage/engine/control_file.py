@@ -1,0 +1,254 @@
+"""The control file ``waltz-storage.ctl`` (storage files: control file header and entries).
+
+Owner of every control entry: all changes go through :meth:`ControlFile.update` and :meth:`ControlFile.reset`,
+which read, modify and write under one lock, so that flags (admin port) and marks (storage port) never
+overwrite each other.
+
+Invariants:
+
+* The file is locked (bytes 0..127) before the first byte is read and until :meth:`close`.
+* An update is durable when it returns; memory changes only after the sync.
+* A reset first makes the *other* struct the newest virgin one, so that at every point a reader sees either the
+  old entry or the virgin one; its last state is the one 0.13.2 leaves.
+* An interrupted first initialisation is recognised (header not usable, no segment anywhere) and repeated; with
+  segments present it is damage and the node does not start.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from uuid import UUID
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.errors import (
+    DirectoryLockedError,
+    NotAssignedError,
+    PartitionDamagedError,
+    PartitionFailedError,
+    StorageStartError,
+)
+from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.layout import ControlHeader
+from waltz_storage.engine.partition_info import PartitionInfo, next_sequence, read_entry, virgin, virgin_entry
+
+MAX_PARTITIONS = 1 << 20
+
+
+class ControlFile:
+    """All partition entries of a storage directory. Thread safe."""
+
+    def __init__(self, file: File, header: ControlHeader) -> None:
+        self._file = file
+        self.header = header
+        self._lock = threading.Lock()
+        self._entries: dict[int, tuple[PartitionInfo, int]] = {}
+        self.damaged: dict[int, str] = {}
+
+    @classmethod
+    def open(
+        cls, fs: FileSystem, directory: str, cluster_key: UUID, num_partitions: int, now_ms: Callable[[], int]
+    ) -> ControlFile:
+        """Lock, initialise if new, check key and partition count. :class:`StorageStartError` on any mistake."""
+        file = _open_locked(fs, directory, create=True)
+        try:
+            header = _read_header(file)
+            if header is None:
+                refuse_when_used(
+                    fs, directory, "its control file is missing, cut short or was never finished"
+                )
+            else:
+                _check_cluster(directory, header, cluster_key, num_partitions)
+            if header is None or not (_complete(file, header) or has_segments(fs, directory)):
+                header = ControlHeader(layout.FORMAT_VERSION, now_ms(), cluster_key, num_partitions)
+                _initialise(file, header)
+            fs.sync_dir(directory)
+            return cls._loaded(file, header)
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def open_existing(cls, fs: FileSystem, directory: str) -> ControlFile:
+        """Lock and load whatever cluster the file belongs to (offline tools)."""
+        if not fs.exists(join(directory, layout.CONTROL_FILE_NAME)):
+            raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
+        file = _open_locked(fs, directory, create=False)
+        try:
+            header = _read_header(file)
+            if header is None:
+                raise StorageStartError(
+                    f"{directory}: {layout.CONTROL_FILE_NAME} is damaged or was never finished"
+                )
+            return cls._loaded(file, header)
+        except BaseException:
+            file.close()
+            raise
+
+    @classmethod
+    def _loaded(cls, file: File, header: ControlHeader) -> ControlFile:
+        control = cls(file, header)
+        size = layout.HEADER_SIZE + layout.ENTRY_SIZE * header.num_partitions
+        raw = file.pread(size, 0)
+        for partition_id in range(header.num_partitions):
+            offset = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
+            try:
+                control._entries[partition_id] = read_entry(
+                    partition_id, raw[offset : offset + layout.ENTRY_SIZE]
+                )
+            except PartitionDamagedError as error:
+                control.damaged[partition_id] = str(error)
+        # The same bytes once more: what a failed sync left in memory only becomes durable (or fails loudly) now.
+        write_fully(file, raw, 0)
+        file.sync()
+        return control
+
+    @property
+    def num_partitions(self) -> int:
+        """Partition count of the cluster."""
+        return self.header.num_partitions
+
+    def info(self, partition_id: int) -> PartitionInfo:
+        """Current entry. :class:`NotAssignedError` out of range, :class:`PartitionDamagedError` when unreadable."""
+        try:
+            return self._entries[partition_id][0]
+        except KeyError:
+            raise self._missing(partition_id) from None
+
+    def assigned(self) -> list[int]:
+        """Ids of all assigned partitions, ascending."""
+        return sorted(pid for pid, (info, _) in self._entries.items() if info.assigned)
+
+    def update(self, partition_id: int, change: Callable[[PartitionInfo], PartitionInfo]) -> PartitionInfo:
+        """Read, change, write to the other struct, sync. Returns the new current entry.
+
+        :class:`PartitionFailedError` when the write or its sync failed: the entry in memory is then the old one.
+        """
+        with self._lock:
+            if partition_id not in self._entries:
+                raise self._missing(partition_id)
+            current, place = self._entries[partition_id]
+            changed = change(current)._replace(sequence=next_sequence(current.sequence))
+            self._write_struct(partition_id, 1 - place, changed)
+            self._entries[partition_id] = (changed, 1 - place)
+            return changed
+
+    def reset(self, partition_id: int) -> PartitionInfo:
+        """Back to the virgin state; every prefix of the writes leaves the old or the virgin entry."""
+        with self._lock:
+            if partition_id in self.damaged:
+                current, place = virgin(0), 0
+            elif partition_id in self._entries:
+                current, place = self._entries[partition_id]
+            else:
+                raise self._missing(partition_id)
+            self._write_struct(partition_id, 1 - place, virgin(next_sequence(current.sequence)))
+            self._entries[partition_id] = (virgin(next_sequence(current.sequence)), 1 - place)
+            self._write_struct(partition_id, place, virgin(-1))
+            self._write_struct(partition_id, 1 - place, virgin(0))
+            self._entries[partition_id] = (virgin(0), 1 - place)
+            self.damaged.pop(partition_id, None)
+            return virgin(0)
+
+    def close(self) -> None:
+        """Close and so unlock."""
+        self._file.close()
+
+    def _write_struct(self, partition_id: int, place: int, info: PartitionInfo) -> None:
+        entry = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
+        offset = entry + layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place
+        try:
+            write_fully(self._file, info.to_bytes(), offset)
+            self._file.sync()
+        except OSError as error:
+            raise PartitionFailedError(
+                f"partition {partition_id}: its control entry: {error.strerror}"
+            ) from error
+
+    def _missing(self, partition_id: int) -> NotAssignedError | PartitionDamagedError:
+        if partition_id in self.damaged:
+            return PartitionDamagedError(self.damaged[partition_id])
+        return NotAssignedError(
+            f"partition {partition_id} does not exist: the cluster has {self.num_partitions}"
+        )
+
+
+def has_segments(fs: FileSystem, directory: str) -> bool:
+    """True when any partition directory holds a segment or index file."""
+    suffixes = (*layout.DATA_SUFFIXES, layout.INDEX_SUFFIX)
+    for name in fs.listdir(directory):
+        path = join(directory, name)
+        if name.isdecimal() and fs.is_dir(path) and any(n.endswith(suffixes) for n in fs.listdir(path)):
+            return True
+    return False
+
+
+def refuse_when_used(fs: FileSystem, directory: str, what: str) -> None:
+    """:class:`StorageStartError` when the directory already holds records."""
+    if has_segments(fs, directory):
+        raise StorageStartError(
+            f"{directory}: {what}, but it holds segment files; put {layout.CONTROL_FILE_NAME} back or empty the directory"
+        )
+
+
+def _open_locked(fs: FileSystem, directory: str, *, create: bool) -> File:
+    if not fs.is_dir(directory):
+        raise StorageStartError(f"{directory}: no such directory (storage.directory must exist)")
+    path = join(directory, layout.CONTROL_FILE_NAME)
+    try:
+        file = fs.open(path, create=create)
+    except OSError as error:
+        raise StorageStartError(f"{path}: {error.strerror}") from error
+    try:
+        locked = file.lock(layout.LOCK_SIZE)
+    except BaseException:
+        file.close()
+        raise
+    if not locked:
+        file.close()
+        raise DirectoryLockedError(f"{directory}: another process is using this directory")
+    return file
+
+
+def _read_header(file: File) -> ControlHeader | None:
+    """``None`` when the file is new, short or its header was never written."""
+    raw = file.pread(layout.HEADER_SIZE, 0)
+    if len(raw) < layout.HEADER_SIZE:
+        return None
+    header = ControlHeader.from_bytes(raw)
+    if not 0 < header.num_partitions <= MAX_PARTITIONS:
+        return None
+    if header.version != layout.FORMAT_VERSION:
+        raise StorageStartError(
+            f"{layout.CONTROL_FILE_NAME} has format version {header.version}, this release reads {layout.FORMAT_VERSION}"
+        )
+    return header
+
+
+def _complete(file: File, header: ControlHeader) -> bool:
+    """False when an initialisation stopped inside the entries: some of them were never written."""
+    size = layout.HEADER_SIZE + layout.ENTRY_SIZE * header.num_partitions
+    raw = file.pread(size, 0)
+    starts = range(layout.HEADER_SIZE, size, layout.ENTRY_SIZE)
+    return len(raw) == size and all(any(raw[start : start + layout.ENTRY_SIZE]) for start in starts)
+
+
+def _initialise(file: File, header: ControlHeader) -> None:
+    """Write header and entries of a new file. No step of it can be mistaken for a finished file."""
+    entries = b"".join(virgin_entry(partition_id) for partition_id in range(header.num_partitions))
+    file.truncate(0)
+    write_fully(file, entries, layout.HEADER_SIZE)  # before its header: an unfinished file has none
+    file.sync()
+    write_fully(file, header.to_bytes(), 0)
+    file.sync()
+
+
+def _check_cluster(directory: str, header: ControlHeader, cluster_key: UUID, num_partitions: int) -> None:
+    if header.cluster_key != cluster_key:
+        raise StorageStartError(
+            f"{directory} belongs to another cluster: its key is {header.cluster_key}, ZooKeeper has {cluster_key}"
+        )
+    if header.num_partitions != num_partitions:
+        raise StorageStartError(
+            f"{directory} was made for {header.num_partitions} partitions, ZooKeeper has {num_partitions}"
+        )

@@ -1,0 +1,54 @@
+"""What can go wrong in the engine. One hierarchy; each class says whether trying again can help.
+
+``retriable`` is about the same request on the same node. ``user_error`` marks mistakes of whoever starts
+the node: they end the process with their one line and exit code 1, never with a stack trace.
+"""
+
+from __future__ import annotations
+
+
+class StorageError(Exception):
+    """Base of all engine errors."""
+
+    retriable = False
+    user_error = False
+
+
+class StorageStartError(StorageError):
+    """The node cannot start on this directory; the text is one clear line for the operator."""
+
+    user_error = True
+
+
+class DirectoryLockedError(StorageStartError):
+    """Another process holds the control file's lock."""
+
+
+class WireFormatError(StorageError):
+    """Bytes of a request that are no records: the connection ends."""
+
+
+class RequestRefusedError(StorageError):
+    """The request breaks a rule (order, marks, checksums, fence); nothing was changed."""
+
+
+class NotAssignedError(RequestRefusedError):
+    """The partition is unknown here or not assigned to this node."""
+
+
+class DiskWriteError(StorageError):
+    """A write failed (for example: disk full) and was taken back completely; it may be tried again."""
+
+    retriable = True
+
+
+class PartitionFailedError(StorageError):
+    """A sync failed: the partition is out of service until the node has been restarted."""
+
+
+class PartitionDamagedError(StorageError):
+    """Bytes that were once synced are missing or changed. Nothing was cut or repaired."""
+
+
+class RecordDamagedError(PartitionDamagedError):
+    """A stored record does not carry its checksum or its transaction id."""

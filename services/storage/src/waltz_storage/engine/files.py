@@ -1,0 +1,212 @@
+"""The disk seam: the few system calls the engine makes, as protocols, and the real ones.
+
+A :class:`FileSystem` is everything the engine knows of a disk. Tests put a faulty in-memory disk behind it
+and a simulator a virtual one. ``OSError`` passes through unchanged: the caller knows what it was doing.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from collections.abc import Sequence
+from typing import Protocol
+
+_MAX_PARTS = 1024  # IOV_MAX on Linux
+
+
+class File(Protocol):
+    """An open file. Offsets and sizes in bytes."""
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """Up to ``size`` bytes; fewer only at the end of the file."""
+        ...
+
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
+        """Write; returns how many bytes were taken, which may be fewer."""
+        ...
+
+    def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
+        """Write parts back to back; returns how many bytes were taken, which may be fewer."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Set the size."""
+        ...
+
+    def sync(self) -> None:
+        """fdatasync: data and size are on the disk when this returns."""
+        ...
+
+    def size(self) -> int:
+        """Size in bytes."""
+        ...
+
+    def lock(self, size: int) -> bool:
+        """Exclusive record lock on bytes 0..size-1, held until close; False when somebody else has it."""
+        ...
+
+    def close(self) -> None:
+        """Close; never syncs."""
+        ...
+
+
+class FileSystem(Protocol):
+    """What the engine needs of a disk. Paths are plain strings."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
+        """Open for reading and writing; ``create`` makes a missing file."""
+        ...
+
+    def listdir(self, path: str) -> list[str]:
+        """Names in a directory, in no particular order."""
+        ...
+
+    def is_dir(self, path: str) -> bool:
+        """True for an existing directory."""
+        ...
+
+    def exists(self, path: str) -> bool:
+        """True for anything that exists."""
+        ...
+
+    def make_dir(self, path: str) -> None:
+        """Create one directory."""
+        ...
+
+    def unlink(self, path: str) -> None:
+        """Delete one file."""
+        ...
+
+    def sync_dir(self, path: str) -> None:
+        """Names created and deleted in this directory are on the disk when this returns."""
+        ...
+
+
+def write_fully(file: File, data: bytes | memoryview, offset: int) -> None:
+    """Write all bytes, going on after short writes; a write that takes nothing counts as a full disk."""
+    view = memoryview(data)
+    while view:
+        taken = file.pwrite(view, offset)
+        if taken <= 0:
+            raise OSError(errno.ENOSPC, "the disk took no bytes")
+        view = view[taken:]
+        offset += taken
+
+
+def write_parts_fully(file: File, parts: Sequence[bytes], offset: int) -> None:
+    """Write parts back to back without joining them, going on after short writes."""
+    for start in range(0, len(parts), _MAX_PARTS):
+        chunk = parts[start : start + _MAX_PARTS]
+        total = sum(map(len, chunk))
+        taken = file.pwritev(chunk, offset)
+        if taken < total:
+            write_fully(file, memoryview(b"".join(chunk))[max(taken, 0) :], offset + max(taken, 0))
+        offset += total
+
+
+class OsFile:
+    """A file of the operating system."""
+
+    __slots__ = ("_fd", "path")
+
+    def __init__(self, path: str, fd: int) -> None:
+        self.path = path
+        self._fd = fd
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See :class:`File`."""
+        data = os.pread(self._fd, size, offset)
+        if len(data) == size or not data:
+            return data
+        parts = [data]
+        got = len(data)
+        while got < size:
+            data = os.pread(self._fd, size - got, offset + got)
+            if not data:
+                break
+            parts.append(data)
+            got += len(data)
+        return b"".join(parts)
+
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
+        """See :class:`File`."""
+        return os.pwrite(self._fd, data, offset)
+
+    def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
+        """See :class:`File`."""
+        if len(parts) == 1:
+            return os.pwrite(self._fd, parts[0], offset)
+        return os.pwritev(self._fd, parts, offset)
+
+    def truncate(self, size: int) -> None:
+        """See :class:`File`."""
+        os.ftruncate(self._fd, size)
+
+    def sync(self) -> None:
+        """See :class:`File`."""
+        os.fdatasync(self._fd)
+
+    def size(self) -> int:
+        """See :class:`File`."""
+        return os.fstat(self._fd).st_size
+
+    def lock(self, size: int) -> bool:
+        """See :class:`File`. A POSIX record lock, as release 0.13.2 takes it."""
+        try:
+            fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, size, 0)
+        except OSError as error:
+            if error.errno in (errno.EACCES, errno.EAGAIN):
+                return False
+            raise
+        return True
+
+    def close(self) -> None:
+        """See :class:`File`."""
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class OsFileSystem:
+    """The operating system's files."""
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
+        """See :class:`FileSystem`."""
+        flags = os.O_RDONLY if read_only else os.O_RDWR
+        if create:
+            flags |= os.O_CREAT
+        return OsFile(path, os.open(path, flags | os.O_CLOEXEC, 0o644))
+
+    def listdir(self, path: str) -> list[str]:
+        """See :class:`FileSystem`."""
+        return os.listdir(path)
+
+    def is_dir(self, path: str) -> bool:
+        """See :class:`FileSystem`."""
+        return os.path.isdir(path)
+
+    def exists(self, path: str) -> bool:
+        """See :class:`FileSystem`."""
+        return os.path.lexists(path)
+
+    def make_dir(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        os.mkdir(path, 0o755)
+
+    def unlink(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        os.unlink(path)
+
+    def sync_dir(self, path: str) -> None:
+        """See :class:`FileSystem`."""
+        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+
+
+def join(directory: str, name: str) -> str:
+    """Path of a name in a directory."""
+    return os.path.join(directory, name)

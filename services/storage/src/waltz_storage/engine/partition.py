@@ -1,0 +1,321 @@
+"""The log of one partition on this node (storage protocol: what each request does; safety: disk).
+
+Owner: whoever runs the partition's current job, one at a time. Attributes that are plain integers may be read from
+another thread for metrics.
+
+Invariants:
+
+* ``max_txid`` covers synced records only; nothing else is ever shown (C1).
+* An Append request is taken whole or not at all. All requests of one call share one data sync.
+* After a failed sync the partition is ``failed``: it keeps what earlier syncs covered for reading, refuses
+  everything else, and only a restart with a fresh look at the disk ends that (C3).
+* Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would be a
+  trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the remaining
+  one cut and synced (C4).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from itertools import chain
+from typing import NamedTuple, TypeVar
+
+from waltz_storage.engine.control_file import ControlFile
+from waltz_storage.engine.errors import (
+    DiskWriteError,
+    PartitionFailedError,
+    RecordDamagedError,
+    RequestRefusedError,
+    StorageError,
+)
+from waltz_storage.engine.files import FileSystem
+from waltz_storage.engine.layout import RecordBatch, disk_to_wire
+from waltz_storage.engine.partition_info import PartitionInfo
+from waltz_storage.engine.recovery import LogIdentity, open_log
+from waltz_storage.engine.segment import Segment, sync_or_fail
+from waltz_storage.engine.sidecar import Sidecar
+
+T = TypeVar("T")
+
+
+class EngineSettings(NamedTuple):
+    """Bounds of the engine."""
+
+    segment_threshold_bytes: int = 1_000_000_000
+    segment_cache_capacity: int = 5  # read-only segments per partition whose files stay open
+
+
+class Partition:
+    """One open partition. See the module for owner, invariants and crash order."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        partition_id: int,
+        control: ControlFile,
+        settings: EngineSettings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        """Open the log and make what it holds durable.
+
+        :class:`PartitionDamagedError`, :class:`PartitionFailedError`, ``OSError``; nothing stays open then.
+        """
+        self.partition_id = partition_id
+        self._fs = fs
+        self._directory = directory
+        self._control = control
+        self._settings = settings
+        self._now_ms = now_ms
+        self._info = info = control.info(partition_id)
+        self.failed: str | None = None
+        self.damaged_reads = 0
+        self._open_segments: OrderedDict[int, Segment] = OrderedDict()
+        self._sidecar = Sidecar.open(fs, directory, partition_id)
+        try:
+            synced = self._sidecar.synced_txid(info.session_id, info.sequence)
+            self._segments = open_log(fs, directory, self._identity(), max(info.local_low_water_mark, synced))
+            self.max_txid = self._segments[-1].next_txid - 1
+            self._write_mark()
+        except BaseException:
+            self.close()
+            raise
+
+    def _identity(self) -> LogIdentity:
+        return LogIdentity(self._control.header.cluster_key, self.partition_id, self._now_ms())
+
+    @property
+    def info(self) -> PartitionInfo:
+        """The persisted marks and flags."""
+        return self._info
+
+    @property
+    def durable_fence(self) -> int:
+        """The highest session id that is fenced on the disk."""
+        return max(self._sidecar.fence_session_id, self._info.session_id)
+
+    def raise_fence(self, session_id: int) -> None:
+        """Make the fence durable. :class:`PartitionFailedError` when its sync failed."""
+        if session_id > self.durable_fence:
+            self.require_running()
+            self._guarded(lambda: self._sidecar.raise_fence(session_id))
+
+    def append(self, batches: Sequence[RecordBatch]) -> list[StorageError | None]:
+        """Append requests in order, with one data sync for all that are taken; one result each.
+
+        A request whose first TXID is not the next one is refused and changes nothing.
+        """
+        results: list[StorageError | None] = [None] * len(batches)
+        expected = self.max_txid + 1
+        taken: list[int] = []
+        for number, batch in enumerate(batches):
+            if batch.record_count and batch.first_txid != expected:
+                results[number] = RequestRefusedError(
+                    f"transaction {batch.first_txid} where {expected} was expected"
+                )
+            elif batch.record_count:
+                taken.append(number)
+                expected += batch.record_count
+        if taken:
+            try:
+                self.require_running()
+                self._append([batches[number] for number in taken])
+                self.max_txid = expected - 1
+                self._write_mark()
+            except StorageError as error:
+                for number in taken:
+                    results[number] = error
+        return results
+
+    def _append(self, batches: list[RecordBatch]) -> None:
+        threshold = self._settings.segment_threshold_bytes
+        segment = self._segments[-1]
+        total = sum(len(batch.data) for batch in batches)
+        if segment.size <= threshold and segment.size + total - batches[-1].sizes[-1] <= threshold:
+            self._guarded(
+                lambda: segment.append(
+                    [batch.data for batch in batches],
+                    list(chain.from_iterable(batch.sizes for batch in batches)),
+                )
+            )
+            return
+        try:
+            self._append_rolling(
+                b"".join(batch.data for batch in batches), [size for batch in batches for size in batch.sizes]
+            )
+        except DiskWriteError:
+            self._guarded(lambda: self._cut_log(self.max_txid))  # also what earlier segments of this job took
+            raise
+
+    def _append_rolling(self, data: bytes, sizes: list[int]) -> None:
+        """The same over several segments: each is complete and synced before the next one exists."""
+        threshold = self._settings.segment_threshold_bytes
+        position = number = 0
+        while number < len(sizes):
+            segment = self._segments[-1]
+            if segment.size > threshold:
+                segment = self._roll(segment)
+            first, start, size = number, position, segment.size
+            while number < len(sizes) and size <= threshold:
+                size += sizes[number]
+                position += sizes[number]
+                number += 1
+            run, run_sizes = data[start:position], sizes[first:number]
+            self._guarded(lambda s=segment, r=run, z=run_sizes: s.append([r], z))  # type: ignore[misc]
+
+    def _roll(self, full: Segment) -> Segment:
+        self._guarded(lambda: sync_or_fail(full.sync, full.data_path))
+        header = self._identity().header(full.next_txid)
+        segment = self._guarded(lambda: Segment.create(self._fs, self._directory, header))
+        self._segments.append(segment)
+        self._remember_open(full)
+        return segment
+
+    def truncate(self, keep: int) -> int:
+        """Remove everything above ``keep``; returns the resulting highest TXID. The marks stay unless they lie above."""
+        self.require_running()
+        keep = max(keep, -1)
+        if keep >= self.max_txid:
+            return self.max_txid
+        if self._info.local_low_water_mark > keep:
+            self._set_info(lambda info: info._replace(local_low_water_mark=keep))
+        self.max_txid = keep  # what is about to go is not shown any more, whatever happens
+        self._write_mark()
+        self._guarded(self._sidecar.sync)
+        self._guarded(lambda: self._cut_log(keep))
+        return self.max_txid
+
+    def _cut_log(self, keep: int) -> None:
+        while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
+            last = self._segments[-1]
+            last.delete()
+            self._segments.pop()
+            self._open_segments.pop(self._segments[-1].first_txid, None)  # writable now, not counted
+        last = self._segments[-1]
+        if last.next_txid - 1 > keep:
+            last.cut(keep + 1)
+
+    def set_low_water_mark(self, session_id: int, low_water_mark: int) -> None:
+        """Start of a session: persist it with the given mark and this node's own maximum as local mark."""
+        self.require_running()
+        info, own = self._info, self.max_txid
+        if own > low_water_mark:
+            raise RequestRefusedError(
+                f"low-water mark {low_water_mark} is below this node's last transaction {own}"
+            )
+        if info.session_id > session_id:
+            raise RequestRefusedError(f"session {info.session_id} is persisted, {session_id} is older")
+        if low_water_mark < info.low_water_mark:
+            raise RequestRefusedError(
+                f"low-water mark {low_water_mark} is below the persisted {info.low_water_mark}"
+            )
+        if own < info.local_low_water_mark:
+            raise RequestRefusedError(
+                f"last transaction {own} is below the local mark {info.local_low_water_mark}"
+            )
+        self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
+        self._set_info(
+            lambda info: info._replace(
+                session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=own
+            )
+        )
+        self._write_mark()
+
+    def set_flags(self, flag: int, value: bool) -> None:
+        """Set or clear one flag of the control entry."""
+        self._set_info(lambda info: info._replace(flags=info.flags | flag if value else info.flags & ~flag))
+        if self.failed is None:
+            self._write_mark()
+
+    def read(self, first_txid: int, max_count: int, max_bytes: int) -> list[bytes]:
+        """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is reached.
+
+        At least one when there is one; empty for a start that is not stored. Every record checksum is verified:
+        :class:`RecordDamagedError` when the first one is bad.
+        """
+        if max_count <= 0 or not 0 <= first_txid <= self.max_txid:
+            return []
+        segment = self._find(first_txid)
+        max_count = min(max_count, self.max_txid - first_txid + 1)
+        try:
+            return disk_to_wire(segment.read_raw(first_txid, max_count, max_bytes), first_txid)
+        except (OSError, StorageError) as error:
+            self.damaged_reads += 1
+            raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
+        finally:
+            self._remember_open(segment)
+
+    def _find(self, txid: int) -> Segment:
+        """The segment of a stored TXID: the newest first, then binary search."""
+        segments = self._segments
+        low, high = 0, len(segments) - 1
+        if txid >= segments[high].first_txid:
+            return segments[high]
+        while low < high:
+            middle = (low + high + 1) // 2
+            if segments[middle].first_txid <= txid:
+                low = middle
+            else:
+                high = middle - 1
+        return segments[low]
+
+    def _remember_open(self, segment: Segment) -> None:
+        """Keep the files of at most ``segment_cache_capacity`` read-only segments open."""
+        if segment is self._segments[-1] or not segment.is_open:
+            return
+        self._open_segments[segment.first_txid] = segment
+        self._open_segments.move_to_end(segment.first_txid)
+        while len(self._open_segments) > self._settings.segment_cache_capacity:
+            _, oldest = self._open_segments.popitem(last=False)
+            if oldest is not self._segments[-1]:
+                oldest.close()
+
+    @property
+    def num_segments(self) -> int:
+        """How many segments there are."""
+        return len(self._segments)
+
+    def prepare_reset(self) -> None:
+        """Before the control entry is reset: fence kept, mark not to be taken for one of a later life. Durable."""
+        self._guarded(lambda: self._sidecar.raise_fence(self._info.session_id))
+        self._write_mark(txid=-1)
+        self._guarded(self._sidecar.sync)
+
+    def sync_and_close(self) -> None:
+        """Orderly end: index, data and mark are on the disk, then everything is closed."""
+        try:
+            if self.failed is None:
+                self._guarded(lambda: sync_or_fail(self._segments[-1].sync, self._directory))
+                self._guarded(self._sidecar.sync)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        """Close all files without syncing."""
+        for segment in getattr(self, "_segments", ()):
+            segment.close()
+        self._sidecar.close()
+
+    def _set_info(self, change: Callable[[PartitionInfo], PartitionInfo]) -> None:
+        self._info = self._guarded(lambda: self._control.update(self.partition_id, change))
+
+    def _write_mark(self, txid: int | None = None) -> None:
+        mark = self.max_txid if txid is None else txid
+        self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, mark))
+
+    def require_running(self) -> None:
+        """:class:`PartitionFailedError` when a failed sync has taken the partition out of service."""
+        if self.failed is not None:
+            raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
+
+    def _guarded(self, action: Callable[[], T]) -> T:
+        """Run a disk action; a failed sync or an error of unknown effect takes the partition out of service."""
+        try:
+            return action()
+        except PartitionFailedError as error:
+            self.failed = self.failed or str(error)
+            raise
+        except OSError as error:
+            self.failed = self.failed or f"{error.strerror or error}"
+            raise PartitionFailedError(f"partition {self.partition_id}: {self.failed}") from error

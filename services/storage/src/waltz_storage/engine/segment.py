@@ -1,0 +1,283 @@
+"""One segment: a data file and its index (storage files: segment data file, index file, writing).
+
+Invariants:
+
+* Only the newest segment of a partition is written, always at its end, never in place (C4: bytes that were cut
+  cannot return under a new record).
+* An index entry is written only after the record it points at has been synced. So whatever the index says was
+  durable, and release 0.13.2, which starts its scan from the index, never starts from a record that was lost.
+* The index is synced after the entry of every TXID divisible by 1000 and before any entry after it: that is where
+  0.13.2 starts its scan. (It syncs after ...999 itself and may so meet an entry that is not on the disk.)
+* ``next_txid`` and ``size`` speak of synced records only.
+
+Crash order of :meth:`append`: data written, data synced, index written (synced at a checkpoint). Of
+:meth:`create`: index file with header synced, data file with header synced, directory synced. Of :meth:`cut`:
+index cut and synced, data cut and synced. Of :meth:`delete`: index unlinked, directory synced, data unlinked,
+directory synced; so an index without its data file never comes from us.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Sequence
+from itertools import accumulate
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.errors import (
+    DiskWriteError,
+    PartitionDamagedError,
+    PartitionFailedError,
+    RecordDamagedError,
+)
+from waltz_storage.engine.files import File, FileSystem, join, write_fully, write_parts_fully
+from waltz_storage.engine.layout import SegmentHeader
+
+_I64 = struct.Struct(">q")
+
+
+class Segment:
+    """Data file plus index. ``first_txid .. next_txid - 1`` are stored and synced."""
+
+    __slots__ = (
+        "_data",
+        "_fs",
+        "_index",
+        "data_path",
+        "directory",
+        "first_txid",
+        "index_path",
+        "next_txid",
+        "size",
+    )
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        data_path: str,
+        index_path: str,
+        first_txid: int,
+        next_txid: int,
+        size: int,
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.data_path = data_path
+        self.index_path = index_path
+        self.first_txid = first_txid
+        self.next_txid = next_txid
+        self.size = size
+        self._data: File | None = None
+        self._index: File | None = None
+
+    @classmethod
+    def create(cls, fs: FileSystem, directory: str, header: SegmentHeader) -> Segment:
+        """Make an empty segment whose files and names are durable.
+
+        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`PartitionFailedError` when
+        a sync failed, :class:`PartitionDamagedError` when a file of that name already holds something.
+        """
+        stem = join(directory, layout.segment_name(header.first_txid))
+        segment = cls(
+            fs,
+            directory,
+            stem + layout.DATA_SUFFIXES[0],
+            stem + layout.INDEX_SUFFIX,
+            header.first_txid,
+            header.first_txid,
+            layout.HEADER_SIZE,
+        )
+        try:
+            segment._index = _create_with_header(fs, segment.index_path, header)
+            segment._data = _create_with_header(fs, segment.data_path, header)
+            sync_or_fail(lambda: fs.sync_dir(directory), directory)
+        except OSError as error:
+            segment.close()
+            raise DiskWriteError(f"{segment.data_path}: {error.strerror}") from error
+        except BaseException:
+            segment.close()
+            raise
+        return segment
+
+    @property
+    def is_open(self) -> bool:
+        """True while the two files are open."""
+        return self._data is not None
+
+    def files(self) -> tuple[File, File]:
+        """Data and index file, opened when needed."""
+        data, index = self._data, self._index
+        if data is None or index is None:
+            data = self._data = self._fs.open(self.data_path)
+            try:
+                index = self._index = self._fs.open(self.index_path)
+            except BaseException:
+                self.close()
+                raise
+        return data, index
+
+    def close(self) -> None:
+        """Close both files without syncing."""
+        data, self._data = self._data, None
+        index, self._index = self._index, None
+        for file in (data, index):
+            if file is not None:
+                file.close()
+
+    def sync(self) -> None:
+        """Sync the index, then the data. ``OSError`` when it failed."""
+        data, index = self.files()
+        index.sync()
+        data.sync()
+
+    def append(self, parts: Sequence[bytes], sizes: Sequence[int]) -> None:
+        """Write disk records and make them durable.
+
+        :class:`DiskWriteError`: nothing was added and everything written was taken back.
+        :class:`PartitionFailedError`: a sync failed; what is on the disk is not known beyond ``size``.
+        """
+        data, index = self.files()
+        start = self.size
+        try:
+            write_parts_fully(data, parts, start)
+        except OSError as error:
+            raise self._taken_back(error) from error
+        try:
+            data.sync()
+        except OSError as error:
+            raise self._sync_failed(error) from error
+        offsets = list(accumulate(sizes, initial=start))
+        end = offsets.pop()
+        try:
+            self._write_index(index, offsets)
+        except OSError as error:
+            raise self._taken_back(error) from error
+        self.next_txid += len(offsets)
+        self.size = end
+
+    def _write_index(self, index: File, offsets: list[int]) -> None:
+        """Entries for the records from ``next_txid`` on, synced after each TXID divisible by 1000."""
+        first = self.next_txid
+        start = 0
+        while start < len(offsets):
+            checkpoint = -(-(first + start) // layout.CHECKPOINT_INTERVAL) * layout.CHECKPOINT_INTERVAL
+            stop = min(len(offsets), checkpoint - first + 1)
+            raw = struct.pack(f">{stop - start}q", *offsets[start:stop])
+            write_fully(index, raw, self._index_offset(first + start))
+            if first + stop - 1 == checkpoint:
+                try:
+                    index.sync()
+                except OSError as error:
+                    raise self._sync_failed(error) from error
+            start = stop
+
+    def _taken_back(self, cause: OSError) -> DiskWriteError | PartitionFailedError:
+        """Cut both files back to what is synced; the error says whether that worked."""
+        try:
+            self._cut_files(self.next_txid, self.size)
+        except OSError as error:
+            return self._sync_failed(error)
+        return DiskWriteError(f"{self.data_path}: {cause.strerror}")
+
+    def _sync_failed(self, cause: OSError) -> PartitionFailedError:
+        """After a failed sync: best effort to drop what it left in memory, so that no restart takes it for real."""
+        try:
+            self._cut_files(self.next_txid, self.size, sync=False)
+        except OSError:
+            pass  # the first error is the one to tell
+        return PartitionFailedError(f"{self.data_path}: sync failed: {cause.strerror}")
+
+    def cut(self, next_txid: int) -> None:
+        """Keep only the records below ``next_txid``. ``OSError``: how far it got is not known."""
+        offset = self.offset_of(next_txid)
+        self._cut_files(next_txid, offset)
+        self.next_txid = next_txid
+        self.size = offset
+
+    def _cut_files(self, next_txid: int, size: int, *, sync: bool = True) -> None:
+        data, index = self.files()
+        index.truncate(self._index_offset(next_txid))
+        if sync:
+            index.sync()
+        data.truncate(size)
+        if sync:
+            data.sync()
+
+    def delete(self) -> None:
+        """Delete both files durably, index first. ``OSError`` when it failed."""
+        self.close()
+        for path in (self.index_path, self.data_path):
+            self._fs.unlink(path)
+            self._fs.sync_dir(self.directory)
+
+    def _index_offset(self, txid: int) -> int:
+        return layout.HEADER_SIZE + layout.INDEX_ENTRY_SIZE * (txid - self.first_txid)
+
+    def offsets(self, txid: int, count: int) -> list[int]:
+        """Data offsets of ``count`` consecutive records and of the byte after the last.
+
+        All of them must be stored here. :class:`RecordDamagedError` when the index makes no sense.
+        """
+        _, index = self.files()
+        last = txid + count
+        wanted = count if last == self.next_txid else count + 1
+        raw = index.pread(layout.INDEX_ENTRY_SIZE * wanted, self._index_offset(txid))
+        if len(raw) < layout.INDEX_ENTRY_SIZE * wanted:
+            raise RecordDamagedError(f"{self.index_path}: ends before transaction {last - 1}")
+        found = list(struct.unpack(f">{wanted}q", raw))
+        if wanted == count:
+            found.append(self.size)
+        previous = layout.HEADER_SIZE - layout.RECORD_FIXED_SIZE
+        for offset in found:
+            if offset < previous + layout.RECORD_FIXED_SIZE or offset > self.size:
+                raise RecordDamagedError(f"{self.index_path}: wrong offset near transaction {txid}")
+            previous = offset
+        return found
+
+    def offset_of(self, txid: int) -> int:
+        """Data offset of one record, or the end for ``next_txid``."""
+        return self.size if txid >= self.next_txid else self.offsets(txid, 1)[0]
+
+    def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
+        """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about ``max_bytes``."""
+        data, _ = self.files()
+        offsets = self.offsets(txid, min(max_count, self.next_txid - txid))
+        start = offsets[0]
+        fitting = max(1, bisect_right(offsets, start + max_bytes) - 1)
+        size = offsets[fitting] - start
+        raw = data.pread(size, start)
+        if len(raw) < size:
+            raise RecordDamagedError(f"{self.data_path}: ends inside transaction {txid} or one after it")
+        return raw
+
+
+def _create_with_header(fs: FileSystem, path: str, header: SegmentHeader) -> File:
+    file = fs.open(path, create=True)
+    try:
+        if file.size() > layout.HEADER_SIZE:
+            raise PartitionDamagedError(f"{path} exists already and is not empty")
+        file.truncate(0)
+        write_fully(file, header.to_bytes(), 0)
+        sync_or_fail(file.sync, path)
+    except BaseException:
+        file.close()
+        raise
+    return file
+
+
+def sync_or_fail(sync: Callable[[], None], what: str) -> None:
+    """Run a sync; its failure is a :class:`PartitionFailedError`, never something to try again."""
+    try:
+        sync()
+    except OSError as error:
+        raise PartitionFailedError(f"{what}: sync failed: {error.strerror}") from error
+
+
+def read_index_entry(index: File, first_txid: int, txid: int) -> int:
+    """Raw index entry, -1 when it is not there."""
+    raw = index.pread(8, layout.HEADER_SIZE + layout.INDEX_ENTRY_SIZE * (txid - first_txid))
+    if len(raw) < layout.INDEX_ENTRY_SIZE:
+        return -1
+    offset: int = _I64.unpack(raw)[0]
+    return offset

@@ -1,0 +1,274 @@
+"""All partitions of a storage directory (storage files: directory; storage protocol: admin requests).
+
+Owner of the map of open partitions. Methods that change a partition run as that partition's job, one at a time;
+different partitions may be worked on at the same time.
+
+Invariants:
+
+* A partition that cannot be opened never stops the others: it is listed in ``damaged`` with the reason and refuses.
+* Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked for.
+  A crash in between leaves the partition either assigned as before or not assigned; asking again finishes the work.
+* The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
+from uuid import UUID
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.control_file import ControlFile
+from waltz_storage.engine.errors import (
+    NotAssignedError,
+    PartitionDamagedError,
+    PartitionFailedError,
+    StorageError,
+    StorageStartError,
+)
+from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.partition import EngineSettings, Partition
+from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE
+from waltz_storage.engine.sidecar import Sidecar
+
+T = TypeVar("T")
+RunAll = Callable[[Sequence[Callable[[], None]]], None]
+
+
+def run_in_order(actions: Sequence[Callable[[], None]]) -> None:
+    """The simplest way to run several actions."""
+    for action in actions:
+        action()
+
+
+class StorageManager:
+    """Control file plus open partitions of one directory, locked until :meth:`close`."""
+
+    def __init__(
+        self,
+        fs: FileSystem,
+        directory: str,
+        control: ControlFile,
+        settings: EngineSettings,
+        now_ms: Callable[[], int],
+    ) -> None:
+        self._fs = fs
+        self.directory = directory
+        self.control = control
+        self._settings = settings
+        self._now_ms = now_ms
+        self.partitions: dict[int, Partition] = {}
+        self.damaged: dict[int, str] = {}
+
+    @classmethod
+    def open(
+        cls,
+        directory: str,
+        *,
+        cluster_key: UUID,
+        num_partitions: int,
+        now_ms: Callable[[], int],
+        settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
+        fs: FileSystem | None = None,
+        run_all: RunAll = run_in_order,
+    ) -> StorageManager:
+        """Lock the directory and open every assigned partition, through ``run_all`` in any order or at once.
+
+        :class:`StorageStartError` with one clear line when the directory cannot be used.
+        """
+        disk = fs if fs is not None else OsFileSystem()
+        try:
+            control = ControlFile.open(disk, directory, cluster_key, num_partitions, now_ms)
+        except OSError as error:
+            raise StorageStartError(f"{directory}: {error.strerror or error}") from error
+        except PartitionFailedError as error:
+            raise StorageStartError(f"{directory}: {error}") from error
+        manager = cls(disk, directory, control, settings, now_ms)
+        manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
+        try:
+            run_all([lambda pid=pid: manager._open_assigned(pid) for pid in control.assigned()])  # type: ignore[misc]
+        except BaseException:
+            manager.close()
+            raise
+        return manager
+
+    def _path(self, partition_id: int) -> str:
+        return join(self.directory, str(partition_id))
+
+    def _has_directory(self, partition_id: int) -> bool:
+        return self._fs.is_dir(self._path(partition_id))
+
+    def _open_assigned(self, partition_id: int) -> None:
+        try:
+            self.partitions[partition_id] = self._open(partition_id)
+        except (StorageError, OSError) as error:
+            self.damaged[partition_id] = str(error)
+
+    def _open(self, partition_id: int) -> Partition:
+        if not self._has_directory(partition_id):
+            info = self.control.info(partition_id)
+            if info.session_id >= 0 or info.local_low_water_mark >= 0:
+                raise PartitionDamagedError(f"partition {partition_id} is damaged: its directory is missing")
+            self._fs.make_dir(self._path(partition_id))
+        self._fs.sync_dir(self.directory)
+        return Partition(
+            self._fs, self._path(partition_id), partition_id, self.control, self._settings, self._now_ms
+        )
+
+    def get(self, partition_id: int) -> Partition:
+        """An open partition; :class:`NotAssignedError` or :class:`PartitionDamagedError` with the reason."""
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            if partition_id in self.damaged:
+                raise PartitionDamagedError(self.damaged[partition_id])
+            raise NotAssignedError(f"partition {partition_id} is not assigned to this node")
+        return partition
+
+    def troubles(self) -> dict[int, str]:
+        """What is wrong, by partition: damaged, out of service after a failed sync, or with damaged records."""
+        found = dict(self.damaged)
+        for partition_id, partition in list(self.partitions.items()):
+            if partition.failed is not None:
+                found[partition_id] = f"out of service: {partition.failed}"
+            elif partition.damaged_reads:
+                found[partition_id] = f"{partition.damaged_reads} reads met a damaged record"
+        return dict(sorted(found.items()))
+
+    def status(self) -> dict[int, bool]:
+        """Available or not, by assigned partition; a damaged one is not."""
+        assigned = sorted({*self.partitions, *self.damaged})
+        return {pid: pid in self.partitions and self.partitions[pid].info.available for pid in assigned}
+
+    def assign(self, partition_id: int) -> Partition:
+        """Open (existing files are found again) and set the flag. Doing it twice changes no files."""
+        self.control.info(partition_id)
+        partition = self.partitions.get(partition_id)
+        if partition is None:
+            partition = _translated(lambda: self._open(partition_id))
+        try:
+            partition.set_flags(FLAG_ASSIGNED, True)
+        except BaseException:
+            if partition_id not in self.partitions:
+                partition.close()
+            raise
+        self.partitions[partition_id] = partition
+        self.damaged.pop(partition_id, None)
+        return partition
+
+    def unassign(self, partition_id: int, *, delete_files: bool) -> None:
+        """See the module. A partition that is not assigned stays so; its files are deleted if asked for."""
+        partition = self.partitions.get(partition_id)
+        if partition is None and partition_id not in self.damaged:
+            self.control.info(partition_id)  # raises for ids that do not exist
+        _translated(lambda: self._prepare_reset(partition_id, partition))
+        if partition is not None or partition_id in self.damaged:
+            self.control.reset(partition_id)
+        self.partitions.pop(partition_id, None)
+        self.damaged.pop(partition_id, None)
+        if partition is not None:
+            partition.close()
+        if delete_files and self._has_directory(partition_id):
+            _translated(lambda: delete_log(self._fs, self._path(partition_id)))
+
+    def _prepare_reset(self, partition_id: int, partition: Partition | None) -> None:
+        if partition is not None and partition.failed is None:
+            partition.prepare_reset()
+        elif partition is None and self._has_directory(partition_id):
+            known = partition_id not in self.control.damaged
+            session_id = self.control.info(partition_id).session_id if known else -1
+            prepare_reset(self._fs, self._path(partition_id), partition_id, session_id)
+
+    def set_available(self, partition_id: int, available: bool) -> None:
+        """Set or clear the flag, whether or not the partition is assigned."""
+        partition = self.partitions.get(partition_id)
+        if partition is not None:
+            partition.set_flags(FLAG_AVAILABLE, available)
+            return
+        self.control.update(
+            partition_id,
+            lambda info: info._replace(
+                flags=info.flags | FLAG_AVAILABLE if available else info.flags & ~FLAG_AVAILABLE
+            ),
+        )
+
+    def close(self) -> None:
+        """Sync and close every partition, then give up the lock. Failed ones are only closed."""
+        for partition in self.partitions.values():
+            try:
+                partition.sync_and_close()
+            except StorageError:
+                pass  # nothing more can be done for it; it is in troubles() already
+        self.partitions.clear()
+        self.control.close()
+
+
+def _translated(action: Callable[[], T]) -> T:
+    try:
+        return action()
+    except OSError as error:
+        raise StorageError(str(error)) from error
+
+
+def delete_log(fs: FileSystem, directory: str) -> None:
+    """Delete all segments, newest first, each index before its data file, directory synced after each."""
+    names = fs.listdir(directory)
+    data = sorted((n for n in names if n.endswith(layout.DATA_SUFFIXES)), reverse=True)
+    indexes = [n for n in names if n.endswith(layout.INDEX_SUFFIX)]
+    for name in _deletion_order(data, indexes):
+        fs.unlink(join(directory, name))
+        fs.sync_dir(directory)
+
+
+def _deletion_order(data: Iterable[str], indexes: Iterable[str]) -> list[str]:
+    left = set(indexes)
+    order: list[str] = []
+    for name in data:
+        index = name[:-4] + layout.INDEX_SUFFIX
+        if index in left:
+            left.remove(index)
+            order.append(index)
+        order.append(name)
+    return order + sorted(left, reverse=True)
+
+
+def prepare_reset(fs: FileSystem, directory: str, partition_id: int, session_id: int) -> None:
+    """For a partition that is not open: keep its fence, invalidate its synced mark. Durable."""
+    if session_id < 0 and not fs.exists(join(directory, layout.SIDECAR_NAME)):
+        return
+    sidecar = Sidecar.open(fs, directory, partition_id)
+    try:
+        sidecar.raise_fence(session_id)
+        sidecar.write_mark(-1, -1, -1)
+        sidecar.sync()
+    finally:
+        sidecar.close()
+
+
+def reset_for_restore(
+    directory: str, partition_ids: Iterable[int] | None = None, *, fs: FileSystem | None = None
+) -> list[int]:
+    """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
+
+    Resets the marks of the given partitions (all assigned ones when ``None``) to "no session", keeps their files,
+    flags and fence, and returns their ids. The node must be stopped: the control file's lock is taken.
+    :class:`StorageStartError` when it is running or the directory is no storage directory. Doing it twice is fine.
+    """
+    disk = fs if fs is not None else OsFileSystem()
+    control = ControlFile.open_existing(disk, directory)
+    try:
+        wanted = control.assigned() if partition_ids is None else sorted(set(partition_ids))
+        sessions = {partition_id: control.info(partition_id).session_id for partition_id in wanted}
+        for partition_id in wanted:
+            path = join(directory, str(partition_id))
+            if disk.is_dir(path):
+                prepare_reset(disk, path, partition_id, sessions[partition_id])
+            for _ in range(2):  # both structs: the old session must not come back with a damaged one
+                control.update(
+                    partition_id,
+                    lambda info: info._replace(session_id=-1, low_water_mark=-1, local_low_water_mark=-1),
+                )
+    except OSError as error:
+        raise StorageStartError(f"{directory}: {error.strerror or error}") from error
+    finally:
+        control.close()
+    return wanted

@@ -1,0 +1,167 @@
+"""The admin port: assignment, availability, metrics, reading regardless of sessions (storage protocol: admin protocol).
+
+Every mistake of a caller is answered with Failure; only bytes that are no message end the connection (weakness 15).
+Requests of one connection are worked off one after another by one task, those on a partition as that partition's job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+from waltz_protocol.aio.channel import Channel
+from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.codec import ADMIN
+from waltz_protocol.messages import admin
+from waltz_protocol.messages.fields import Message, RpcError
+from waltz_protocol.records import unpack_record
+from waltz_protocol.types import SessionInfo
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, StorageError
+from waltz_storage.engine.partition import Partition
+from waltz_storage.service.data_handler import NodeIdentity
+from waltz_storage.service.executor import DiskPool
+
+T = TypeVar("T")
+MAX_WAITING = 100
+_log = logging.getLogger(__name__)
+
+
+class AdminHandler:
+    """One connection of the admin port. Owner of its task: this object, which cancels it when the channel closes."""
+
+    def __init__(self, pool: DiskPool, identity: NodeIdentity, registry: MetricsRegistry) -> None:
+        self._pool = pool
+        self._identity = identity
+        self._registry = registry
+        self._opened = False
+        self._waiting: deque[Message] = deque()
+        self._worker: asyncio.Task[None] | None = None
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Nothing to do: the connecting side speaks first."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        """Queue a request; :class:`ProtocolError` ends the connection."""
+        self._waiting.append(ADMIN.decode(body, 0))
+        if len(self._waiting) >= MAX_WAITING:
+            channel.pause_reading()
+        if self._worker is None:
+            self._worker = spawn(self._work(channel), f"admin requests of {channel.peer}")
+
+    def frames_ended(self, channel: Channel) -> None:
+        """Nothing to do: the task is running."""
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """A peer that does not take its replies is not read from."""
+        if writable:
+            channel.resume_reading()
+        else:
+            channel.pause_reading()
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """What has been started on a partition is finished there; the rest is dropped."""
+        self._waiting.clear()
+
+    async def _work(self, channel: Channel) -> None:
+        try:
+            while self._waiting:
+                message = self._waiting.popleft()
+                channel.send(ADMIN.encode(await self._answer(message), 0))
+                if not self._waiting and channel.writable:
+                    channel.resume_reading()
+        finally:
+            self._worker = None
+
+    async def _answer(self, message: Message) -> Message:
+        seq_num: int = getattr(message, "seq_num", -1)
+        try:
+            return await self._handle(message, seq_num)
+        except (StorageError, OSError) as error:
+            return admin.FailureResponse(seq_num, RpcError(str(error)))
+        except Exception as error:
+            _log.exception("an admin request failed")
+            return admin.FailureResponse(
+                seq_num, RpcError(f"internal error: {type(error).__name__}: {error}")
+            )
+
+    async def _handle(self, message: Message, seq_num: int) -> Message:
+        if isinstance(message, admin.OpenRequest):
+            refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
+            self._opened = refusal is None
+            if refusal is not None:
+                raise RequestRefusedError(refusal)
+            return admin.SuccessResponse(seq_num)
+        if not self._opened:
+            raise RequestRefusedError("the connection has not been opened: send Open first")
+        if self._identity.closing:
+            raise RequestRefusedError("the node is shutting down")
+        if isinstance(message, admin.PartitionAvailableRequest):
+            for partition_id in self._checked(message.partitions):
+                await self._set_available(partition_id, message.available)
+            return admin.SuccessResponse(seq_num)
+        if isinstance(message, admin.PartitionAssignmentRequest):
+            for partition_id in self._checked(message.partitions):
+                if message.assigned:
+                    await self._assign(partition_id)
+                else:
+                    await self._unassign(partition_id, message.delete_files)
+            return admin.SuccessResponse(seq_num)
+        return await self._query(message, seq_num)
+
+    async def _query(self, message: Message, seq_num: int) -> Message:
+        if isinstance(message, admin.RecordListRequest):
+            return await self._record_list(message)
+        if isinstance(message, admin.LastSessionInfoRequest):
+            info = (await self._on_partition(message.partition_id, lambda partition: partition)).info
+            session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+            return admin.LastSessionInfoResponse(seq_num, message.partition_id, session)
+        if isinstance(message, admin.MetricsRequest):
+            return admin.MetricsResponse(seq_num, self._registry.to_admin_json())
+        if isinstance(message, admin.AssignedPartitionStatusRequest):
+            return admin.AssignedPartitionStatusResponse(seq_num, self._pool.manager.status())
+        raise RequestRefusedError(f"a {type(message).__name__} is no request of the admin port")
+
+    def _checked(self, partitions: tuple[int, ...] | None) -> tuple[int, ...]:
+        """All ids of a request exist, before anything is changed: a bad one changes nothing."""
+        if partitions is None:
+            raise RequestRefusedError("the list of partitions is missing")
+        count = self._identity.num_partitions
+        for partition_id in partitions:
+            if not 0 <= partition_id < count:
+                raise NotAssignedError(f"partition {partition_id} does not exist: the cluster has {count}")
+        return partitions
+
+    async def _set_available(self, partition_id: int, available: bool) -> None:
+        await self._pool.run(partition_id, lambda manager: manager.set_available(partition_id, available))
+
+    async def _assign(self, partition_id: int) -> None:
+        known = partition_id in self._pool.manager.partitions
+        await self._pool.run(partition_id, lambda manager: manager.assign(partition_id))
+        if not known:
+            self._pool.opened(partition_id)
+
+    async def _unassign(self, partition_id: int, delete_files: bool) -> None:
+        try:
+            await self._pool.run(
+                partition_id, lambda manager: manager.unassign(partition_id, delete_files=delete_files)
+            )
+        finally:
+            if partition_id not in self._pool.manager.partitions:
+                self._pool.closed(partition_id)
+
+    async def _record_list(self, message: admin.RecordListRequest) -> Message:
+        limit = self._pool.read_limits.max_list_bytes
+        raw = await self._on_partition(
+            message.partition_id,
+            lambda partition: partition.read(message.transaction_id, message.max_count, limit),
+        )
+        records = tuple(unpack_record(record)[0] for record in raw)
+        return admin.RecordListResponse(message.seq_num, message.partition_id, records)
+
+    async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
+        self._checked((partition_id,))
+        return await self._pool.run(partition_id, lambda manager: action(manager.get(partition_id)))

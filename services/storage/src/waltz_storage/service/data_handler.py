@@ -1,0 +1,124 @@
+"""The storage port: frames to requests, in order of arrival (storage protocol: what each request does).
+
+Invariants:
+
+* Open comes first. Until it has succeeded every other request is answered with Failure and moves no fence.
+* A malformed frame ends the connection before anything of it has been done: it is parsed whole first.
+* Reading pauses while the peer does not take its replies.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from uuid import UUID
+
+from waltz_protocol.aio.channel import Channel
+from waltz_protocol.codec import STORAGE
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.messages import storage
+from waltz_protocol.messages.fields import RpcError
+from waltz_storage.engine.errors import StorageError
+from waltz_storage.service.executor import DiskPool, PartitionQueue
+from waltz_storage.service.requests import APPEND, Request, RoutedMessage, parse_append, parse_routed
+
+
+class NodeIdentity:
+    """What Open is compared with, and whether the node is leaving."""
+
+    def __init__(self, cluster_key: UUID, num_partitions: int) -> None:
+        self.cluster_key = cluster_key
+        self.num_partitions = num_partitions
+        self.closing = False
+
+    def open_refusal(self, cluster_key: UUID, num_partitions: int) -> str | None:
+        """Why an Open is refused, or ``None``."""
+        if cluster_key != self.cluster_key:
+            return f"this node belongs to cluster key {self.cluster_key}, not {cluster_key}"
+        if num_partitions != self.num_partitions:
+            return f"this cluster has {self.num_partitions} partitions, not {num_partitions}"
+        return None
+
+
+class DataHandler:
+    """One connection of the storage port. See the module for the invariants."""
+
+    def __init__(self, pool: DiskPool, identity: NodeIdentity) -> None:
+        self._pool = pool
+        self._identity = identity
+        self._opened = False
+        self._touched: dict[int, PartitionQueue] = {}
+        self._time = asyncio.get_running_loop().time
+
+    def channel_ready(self, channel: Channel) -> None:
+        """Nothing to do: the connecting side speaks first."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
+        if body[0] == APPEND:
+            self._route(channel, parse_append(channel, body, self._time()))
+            return
+        message = STORAGE.decode(body, 0)
+        if isinstance(message, storage.OpenRequest):
+            self._open(channel, message)
+        elif isinstance(message, RoutedMessage):
+            self._route(channel, parse_routed(channel, message, self._time()))
+        elif isinstance(message, _Replies):
+            ids = (message.session_id, message.seq_num, message.partition_id)
+            error = RpcError(f"a {type(message).__name__} is no request")
+            channel.send(STORAGE.encode(storage.FailureResponse(*ids, error), 0))
+        else:
+            raise ProtocolError(f"{type(message).__name__} is no request of the storage port")
+
+    def _open(self, channel: Channel, message: storage.OpenRequest) -> None:
+        ids = (message.session_id, message.seq_num, message.partition_id)
+        refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
+        self._opened = refusal is None
+        if refusal is None:
+            channel.send(STORAGE.encode(storage.SuccessResponse(*ids), 0))
+        else:
+            channel.send(STORAGE.encode(storage.FailureResponse(*ids, RpcError(refusal)), 0))
+
+    def _route(self, channel: Channel, request: Request) -> None:
+        if not self._opened:
+            channel.send(request.failure("the connection has not been opened: send Open first"))
+            return
+        if self._identity.closing:
+            channel.send(request.failure("the node is shutting down"))
+            return
+        try:
+            self._pool.manager.get(request.partition_id)
+        except StorageError as error:
+            channel.send(request.failure(str(error)))
+            return
+        queue = self._touched.get(request.partition_id)
+        if queue is None:
+            queue = self._touched[request.partition_id] = self._pool.queue(request.partition_id)
+        queue.offer(request)
+
+    def frames_ended(self, channel: Channel) -> None:
+        """The batch is complete: start the jobs."""
+        touched, self._touched = self._touched, {}
+        for queue in touched.values():
+            queue.kick()
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """A peer that does not take its replies is not read from."""
+        if writable:
+            channel.resume_reading()
+        else:
+            channel.pause_reading()
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """Queued requests still run; their replies have nowhere to go."""
+
+
+_Replies = (
+    storage.SuccessResponse
+    | storage.FailureResponse
+    | storage.LastSessionInfoResponse
+    | storage.RecordHeaderResponse
+    | storage.RecordResponse
+    | storage.MaxTransactionIdResponse
+    | storage.RecordHeaderListResponse
+    | storage.RecordListResponse
+)

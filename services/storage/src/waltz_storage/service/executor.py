@@ -1,0 +1,226 @@
+"""Queues of the partitions and the pool of disk threads that works them off.
+
+The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job takes
+everything queued (bounded in count and bytes) to a disk thread; when it is done, one ``call_soon_threadsafe`` brings
+all replies back. While a job runs, the next batch forms by itself.
+
+Invariants:
+
+* At most one job per partition at a time; so the engine's partition has one user at a time.
+* A queue is bounded in count and bytes. A request that finds it full is answered with Failure at once and holds up
+  nobody; one that has raised the fence is always queued (without its records), because its reply has to wait until
+  the fence is durable.
+* The executor is injected: one that runs inline makes the whole node deterministic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Executor
+from typing import NamedTuple, TypeVar
+
+from waltz_storage.engine.errors import StorageError
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.fence import Fence
+from waltz_storage.service.jobs import Job, JobResult, ReadLimits
+from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
+from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
+
+T = TypeVar("T")
+_log = logging.getLogger(__name__)
+
+
+class QueueLimits(NamedTuple):
+    """Bounds per partition."""
+
+    max_requests: int = 4096
+    max_bytes: int = 32 << 20  # waiting and running
+    job_requests: int = 1024
+    job_bytes: int = 4 << 20
+
+
+class PartitionQueue:
+    """What waits for one partition. Owner: the loop."""
+
+    def __init__(self, partition_id: int, pool: DiskPool) -> None:
+        self.partition_id = partition_id
+        self.fence = Fence()
+        self._pool = pool
+        self._items: deque[Request | Call] = deque()
+        self._bytes = 0
+        self._running: list[Request | Call] | None = None
+
+    @property
+    def size(self) -> int:
+        """Requests waiting, not counting the running job."""
+        return len(self._items)
+
+    @property
+    def idle(self) -> bool:
+        """Nothing waits and nothing runs."""
+        return self._running is None and not self._items
+
+    def offer(self, request: Request) -> None:
+        """Take a request of an opened connection: it raises the fence, then waits or is refused for want of room."""
+        raised = self.fence.arrive(request.session_id)
+        limits = self._pool.queue_limits
+        full = len(self._items) >= limits.max_requests or (
+            self._bytes + request.size_bytes > limits.max_bytes and self._bytes > 0
+        )
+        if full and not raised:
+            request.channel.send(request.failure("the queue of the partition is full"))
+            return
+        if full:
+            request.batch, request.size_bytes = None, 0
+            request.problem = "the queue of the partition is full"
+        self._bytes += request.size_bytes
+        self._items.append(request)
+
+    def call(self, call: Call) -> None:
+        """Queue a call of the admin port and start. Never refused: admin requests are few and counted elsewhere."""
+        self._items.append(call)
+        self._bytes += call.size_bytes
+        self.kick()
+
+    def kick(self) -> None:
+        """Start a job unless one is running."""
+        if self._running is not None or not self._items:
+            return
+        limits = self._pool.queue_limits
+        items: list[Request | Call] = []
+        size = 0
+        while self._items and len(items) < limits.job_requests:
+            size += self._items[0].size_bytes
+            if items and size > limits.job_bytes:
+                break
+            items.append(self._items.popleft())
+        self._running = items
+        self._pool.submit(self, items)
+
+    def finished(self, result: JobResult) -> None:
+        """The job is done: send the replies, start the next."""
+        items, self._running = self._running or [], None
+        self._bytes -= sum(item.size_bytes for item in items) - sum(item.size_bytes for item in result.left)
+        self._items.extendleft(reversed(result.left))
+        for channel, parts in result.replies:
+            channel.send(*parts)
+        self._pool.count(self.partition_id, items[: len(items) - len(result.left)])
+        self.kick()
+        for call, value, error in result.calls:
+            call.done(value, error)
+        if self.idle:
+            self._pool.became_idle()
+
+
+class DiskPool:
+    """All queues of a node and the threads behind them."""
+
+    def __init__(
+        self,
+        manager: StorageManager,
+        executor: Executor,
+        metrics: StorageMetrics,
+        queue_limits: QueueLimits = QueueLimits(),  # noqa: B008 - immutable
+        read_limits: ReadLimits = ReadLimits(),  # noqa: B008 - immutable
+    ) -> None:
+        self.manager = manager
+        self.queue_limits = queue_limits
+        self.read_limits = read_limits
+        self._executor = executor
+        self._metrics = metrics
+        self._loop = asyncio.get_running_loop()
+        self._queues: dict[int, PartitionQueue] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+        for partition_id in manager.partitions:
+            self.opened(partition_id)
+
+    def queue(self, partition_id: int) -> PartitionQueue:
+        """The queue of a partition, made on first use."""
+        queue = self._queues.get(partition_id)
+        if queue is None:
+            queue = self._queues[partition_id] = PartitionQueue(partition_id, self)
+        return queue
+
+    def opened(self, partition_id: int) -> None:
+        """A partition is open now: its durable fence counts, its metrics appear."""
+        partition = self.manager.partitions[partition_id]
+        queue = self.queue(partition_id)
+        queue.fence.arrive(partition.durable_fence)
+        self._metrics.partition_opened(partition, lambda: queue.size)
+
+    def closed(self, partition_id: int) -> None:
+        """A partition is not open any more."""
+        self._metrics.partition_closed(partition_id)
+
+    def submit(self, queue: PartitionQueue, items: list[Request | Call]) -> None:
+        """Hand a job to a disk thread."""
+        self._idle.clear()
+        job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
+        self._executor.submit(self._run, queue, job, items)
+
+    def _run(self, queue: PartitionQueue, job: Job, items: list[Request | Call]) -> None:
+        """On a disk thread."""
+        try:
+            result = job.run()
+        except BaseException as error:
+            _log.exception("the job of partition %d failed", queue.partition_id)
+            result = self._broken(queue.partition_id, items, error)
+        self._loop.call_soon_threadsafe(queue.finished, result)
+
+    def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
+        """An error nobody foresaw: nothing is known about the partition any more, so it stops."""
+        partition = self.manager.partitions.get(partition_id)
+        text = f"internal error: {type(error).__name__}: {error}"
+        if partition is not None:
+            partition.failed = partition.failed or text
+        replies = [(item.channel, (item.failure(text),)) for item in items if isinstance(item, Request)]
+        calls = [(item, None, StorageError(text)) for item in items if isinstance(item, Call)]
+        return JobResult(list(replies), list(calls), [])
+
+    def count(self, partition_id: int, items: list[Request | Call]) -> None:
+        """Count finished requests in the metrics of the partition."""
+        metrics = self._metrics.partitions.get(partition_id)
+        if metrics is None:
+            return
+        now, appends = self._loop.time(), 0
+        for item in items:
+            if isinstance(item, Call):
+                continue
+            if item.kind == APPEND:
+                appends += 1
+                metrics.append_latency.update(now - item.arrived_seconds)
+            else:
+                metrics.counters[COUNTERS[item.kind]].inc()
+        if appends:
+            metrics.append.mark(appends)
+
+    async def run(self, partition_id: int, action: Callable[[StorageManager], T]) -> T:
+        """Run an admin action as the partition's job. Cancellation does not stop it, only the waiting."""
+        future: asyncio.Future[T] = self._loop.create_future()
+
+        def done(value: object, error: Exception | None) -> None:
+            if future.cancelled():
+                return
+            if error is not None:
+                future.set_exception(error)
+            else:
+                future.set_result(value)  # type: ignore[arg-type]
+
+        self.queue(partition_id).call(Call(action, done))
+        return await future
+
+    def became_idle(self) -> None:
+        """A queue ran empty."""
+        if all(queue.idle for queue in self._queues.values()):
+            self._idle.set()
+
+    async def drained(self) -> None:
+        """Wait until nothing waits and nothing runs."""
+        await self._idle.wait()
+
+
+__all__ = ["DiskPool", "PartitionMetrics", "PartitionQueue", "QueueLimits"]

@@ -1,0 +1,243 @@
+"""One job of a partition: everything that was queued, on a disk thread.
+
+Invariants:
+
+* If the fence has risen, it is made durable before anything else, so before any reply of this job.
+* Appends that follow one another are written together with one data sync. Anything that could see them (and every
+  change of marks or log) waits for that sync; a read that ends below them does not.
+* Exactly one reply per request, in order per partition and connection.
+* A job writes at most ``max_reply_bytes`` of read results (plus one); the rest goes back to the queue.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, TypeAlias
+
+from waltz_protocol.codec import STORAGE
+from waltz_protocol.messages import storage
+from waltz_protocol.types import SessionInfo
+from waltz_storage.engine.errors import StorageError
+from waltz_storage.engine.layout import RECORD_HEADER_SIZE
+from waltz_storage.engine.partition import Partition
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.fence import Fence
+from waltz_storage.service.requests import APPEND, Call, ReplyChannel, Request
+
+Reply: TypeAlias = tuple[ReplyChannel, Sequence[bytes]]
+
+_COUNT = struct.Struct(">i")
+_READ_KINDS = frozenset(
+    {
+        storage.RecordHeaderRequest.TYPE,
+        storage.RecordRequest.TYPE,
+        storage.RecordHeaderListRequest.TYPE,
+        storage.RecordListRequest.TYPE,
+    }
+)
+
+
+class ReadLimits(NamedTuple):
+    """Bounds of reads, in bytes of records."""
+
+    max_list_bytes: int = 4 << 20  # one list reply: fewer records than asked for when reached
+    max_reply_bytes: int = 8 << 20  # all read replies of one job
+
+
+class JobResult(NamedTuple):
+    """What goes back to the loop."""
+
+    replies: list[Reply]
+    calls: list[tuple[Call, object, Exception | None]]
+    left: list[Request | Call]  # not reached: to be queued again, first
+
+
+class Job:
+    """Runs once, on one thread. See the module for the invariants."""
+
+    def __init__(
+        self,
+        manager: StorageManager,
+        partition_id: int,
+        fence: Fence,
+        items: list[Request | Call],
+        limits: ReadLimits,
+    ) -> None:
+        self._manager = manager
+        self._partition_id = partition_id
+        self._fence = fence
+        self._items = items
+        self._limits = limits
+        self._replies: list[Reply] = []
+        self._calls: list[tuple[Call, object, Exception | None]] = []
+        self._appends: list[Request] = []
+        self._reply_bytes = 0
+
+    def run(self) -> JobResult:
+        """Everything, or as much as the bound on replies allows."""
+        left: list[Request | Call] = []
+        problem = self._make_fence_durable()
+        for number, item in enumerate(self._items):
+            if self._reply_bytes > self._limits.max_reply_bytes:
+                left = self._items[number:]
+                break
+            if isinstance(item, Call):
+                self._flush()
+                self._run_call(item)
+            elif problem is not None:
+                self._fail(item, problem)
+            else:
+                self._run_request(item)
+        self._flush()
+        return JobResult(self._replies, self._calls, left)
+
+    def _make_fence_durable(self) -> str | None:
+        partition = self._manager.partitions.get(self._partition_id)
+        session_id = self._fence.session_id
+        if partition is None or session_id <= partition.durable_fence:
+            return None
+        try:
+            partition.raise_fence(session_id)
+        except StorageError as error:
+            return str(error)
+        return None
+
+    def _run_call(self, call: Call) -> None:
+        try:
+            self._calls.append((call, call.action(self._manager), None))
+        except Exception as error:
+            self._calls.append((call, None, error))
+
+    def _run_request(self, request: Request) -> None:
+        try:
+            partition = self._manager.get(request.partition_id)
+        except StorageError as error:
+            self._fail(request, str(error))
+            return
+        info = partition.info
+        refusal = self._fence.refusal(
+            request.session_id,
+            offline=request.offline,
+            available=info.available,
+            persisted_session_id=info.session_id,
+        )
+        if refusal is not None or request.problem is not None:
+            # After the appends before it: replies of a partition keep the order of the requests.
+            self._flush()
+            self._fail(request, str(refusal or request.problem))
+        elif request.kind == APPEND:
+            self._appends.append(request)
+        else:
+            if self._appends and not self._reads_below(request, partition):
+                self._flush()
+            self._execute(request, partition)
+
+    def _reads_below(self, request: Request, partition: Partition) -> bool:
+        """True for a read that the waiting appends cannot change, from another connection than theirs."""
+        if request.kind not in _READ_KINDS:
+            return False
+        if any(append.channel is request.channel for append in self._appends):
+            return False
+        message = request.message
+        last = getattr(message, "transaction_id", 0) + max(getattr(message, "max_count", 1), 1) - 1
+        return bool(last <= partition.max_txid)
+
+    def _flush(self) -> None:
+        """Write and sync the waiting appends, then answer them."""
+        appends, self._appends = self._appends, []
+        if not appends:
+            return
+        try:
+            partition = self._manager.get(self._partition_id)
+            results = partition.append([request.batch for request in appends if request.batch is not None])
+        except StorageError as error:
+            results = [error] * len(appends)
+        for request, result in zip(appends, results, strict=True):
+            if result is None:
+                self._replies.append((request.channel, (request.success(),)))
+            else:
+                self._fail(request, str(result))
+
+    def _fail(self, request: Request, text: str) -> None:
+        self._replies.append((request.channel, (request.failure(text),)))
+
+    def _execute(self, request: Request, partition: Partition) -> None:
+        if request.kind in _READ_KINDS and request.channel.closed:
+            return  # nobody is left to read it
+        try:
+            parts = _HANDLERS[request.kind](self, request, partition)
+        except StorageError as error:
+            self._fail(request, str(error))
+            return
+        self._replies.append((request.channel, parts))
+
+    # -- one method per request ------------------------------------------------------------------------
+
+    def _last_session_info(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        partition.require_running()
+        info = partition.info
+        session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
+        ids = (request.session_id, request.seq_num, request.partition_id)
+        return (STORAGE.encode(storage.LastSessionInfoResponse(*ids, session), 0),)
+
+    def _set_low_water_mark(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        if isinstance(request.message, storage.SetLowWaterMarkRequest):
+            partition.set_low_water_mark(request.session_id, request.message.low_water_mark)
+        return (request.success(),)
+
+    def _truncate(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        keep = getattr(request.message, "transaction_id", partition.max_txid)
+        return self._max_reply(request, partition.truncate(keep))
+
+    def _max_transaction_id(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        partition.require_running()
+        return self._max_reply(request, partition.max_txid)
+
+    def _max_reply(self, request: Request, txid: int) -> Sequence[bytes]:
+        ids = (request.session_id, request.seq_num, request.partition_id)
+        return (STORAGE.encode(storage.MaxTransactionIdResponse(*ids, txid), 0),)
+
+    def _read(self, request: Request, partition: Partition, max_count: int) -> list[bytes]:
+        first = getattr(request.message, "transaction_id", -1)
+        records = partition.read(first, max_count, self._limits.max_list_bytes)
+        self._reply_bytes += sum(map(len, records))
+        return records
+
+    def _record(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        return self._found(request, storage.RecordResponse.TYPE, self._read(request, partition, 1))
+
+    def _record_header(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        records = [record[:RECORD_HEADER_SIZE] for record in self._read(request, partition, 1)]
+        return self._found(request, storage.RecordHeaderResponse.TYPE, records)
+
+    @staticmethod
+    def _found(request: Request, kind: int, records: list[bytes]) -> Sequence[bytes]:
+        body = b"\1" + records[0] if records else b"\0"
+        return request.head(kind, len(body)), body
+
+    def _record_list(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        records = self._read(request, partition, getattr(request.message, "max_count", 0))
+        return self._list(request, storage.RecordListResponse.TYPE, records)
+
+    def _record_header_list(self, request: Request, partition: Partition) -> Sequence[bytes]:
+        records = self._read(request, partition, getattr(request.message, "max_count", 0))
+        headers = [record[:RECORD_HEADER_SIZE] for record in records]
+        return self._list(request, storage.RecordHeaderListResponse.TYPE, headers)
+
+    @staticmethod
+    def _list(request: Request, kind: int, items: list[bytes]) -> Sequence[bytes]:
+        body = b"".join(items)
+        return request.head(kind, len(body) + _COUNT.size), _COUNT.pack(len(items)), body
+
+
+_HANDLERS: dict[int, Callable[[Job, Request, Partition], Sequence[bytes]]] = {
+    storage.LastSessionInfoRequest.TYPE: Job._last_session_info,
+    storage.SetLowWaterMarkRequest.TYPE: Job._set_low_water_mark,
+    storage.TruncateRequest.TYPE: Job._truncate,
+    storage.MaxTransactionIdRequest.TYPE: Job._max_transaction_id,
+    storage.RecordRequest.TYPE: Job._record,
+    storage.RecordHeaderRequest.TYPE: Job._record_header,
+    storage.RecordListRequest.TYPE: Job._record_list,
+    storage.RecordHeaderListRequest.TYPE: Job._record_header_list,
+}

@@ -1,0 +1,58 @@
+"""The metrics of a storage node under the names of release 0.13.2 (storage files: metric names)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from waltz_runtime.metrics import Counter, Meter, MetricsRegistry, Timer
+from waltz_storage import __version__
+from waltz_storage.engine.partition import Partition
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.requests import COUNTERS
+
+GROUP = "waltz-storage"
+
+
+class PartitionMetrics:
+    """Counters of one open partition."""
+
+    __slots__ = ("append", "append_latency", "counters")
+
+    def __init__(self, append: Meter, append_latency: Timer, counters: dict[str, Counter]) -> None:
+        self.append = append
+        self.append_latency = append_latency
+        self.counters = counters
+
+
+class StorageMetrics:
+    """Publishes a node's metrics; those of a partition live as long as it is open."""
+
+    def __init__(self, registry: MetricsRegistry, manager: StorageManager) -> None:
+        self._registry = registry
+        self.partitions: dict[int, PartitionMetrics] = {}
+        registry.gauge(f"{GROUP}.waltz-storage-num-partitions", lambda: manager.control.num_partitions)
+        registry.gauge(f"{GROUP}.waltz-storage-partition-ids", lambda: sorted(manager.partitions))
+        registry.gauge(f"{GROUP}.waltz-version-id", lambda: __version__)
+        registry.gauge(f"{GROUP}.troubled-partitions", lambda: len(manager.troubles()))
+
+    def partition_opened(self, partition: Partition, queue_size: Callable[[], int]) -> None:
+        """Gauges read the partition's own numbers; nothing here touches the disk."""
+        prefix = f"{GROUP}.partition-{partition.partition_id}"
+        gauge = self._registry.gauge
+        gauge(f"{prefix}.session-id", lambda: partition.info.session_id)
+        gauge(f"{prefix}.process-queue-size", queue_size)
+        gauge(f"{prefix}.low-water-mark", lambda: partition.info.low_water_mark)
+        gauge(f"{prefix}.local-low-water-mark", lambda: partition.info.local_low_water_mark)
+        gauge(f"{prefix}.flags", lambda: partition.info.flags)
+        gauge(f"{prefix}.sequence-number", lambda: partition.info.sequence)
+        gauge(f"{prefix}.max-transaction-id", lambda: partition.max_txid)
+        self.partitions[partition.partition_id] = PartitionMetrics(
+            self._registry.meter(f"{prefix}.append"),
+            self._registry.timer(f"{prefix}.append-latency"),
+            {name: self._registry.counter(f"{prefix}.{name}") for name in COUNTERS.values()},
+        )
+
+    def partition_closed(self, partition_id: int) -> None:
+        """The metrics of a partition disappear with it."""
+        self.partitions.pop(partition_id, None)
+        self._registry.remove_prefix(f"{GROUP}.partition-{partition_id}.")

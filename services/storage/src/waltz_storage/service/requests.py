@@ -1,0 +1,174 @@
+"""What waits in a partition's queue: requests of the storage port and calls of the admin port.
+
+A request is parsed on arrival, on the loop; an Append is converted to disk form there, so that the disk thread only
+writes. No message object is built for an Append and none for its records.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Protocol, TypeAlias
+
+from waltz_protocol.codec import STORAGE
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frame import Magic
+from waltz_protocol.messages import storage
+from waltz_protocol.messages.fields import RpcError
+from waltz_storage.engine.errors import WireFormatError
+from waltz_storage.engine.layout import RecordBatch, wire_to_disk
+from waltz_storage.engine.storage_manager import StorageManager
+
+APPEND = storage.AppendRequest.TYPE
+
+_APPEND_HEAD = struct.Struct(">bqqii")
+_FRAME_HEAD = struct.Struct(">bhibqqi")
+_PREFIX_SIZE = 21
+_SMALL_REQUEST_BYTES = 64
+
+RoutedMessage: TypeAlias = (
+    storage.LastSessionInfoRequest
+    | storage.SetLowWaterMarkRequest
+    | storage.TruncateRequest
+    | storage.RecordHeaderRequest
+    | storage.RecordRequest
+    | storage.MaxTransactionIdRequest
+    | storage.RecordHeaderListRequest
+    | storage.RecordListRequest
+)
+
+COUNTERS: dict[int, str] = {
+    storage.LastSessionInfoRequest.TYPE: "last-session-info-request",
+    storage.SetLowWaterMarkRequest.TYPE: "set-low-water-mark-request",
+    storage.TruncateRequest.TYPE: "truncate-request",
+    storage.RecordHeaderRequest.TYPE: "record-header-request",
+    storage.RecordRequest.TYPE: "record-request",
+    storage.MaxTransactionIdRequest.TYPE: "max-transaction-request",
+    storage.RecordHeaderListRequest.TYPE: "record-header-list-request",
+    storage.RecordListRequest.TYPE: "record-list-request",
+}
+"""Names of the per-partition request counters, by message type."""
+
+
+class ReplyChannel(Protocol):
+    """Where replies go."""
+
+    closed: bool
+
+    def send(self, *parts: bytes | bytearray | memoryview) -> None:
+        """Queue whole frames."""
+
+
+class Request:
+    """One request of the storage port. ``problem`` set = to be answered with Failure when its turn comes."""
+
+    __slots__ = (
+        "arrived_seconds",
+        "batch",
+        "channel",
+        "kind",
+        "message",
+        "offline",
+        "partition_id",
+        "problem",
+        "seq_num",
+        "session_id",
+        "size_bytes",
+    )
+
+    def __init__(
+        self,
+        channel: ReplyChannel,
+        kind: int,
+        session_id: int,
+        seq_num: int,
+        partition_id: int,
+        arrived_seconds: float,
+    ) -> None:
+        self.channel = channel
+        self.kind = kind
+        self.session_id = session_id
+        self.seq_num = seq_num
+        self.partition_id = partition_id
+        self.arrived_seconds = arrived_seconds
+        self.offline = False
+        self.batch: RecordBatch | None = None
+        self.message: RoutedMessage | None = None
+        self.problem: str | None = None
+        self.size_bytes = _SMALL_REQUEST_BYTES
+
+    def success(self) -> bytes:
+        """The Success frame."""
+        return _frame(storage.SuccessResponse.TYPE, self, 0)
+
+    def failure(self, text: str) -> bytes:
+        """The Failure frame: a text for people, never a stack (weakness 17)."""
+        error = RpcError(text)
+        return STORAGE.encode(
+            storage.FailureResponse(self.session_id, self.seq_num, self.partition_id, error), 0
+        )
+
+    def head(self, kind: int, body_size: int) -> bytes:
+        """Frame header and prefix of a reply whose other fields take ``body_size`` bytes."""
+        return _frame(kind, self, body_size)
+
+
+class Call:
+    """Something the admin port wants done as the partition's job. ``done`` gets result or error, on the loop."""
+
+    __slots__ = ("action", "done", "size_bytes")
+
+    def __init__(
+        self,
+        action: Callable[[StorageManager], object],
+        done: Callable[[object, Exception | None], None],
+    ) -> None:
+        self.action = action
+        self.done = done
+        self.size_bytes = _SMALL_REQUEST_BYTES
+
+
+def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
+    """An Append request with its records in disk form. :class:`ProtocolError` when it is malformed."""
+    raw = bytes(body)
+    try:
+        kind, session_id, seq_num, partition_id, count = _APPEND_HEAD.unpack_from(raw)
+    except struct.error:
+        raise ProtocolError("an append request is cut short") from None
+    if count < 0:
+        raise ProtocolError("an append request without a list of records")
+    try:
+        converted = wire_to_disk(raw, _APPEND_HEAD.size, count)
+    except WireFormatError as error:
+        raise ProtocolError(str(error)) from None
+    if converted.next_offset != len(raw) - 1:
+        raise ProtocolError("an append request has left-over or missing bytes")
+    request = Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
+    request.offline = raw[-1] == 1
+    request.problem = converted.problem
+    request.size_bytes = len(raw) + _SMALL_REQUEST_BYTES
+    if converted.problem is None:
+        request.batch = converted.batch
+    return request
+
+
+def parse_routed(channel: ReplyChannel, message: RoutedMessage, now_seconds: float) -> Request:
+    """Any other request that goes to a partition."""
+    request = Request(
+        channel, message.TYPE, message.session_id, message.seq_num, message.partition_id, now_seconds
+    )
+    request.message = message
+    request.offline = getattr(message, "offline", False)
+    return request
+
+
+def _frame(kind: int, request: Request, body_size: int) -> bytes:
+    return _FRAME_HEAD.pack(
+        Magic.STORAGE,
+        0,
+        _PREFIX_SIZE + body_size,
+        kind,
+        request.session_id,
+        request.seq_num,
+        request.partition_id,
+    )

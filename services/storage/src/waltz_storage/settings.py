@@ -1,0 +1,82 @@
+"""Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files: configuration).
+
+Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
+``storage.disk.threads``, ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.log.level`` and
+``storage.log.json``.
+"""
+
+from __future__ import annotations
+
+import socket
+from typing import Any, ClassVar, Self
+
+from pydantic import Field, model_validator
+
+from waltz_cluster.settings import ConfigError, ZooKeeperSettings
+from waltz_runtime.graphite import GraphiteSettings
+from waltz_storage.engine.partition import EngineSettings
+from waltz_storage.service.executor import QueueLimits
+
+_MAX_PORT = 65535
+
+
+class StorageSettings(ZooKeeperSettings):
+    """Settings of the role ``storage``. Sizes in bytes."""
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("storage.ssl",)
+
+    port: int = Field(alias="storage.port", gt=0, le=_MAX_PORT)
+    admin_port: int = Field(alias="storage.admin.port", gt=0, le=_MAX_PORT)
+    http_port: int | None = Field(default=None, alias="storage.jetty.port", gt=0, le=_MAX_PORT)
+    directory: str = Field(alias="storage.directory", min_length=1)
+    segment_threshold_bytes: int = Field(default=1_000_000_000, alias="storage.segment.size.threshold", gt=0)
+    segment_cache_capacity: int = Field(default=5, alias="storage.segment.cache.capacity", ge=0)
+    bind_host: str | None = Field(default=None, alias="storage.bind.host")
+    disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
+    max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
+    queue_bytes: int = Field(default=32 << 20, alias="storage.queue.maxBytes", ge=1024)
+    log_level: str = Field(default="INFO", alias="storage.log.level")
+    log_json: bool = Field(default=False, alias="storage.log.json")
+    graphite_host: str | None = Field(default=None, alias="storage.graphite.hostname")
+    graphite_port: int = Field(default=2003, alias="storage.graphite.port", gt=0, le=_MAX_PORT)
+    graphite_prefix: str = Field(default="waltz", alias="storage.graphite.prefix")
+    graphite_interval_seconds: float = Field(default=60.0, alias="storage.graphite.reportIntervalMs", gt=0)
+    graphite_udp: bool = Field(default=False, alias="storage.graphite.useUdp")
+
+    @model_validator(mode="after")
+    def _ports_differ(self) -> Self:
+        ports = [port for port in (self.port, self.admin_port, self.http_port) if port is not None]
+        if len(set(ports)) < len(ports):
+            raise ValueError("storage.port, storage.admin.port and storage.jetty.port must differ")
+        return self
+
+    def host(self) -> str:
+        """Address to bind to. :class:`ConfigError` when the machine's own name does not resolve."""
+        if self.bind_host is not None:
+            return self.bind_host
+        name = socket.gethostname()
+        try:
+            return socket.gethostbyname(name)
+        except OSError:
+            raise ConfigError(
+                f"this machine's host name {name} does not resolve: set storage.bind.host"
+            ) from None
+
+    def engine(self) -> EngineSettings:
+        """Bounds of the engine."""
+        return EngineSettings(self.segment_threshold_bytes, self.segment_cache_capacity)
+
+    def queue_limits(self) -> QueueLimits:
+        """Bounds of each partition's queue."""
+        return QueueLimits(max_bytes=self.queue_bytes)
+
+    def graphite(self) -> GraphiteSettings:
+        """Where metrics are reported to."""
+        fields: dict[str, Any] = {
+            "hostname": self.graphite_host,
+            "port": self.graphite_port,
+            "prefix": self.graphite_prefix,
+            "interval_seconds": self.graphite_interval_seconds,
+            "use_udp": self.graphite_udp,
+        }
+        return GraphiteSettings(**fields)

@@ -1,0 +1,64 @@
+"""Reads the recordings of release 0.13.2 (see golden/README.md)."""
+
+import gzip
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+GOLDEN = Path(__file__).parent / "golden"
+SESSIONS = ("client-workload", "client-admin-cli", "client-raw-all-versions", "server-storage")
+
+
+@dataclass(frozen=True)
+class RecordedFrame:
+    """One frame of a recorded connection. `link` names the listening side, `conn` the connection."""
+
+    at: float
+    link: str
+    conn: int
+    from_client: bool
+    magic: str
+    version: int
+    type: int | None
+    name: str
+    raw: bytes
+
+    @property
+    def body(self) -> bytes:
+        return self.raw[7:]
+
+
+@cache
+def lines(session: str) -> tuple[dict[str, Any], ...]:
+    with gzip.open(GOLDEN / "sessions" / f"{session}.jsonl.gz", "rt") as source:
+        return tuple(json.loads(line) for line in source)
+
+
+def frames(session: str) -> Iterator[RecordedFrame]:
+    """All frames of a session in the order of their recording."""
+    for line in lines(session):
+        if "hex" in line:
+            yield RecordedFrame(
+                line["t"],
+                line["link"],
+                line["conn"],
+                line["dir"] == "c2s",
+                line["magic"],
+                line["ver"],
+                line.get("type"),
+                line["name"],
+                bytes.fromhex(line["hex"]),
+            )
+
+
+def zookeeper_tree(stage: str) -> dict[str, dict[str, Any]]:
+    tree: dict[str, dict[str, Any]] = json.loads((GOLDEN / "zk" / f"{stage}.json").read_text())
+    return tree
+
+
+def transactions() -> list[dict[str, Any]]:
+    listed: list[dict[str, Any]] = json.loads((GOLDEN / "storage" / "transactions.json").read_text())
+    return listed

@@ -1,0 +1,78 @@
+"""Entry point of the `waltz` command: runs the application and turns every error into one line and an exit code.
+
+Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 degraded (the command worked and found something unhealthy). With
+WALTZ_DEBUG=1 in the environment errors show their stack trace.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Sequence
+
+from waltz_tools.errors import ExitCode
+
+INTERRUPTED = 130
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run and leave the interpreter."""
+    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def run(arguments: list[str]) -> int:
+    """Run one command line; the exit code."""
+    from typer.main import get_command
+
+    from waltz_tools.cli.app import app
+
+    try:
+        result = get_command(app).main(args=arguments, prog_name="waltz", standalone_mode=False)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader of our output has gone (`waltz tail | head`): nothing to say, and nobody to say it to.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return ExitCode.OK
+    except SystemExit:
+        raise
+    except BaseException as error:
+        return show(error)
+    return result if isinstance(result, int) else ExitCode.OK
+
+
+def show(error: BaseException) -> int:
+    """One line on standard error; the exit code."""
+    if os.environ.get("WALTZ_DEBUG"):
+        import traceback
+
+        traceback.print_exception(error)
+    culprit = _first(error)
+    line = " ".join(_message(culprit).split())
+    sys.stderr.write(f"Error: {line}\n")
+    code = getattr(culprit, "exit_code", None)
+    return int(code) if isinstance(code, int) else ExitCode.FAILED
+
+
+def _first(error: BaseException) -> BaseException:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return error
+
+
+def _message(error: BaseException) -> str:
+    described = getattr(error, "format_message", None)
+    if callable(described):
+        text = str(described())
+        # An empty command line has no message: the help was printed.
+        return text or "a sub-command is missing; see --help"
+    text = str(error)
+    if getattr(error, "user_error", False) or hasattr(error, "retriable"):
+        return text or type(error).__name__
+    if isinstance(error, OSError):
+        return text
+    return f"unexpected {type(error).__name__}: {text} (WALTZ_DEBUG=1 shows where)"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""The sub-commands of `waltz`: parse, call a library, render."""

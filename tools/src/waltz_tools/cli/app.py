@@ -1,0 +1,23 @@
+"""The Typer application: groups and their sub-commands."""
+
+from __future__ import annotations
+
+import typer
+
+from waltz_tools.cli import cluster, demo, local, log, server, storage, zk
+
+app = typer.Typer(
+    name="waltz",
+    help="Waltz: a replicated write-ahead log. Run it here, look into it, change it.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+)
+app.add_typer(local.app, name="local", help="A cluster of processes on this machine.")
+app.command("demo", help=demo.demo.__doc__)(demo.demo)
+app.command("append", help=log.append.__doc__)(log.append)
+app.command("tail", help=log.tail.__doc__)(log.tail)
+app.add_typer(zk.app, name="zk", help="The cluster's records in ZooKeeper.")
+app.add_typer(storage.app, name="storage", help="Storage nodes, through their admin ports.")
+app.add_typer(server.app, name="server", help="Servers.")
+app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")

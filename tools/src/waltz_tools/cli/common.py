@@ -1,0 +1,193 @@
+"""What all sub-commands share: options, running asynchronous code, rendering, partition ranges, and how errors are shown."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from waltz_cluster import zk_client
+from waltz_cluster.settings import CliSettings
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
+from waltz_tools.errors import UsageError
+
+T = TypeVar("T")
+
+_WIDTH_WITHOUT_TERMINAL = 200
+
+
+class OutputFormat(StrEnum):
+    """How results are printed on standard output."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+ConfigOption = Annotated[
+    Path,
+    typer.Option(
+        "--cli-config-path",
+        "-c",
+        "--config",
+        envvar="WALTZ_CONFIG",
+        help="Configuration file (the one that `waltz local up` prints will do).",
+        show_default=False,
+    ),
+]
+OutputOption = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
+PartitionsOption = Annotated[
+    str,
+    typer.Option("--partition", "-p", help="Partition ids and ranges, such as 0-6,7,10-16.", show_default=False),
+]
+ServerOption = Annotated[
+    str, typer.Option("--server", "-s", help="host:port of the server.", show_default=False)
+]
+LoggerOption = Annotated[
+    bool,
+    typer.Option("--logger-as-output", "-l", hidden=True, help="Accepted for compatibility; output is the same."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What an administration command works on."""
+
+    store: ZooKeeperStore
+    root: str
+    tls: TlsSettings
+    settings: CliSettings
+
+
+@asynccontextmanager
+async def open_context(config: Path) -> AsyncIterator[Context]:
+    """Read the file and connect to ZooKeeper; ConfigError or ConnectError, one line each."""
+    settings = CliSettings.from_file(config)
+    store = await zk_client.connect(settings)
+    try:
+        yield Context(store, settings.cluster_root, settings.tls_settings("ssl"), settings)
+    finally:
+        await store.close()
+
+
+def run(work: Coroutine[Any, Any, T]) -> T:
+    """Run a sub-command's coroutine to its end."""
+    return asyncio.run(work)
+
+
+def run_admin(config: Path, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
+    """Run a coroutine with an open `Context`."""
+
+    async def body() -> T:
+        async with open_context(config) as context:
+            return await work(context)
+
+    return run(body())
+
+
+def parse_endpoint(text: str) -> Endpoint:
+    """host:port, or a usage error of one line."""
+    try:
+        return Endpoint.parse(text)
+    except ValueError as error:
+        raise UsageError(str(error)) from None
+
+
+def parse_partitions(text: str) -> list[int]:
+    """`0-6,7,10-16` as a sorted list without duplicates, or a usage error of one line."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.strip().partition("-")
+        if not first.isdigit() or (dash and not last.isdigit()):
+            raise UsageError(f"{text!r} is not a list of partitions: write ids and ranges such as 0-6,7,10-16")
+        low, high = int(first), int(last) if dash else int(first)
+        if high < low or high - low > 1_000_000:
+            raise UsageError(f"the range {part.strip()} in {text!r} is not valid")
+        found.update(range(low, high + 1))
+    return sorted(found)
+
+
+def parse_single_partition(text: str) -> int:
+    """One partition id, or a usage error of one line."""
+    partitions = parse_partitions(text)
+    if len(partitions) != 1:
+        raise UsageError(f"give one partition id, not {text!r}")
+    return partitions[0]
+
+
+@dataclass(slots=True)
+class Listing:
+    """A table with a title; `render_listings` prints several of them, or one JSON object keyed by their names."""
+
+    name: str
+    title: str
+    columns: Sequence[str]
+    rows: list[Sequence[object]] = field(default_factory=list)
+
+    def add(self, *cells: object) -> None:
+        self.rows.append(cells)
+
+    def objects(self) -> list[dict[str, object]]:
+        keys = [column.lower().replace(" ", "_") for column in self.columns]
+        return [dict(zip(keys, row, strict=True)) for row in self.rows]
+
+
+def render_listings(output: OutputFormat, listings: Sequence[Listing]) -> None:
+    """Print on standard output."""
+    if output is OutputFormat.JSON:
+        print_json({listing.name: listing.objects() for listing in listings})
+        return
+    console = out_console()
+    for listing in listings:
+        table = Table(title=listing.title, title_justify="left", title_style="bold")
+        for column in listing.columns:
+            table.add_column(column, overflow="fold")
+        for row in listing.rows:
+            # Text, not str: cells are data and never markup.
+            table.add_row(*(Text(_cell(value)) for value in row))
+        console.print(table)
+
+
+def render_result(output: OutputFormat, line: str, **facts: object) -> None:
+    """One line for a person, or the facts as a JSON object."""
+    if output is OutputFormat.JSON:
+        print_json(facts)
+    else:
+        print_line(line)
+
+
+def print_json(value: object) -> None:
+    print_line(json.dumps(value, default=str))
+
+
+def print_line(line: str) -> None:
+    """One line on standard output, at once."""
+    sys.stdout.write(line + "\n")
+    sys.stdout.flush()
+
+
+def out_console() -> Console:
+    """Standard output; wide when it is not a terminal, so that nothing is cut."""
+    return Console(width=None if sys.stdout.isatty() else _WIDTH_WITHOUT_TERMINAL)
+
+
+def _cell(value: object) -> str:
+    if value is None:
+        return "-"
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list | tuple | set | frozenset):
+        return ",".join(str(item) for item in value)
+    return str(value)

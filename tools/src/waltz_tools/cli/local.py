@@ -1,0 +1,121 @@
+"""`waltz local`: a cluster of real processes on this machine, in the foreground."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import tempfile
+from collections import Counter
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz_tools.cli.common import OutputFormat, OutputOption, print_json, print_line, run
+from waltz_tools.errors import LocalClusterError
+from waltz_tools.local import LocalCluster, LocalSettings
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+_WATCH_SECONDS = 0.5
+_MAX_RESTARTS = 5
+
+
+@app.callback()
+def group() -> None:
+    """A cluster of processes on this machine."""
+
+
+@app.command()
+def up(
+    data: Annotated[
+        Path | None, typer.Option("--data", help="Directory of the cluster; a temporary one without it.")
+    ] = None,
+    storage_nodes: Annotated[int | None, typer.Option("--storage-nodes", min=1, help="3 for a new cluster.")] = None,
+    servers: Annotated[int | None, typer.Option("--servers", min=1, help="2 for a new cluster.")] = None,
+    partitions: Annotated[int | None, typer.Option("--partitions", min=1, help="8 for a new cluster.")] = None,
+    tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="TLS on for a new cluster.")] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Run a cluster until Ctrl-C; prints the path of a configuration file for clients.
+
+    The same directory comes up again with all its data. A process that dies is started again.
+    """
+    if data is None:
+        with tempfile.TemporaryDirectory(prefix="waltz-local-") as folder:
+            run(_up(LocalSettings(Path(folder), storage_nodes, servers, partitions, tls), output))
+    else:
+        run(_up(LocalSettings(data, storage_nodes, servers, partitions, tls), output))
+
+
+async def _up(settings: LocalSettings, output: OutputFormat) -> None:
+    report = print_line if output is OutputFormat.TABLE else _silent
+    cluster = LocalCluster(settings, report=report)
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    starting = asyncio.current_task()
+
+    def on_signal() -> None:
+        # While starting, give up; while running, stop in order. Further signals change nothing: stopping is bounded.
+        if not stop.is_set():
+            stop.set()
+            if not started and starting is not None:
+                starting.cancel()
+
+    started = False
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal)
+    try:
+        try:
+            await cluster.start()
+        except asyncio.CancelledError:
+            if stop.is_set():
+                return
+            raise
+        started = True
+        _announce(cluster, output)
+        await _watch(cluster, stop, report)
+    finally:
+        await cluster.stop()
+    report("stopped")
+
+
+async def _watch(cluster: LocalCluster, stop: asyncio.Event, report: object) -> None:
+    """Until `stop`: start again what dies, a bounded number of times per role."""
+    restarts: Counter[str] = Counter()
+    while not stop.is_set():
+        for role, _ in cluster.unexpected_ends():
+            if restarts[role] >= _MAX_RESTARTS:
+                raise LocalClusterError(f"{cluster.why_ended(role)}; it was restarted {_MAX_RESTARTS} times")
+            restarts[role] += 1
+            if callable(report):
+                report(f"{cluster.why_ended(role)}; starting it again")
+            await cluster.start_role(role, wait=False)
+        try:
+            async with asyncio.timeout(_WATCH_SECONDS):
+                await stop.wait()
+        except TimeoutError:
+            continue
+
+
+def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json(
+            {
+                "config": str(cluster.client_config),
+                "directory": str(cluster.directory.path),
+                "zookeeper": str(cluster.zookeeper_endpoint),
+                "storage_nodes": [str(cluster.storage_endpoint(role)) for role in cluster.storage_roles],
+                "servers": [str(cluster.server_endpoint(role)) for role in cluster.server_roles],
+                "pids": {role: cluster.pid(role) for role in cluster.roles if cluster.is_running(role)},
+            }
+        )
+        return
+    print_line(f"up: {cluster.state.partitions} partitions, TLS {'on' if cluster.state.tls else 'off'}; logs in {cluster.directory.logs_dir}")
+    print_line(f"configuration file for clients: {cluster.client_config}")
+    print_line(f"try: echo hello | waltz append -c {cluster.client_config} -p 0; waltz tail -c {cluster.client_config}")
+    print_line("Ctrl-C stops it")
+
+
+def _silent(line: str) -> None:
+    """JSON output stays one object."""

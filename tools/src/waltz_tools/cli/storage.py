@@ -1,0 +1,283 @@
+"""`waltz storage`: storage nodes, through their admin and storage ports."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from waltz_admin import offline_copy, storage_admin
+from waltz_cluster.settings import CliSettings
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
+from waltz_tools import repair
+from waltz_tools.cli.common import (
+    ConfigOption,
+    Context,
+    Listing,
+    LoggerOption,
+    OutputFormat,
+    OutputOption,
+    PartitionsOption,
+    parse_endpoint,
+    parse_partitions,
+    parse_single_partition,
+    render_listings,
+    render_result,
+    run_admin,
+)
+from waltz_tools.errors import DegradedError, UsageError
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+AdminOption = Annotated[
+    str, typer.Option("--storage", "-s", help="host:admin_port of the node.", show_default=False)
+]
+_TRUTH = {"true": True, "false": False}
+
+
+@app.command("list")
+def list_(
+    config: ConfigOption,
+    storage: Annotated[str | None, typer.Option("--storage", "-s", help="host:admin_port; all nodes without it.")] = None,
+    output: OutputOption = OutputFormat.TABLE,
+    logger: LoggerOption = False,
+) -> None:
+    """Partitions of the nodes: sessions, marks, flags. Exit code 3 when a node does not answer."""
+    admin = None if storage is None else parse_endpoint(storage)
+    statuses = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
+    columns = ["Node", "Partition", "Session", "Low-water mark", "Local low-water mark", "Assigned", "Available"]
+    partitions = Listing("partitions", "Partitions of storage nodes", columns)
+    for status in statuses:
+        for p in status.partitions:
+            partitions.add(
+                str(status.admin),
+                p.partition_id,
+                p.session_id,
+                p.low_water_mark,
+                p.local_low_water_mark,
+                p.assigned,
+                p.available,
+            )
+    listings = [partitions]
+    silent = [status for status in statuses if status.error is not None]
+    if silent:
+        failed = Listing("unreachable", "Nodes that did not answer", ["Node", "Reason"])
+        for status in silent:
+            failed.add(str(status.admin), status.error)
+        listings.append(failed)
+    render_listings(output, listings)
+    if silent:
+        raise DegradedError(f"{len(silent)} of {len(statuses)} storage nodes did not answer")
+
+
+@app.command("add-partition")
+def add_partition(
+    config: ConfigOption, storage: AdminOption, partition: PartitionsOption, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Tell a node that it has these partitions."""
+    admin, chosen = parse_endpoint(storage), parse_partitions(partition)
+    run_admin(config, lambda c: storage_admin.set_assignment(c.store, c.root, admin, chosen, True, tls=c.tls))
+    render_result(output, f"{admin} has partitions {partition}", node=admin, assigned=chosen)
+
+
+@app.command("remove-partition")
+def remove_partition(
+    config: ConfigOption,
+    storage: AdminOption,
+    partition: PartitionsOption,
+    delete: Annotated[bool, typer.Option("--delete-storage-files", "-d", help="Delete the data too.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Tell a node that it has these partitions no more."""
+    admin, chosen = parse_endpoint(storage), parse_partitions(partition)
+
+    async def work(c: Context) -> None:
+        await storage_admin.set_assignment(c.store, c.root, admin, chosen, False, tls=c.tls, delete_files=delete)
+
+    run_admin(config, work)
+    render_result(output, f"{admin} has partitions {partition} no more", node=admin, removed=chosen, deleted=delete)
+
+
+@app.command()
+def availability(
+    config: ConfigOption,
+    storage: AdminOption,
+    partition: PartitionsOption,
+    online: Annotated[str, typer.Option("--online", "-o", help="true or false.", show_default=False)],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Make partitions of a node available to servers, or take them off."""
+    if online.lower() not in _TRUTH:
+        raise UsageError(f"--online is true or false, not {online!r}")
+    admin, chosen, available = parse_endpoint(storage), parse_partitions(partition), _TRUTH[online.lower()]
+    run_admin(config, lambda c: storage_admin.set_availability(c.store, c.root, admin, chosen, available, tls=c.tls))
+    word = "available" if available else "unavailable"
+    render_result(output, f"partitions {partition} of {admin} are {word}", node=admin, partitions=chosen, available=available)
+
+
+@app.command("sync-partitions")
+def sync_partitions(
+    config: ConfigOption,
+    remove_surplus: Annotated[
+        bool, typer.Option("--remove-surplus", help="Un-assign what a node has beyond its records (files stay).")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Tell every node which partitions ZooKeeper gives it. Exit code 3 when a node could not be told."""
+    report = run_admin(
+        config, lambda c: storage_admin.sync_partitions(c.store, c.root, tls=c.tls, remove_surplus=remove_surplus)
+    )
+    listing = Listing("nodes", "Partitions told to storage nodes", ["Node", "Assigned", "Removed", "Surplus", "Failed"])
+    for node in sorted({*report.assigned, *report.unassigned, *report.surplus, *report.failed}):
+        listing.add(
+            node,
+            list(report.assigned.get(node, ())),
+            list(report.unassigned.get(node, ())),
+            list(report.surplus.get(node, ())),
+            report.failed.get(node),
+        )
+    render_listings(output, [listing])
+    if not report.complete:
+        raise DegradedError(f"{len(report.failed)} storage nodes could not be told: {', '.join(sorted(report.failed))}")
+
+
+@app.command("recover-partition")
+def recover_partition(
+    config: ConfigOption,
+    source: Annotated[str, typer.Option("--source-storage", "-s", help="host:admin_port.", show_default=False)],
+    destination: Annotated[
+        str, typer.Option("--destination-storage", "-d", help="host:admin_port.", show_default=False)
+    ],
+    destination_port: Annotated[
+        int, typer.Option("--destination-storage-port", "-dp", help="Its storage port.", show_default=False)
+    ],
+    partition: PartitionsOption,
+    batch_size: Annotated[int, typer.Option("--batch-size", "-b", min=1)] = offline_copy.DEFAULT_BATCH_SIZE,
+    source_ssl: Annotated[Path | None, typer.Option("--source-ssl-config-path", "-sssl")] = None,
+    destination_ssl: Annotated[Path | None, typer.Option("--destination-ssl-config-path", "-dssl")] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Copy a partition to a node where it is unavailable, past the servers."""
+    source_admin, destination_admin = parse_endpoint(source), parse_endpoint(destination)
+    partition_id = parse_single_partition(partition)
+    bar = Progress(
+        TextColumn("copying partition {task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        console=Console(stderr=True),
+    )
+
+    async def work(c: Context) -> offline_copy.Progress:
+        task = bar.add_task(str(partition_id), total=None)
+
+        def show(progress: offline_copy.Progress) -> None:
+            bar.update(task, completed=progress.current + 1, total=progress.target + 1)
+
+        return await offline_copy.recover_partition(
+            c.store,
+            c.root,
+            source_admin=source_admin,
+            destination_admin=destination_admin,
+            destination_storage_port=destination_port,
+            partition_id=partition_id,
+            batch_size=batch_size,
+            source_tls=_tls(c, source_ssl),
+            destination_tls=_tls(c, destination_ssl),
+            progress=show,
+        )
+
+    with bar:
+        result = run_admin(config, work)
+    render_result(
+        output,
+        f"copied {result.copied} records; {destination_admin} holds partition {partition_id} up to {result.current}",
+        copied=result.copied,
+        current=result.current,
+        target=result.target,
+    )
+
+
+def _tls(context: Context, path: Path | None) -> TlsSettings:
+    """TLS of a file of its own (prefix `ssl.`), or that of the main one."""
+    return context.tls if path is None else CliSettings.from_file(path).tls_settings("ssl")
+
+
+@app.command("max-transaction-id")
+def max_transaction_id(
+    config: ConfigOption,
+    storage: AdminOption,
+    storage_port: Annotated[int, typer.Option("--storage-port", "-sp", help="Its storage port.", show_default=False)],
+    partition: PartitionsOption,
+    offline: Annotated[
+        bool, typer.Option("--offline", "-o", help="Needed when the partition is unavailable there.")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Print the highest transaction id that a node holds of a partition."""
+    admin, partition_id = parse_endpoint(storage), parse_single_partition(partition)
+
+    async def work(c: Context) -> int:
+        return await storage_admin.max_transaction_id(
+            c.store, c.root, admin, storage_port, partition_id, tls=c.tls, offline=offline
+        )
+
+    highest = run_admin(config, work)
+    render_result(output, f"Max Transaction ID: {highest}", partition=partition_id, max_transaction_id=highest)
+
+
+@app.command()
+def validate(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Open the storage port and the admin port of every node. Exit code 3 when one does not answer as it should."""
+    answers = run_admin(config, lambda c: storage_admin.validate(c.store, c.root, tls=c.tls))
+    listing = Listing("ports", "Ports of storage nodes", ["Port", "Works", "Reason"])
+    for endpoint, reason in answers.items():
+        listing.add(str(endpoint), reason is None, reason)
+    render_listings(output, [listing])
+    broken = [str(endpoint) for endpoint, reason in answers.items() if reason is not None]
+    if broken:
+        raise DegradedError(f"{len(broken)} of {len(answers)} ports do not work: {', '.join(broken)}")
+
+
+@app.command("restore-reset")
+def restore_reset(
+    directory: Annotated[Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)],
+    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Prepare a storage directory that was restored from a copy, before its node starts again.
+
+    Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up and never
+    votes with a log that is older than it says.
+    """
+    chosen = None if partition is None else parse_partitions(partition)
+    done = repair.restore_reset(directory, chosen)
+    text = ",".join(map(str, done)) or "none"
+    render_result(output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done)
+
+
+@app.command()
+def forget(
+    config: ConfigOption,
+    storage: Annotated[
+        str, typer.Option("--storage", "-s", help="host:port of the lost node's storage port.", show_default=False)
+    ],
+    partition: PartitionsOption,
+    accept: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Required: acknowledged transactions may be lost.")
+    ] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give up a replica whose disk is lost for good, when recovery cannot decide without it."""
+    node: Endpoint = parse_endpoint(storage)
+    chosen = parse_partitions(partition)
+    if not accept:
+        raise UsageError(
+            "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
+        )
+    done = run_admin(config, lambda c: repair.forget_replica(c.store, c.root, node, chosen))
+    render_result(output, f"{node} is forgotten in partitions {','.join(map(str, done))}", node=node, forgotten=done)

