@@ -27,6 +27,7 @@ import struct
 import sys
 import tempfile
 import time
+import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -43,7 +44,9 @@ HEADER = struct.Struct(">BHI")
 APPEND_HEAD = struct.Struct(">BHIB16sqiiiii")  # frame header, type, req id, hwm, 3 x no locks, header, length
 FEED = struct.Struct(">BHIB16sqi")
 STORAGE_HEAD = struct.Struct(">BHIBqqii")
-STORAGE_SUCCESS = struct.Struct(">BHIBqqi")
+STORAGE_PARTITION_COUNT = struct.Struct(">ii")
+LENGTH = struct.Struct(">i")
+CHECKSUM = struct.Struct(">I")
 REQ_ID = struct.Struct(">iiii")
 RECORD_PREFIX = bytes(8)  # where the transaction id goes
 REQ_ID_AT = 8
@@ -51,6 +54,7 @@ TAIL_AT = 44  # the record's tail (header, length, data, checksum) in an APPEND_
 DISKS = 3
 BUFFER_BYTES = 512 * 1024
 
+Parts = list[bytes | bytearray]
 _P = TypeVar("_P", bound=asyncio.BaseProtocol)
 
 
@@ -92,29 +96,36 @@ class Framed(asyncio.BufferedProtocol):
 
 
 class DiskProtocol(Framed):
-    """One connection from the relay: what arrived in this turn is written, synced once, answered.
+    """One connection from the relay: what arrived in this turn is written, synced once per file, answered.
 
     Inline, the sync blocks the loop and the next turn finds what came meanwhile; with a thread the loop takes in
     the next frames while the sync runs.
     """
 
-    def __init__(self, file: int, pool: ThreadPoolExecutor | None) -> None:
+    def __init__(self, files: list[int], pool: ThreadPoolExecutor | None, checked: bool) -> None:
         super().__init__()
-        self._file = file
+        self._files = files
         self._pool = pool
+        self._checked = checked
         self._loop = asyncio.get_running_loop()
-        self._records: list[bytearray] = []
+        self._records: dict[int, list[bytearray]] = {}
         self._replies: list[bytes] = []
         self._busy = False
 
     def frames(self, buffer: bytearray, bounds: list[tuple[int, int]]) -> None:
-        self._records += [buffer[a + STORAGE_HEAD.size : b - 1] for a, b in bounds]
+        records = self._records
+        for start, after in bounds:
+            body = buffer[start + STORAGE_HEAD.size : after - 1]
+            partition, count = STORAGE_PARTITION_COUNT.unpack_from(buffer, start + 24)
+            if self._checked:
+                _check_records(body, count)
+            records.setdefault(partition % len(self._files), []).append(body)
         self._replies += [_success(buffer, a) for a, _ in bounds]
         if not self._busy:
             self._next()
 
     def _next(self) -> None:
-        records, self._records = self._records, []
+        records, self._records = self._records, {}
         replies, self._replies = b"".join(self._replies), []
         if self._pool is None:
             self._store(records)
@@ -123,7 +134,7 @@ class DiskProtocol(Framed):
             self._busy = True
             self._pool.submit(self._job, records, replies)
 
-    def _job(self, records: list[bytearray], replies: bytes) -> None:
+    def _job(self, records: dict[int, list[bytearray]], replies: bytes) -> None:
         self._store(records)
         self._loop.call_soon_threadsafe(self._synced, replies)
 
@@ -133,9 +144,22 @@ class DiskProtocol(Framed):
         if self._records:
             self._next()
 
-    def _store(self, records: list[bytearray]) -> None:
-        os.write(self._file, b"".join(records))
-        os.fdatasync(self._file)
+    def _store(self, records: dict[int, list[bytearray]]) -> None:
+        for partition, parts in records.items():
+            os.write(self._files[partition], b"".join(parts))
+        for partition in records:
+            os.fdatasync(self._files[partition])
+
+
+def _check_records(body: bytearray, count: int) -> None:
+    """Walk the records of an Append and compare every checksum."""
+    view = memoryview(body)
+    at = 0
+    for _ in range(count):
+        end = at + 32 + LENGTH.unpack_from(body, at + 28)[0]
+        if zlib.crc32(view[at + 32 : end]) != CHECKSUM.unpack_from(body, end)[0]:
+            raise ValueError("a record does not match its checksum")
+        at = end + 4
 
 
 def _success(buffer: bytearray, at: int) -> bytes:
@@ -162,17 +186,23 @@ class Relay:
     def __init__(self) -> None:
         self.disks: list[RelayToDisk] = []
         self._batches: deque[tuple[RelayFromClient, bytes]] = deque()
+        self._frames: list[bytes] = []
         self._sent = 0
         self._answered = 0
 
-    def forward(self, client: RelayFromClient, records: list[bytes | bytearray], answer: bytes) -> None:
+    def forward(self, client: RelayFromClient, partition: int, records: Parts, answers: list[bytes]) -> None:
         body = b"".join(records)
-        head = STORAGE_HEAD.pack(0x53, 0, 26 + len(body), 6, 1, self._sent, 0, len(records))
-        frame = b"".join((head, body, b"\x00"))
+        head = STORAGE_HEAD.pack(0x53, 0, 26 + len(body), 6, 1, self._sent, partition, len(answers))
         self._sent += 1
-        self._batches.append((client, answer))
+        self._batches.append((client, b"".join(answers)))
+        self._frames += (head, body, b"\x00")
+
+    def flush(self) -> None:
+        """Send what one socket read of a client brought."""
+        frames = b"".join(self._frames)
+        self._frames.clear()
         for disk in self.disks:
-            disk.transport.write(frame)
+            disk.transport.write(frames)
 
     def disk_answered(self) -> None:
         committed = sorted(disk.synced for disk in self.disks)[1]
@@ -194,33 +224,44 @@ class Relay:
 
 
 class RelayFromClient(Framed):
-    """One connection from a client: cuts the records out of the requests of one socket read."""
+    """One connection from a client: cuts the records out of the requests of one socket read, by partition."""
 
-    def __init__(self, relay: Relay) -> None:
+    def __init__(self, relay: Relay, checked: bool) -> None:
         super().__init__()
         self._relay = relay
+        self._checked = checked
 
     def frames(self, buffer: bytearray, bounds: list[tuple[int, int]]) -> None:
-        records: list[bytes | bytearray] = []
-        answers: list[bytes] = []
-        add_record, add_answer, pack_answer = records.append, answers.append, FEED.pack
+        by_partition: dict[int, tuple[Parts, list[bytes]]] = {}
+        pack_answer, partition_of = FEED.pack, LENGTH.unpack_from
         for start, after in bounds:
+            partition = partition_of(buffer, start + REQ_ID_AT + 8)[0]
+            pair = by_partition.get(partition)
+            if pair is None:
+                pair = by_partition[partition] = ([], [])
             req_id = buffer[start + REQ_ID_AT : start + 24]
-            add_record(RECORD_PREFIX)
-            add_record(req_id)
-            add_record(buffer[start + TAIL_AT : after])
-            add_answer(pack_answer(0x4C, 4, 29, 4, req_id, 0, 0))
-        self._relay.forward(self, records, b"".join(answers))
+            tail = buffer[start + TAIL_AT : after]
+            if (
+                self._checked
+                and zlib.crc32(memoryview(tail)[8:-4]) != CHECKSUM.unpack_from(tail, len(tail) - 4)[0]
+            ):
+                raise ValueError("a request does not match its checksum")
+            pair[0].extend((RECORD_PREFIX, req_id, tail))
+            pair[1].append(pack_answer(0x4C, 4, 29, 4, req_id, 0, 0))
+        for partition, (records, answers) in by_partition.items():
+            self._relay.forward(self, partition, records, answers)
+        self._relay.flush()
 
 
 class Client(Framed):
     """Keeps `in_flight` transactions outstanding and notes how long each took."""
 
-    def __init__(self, in_flight: int, payload_bytes: int) -> None:
+    def __init__(self, in_flight: int, payload_bytes: int, partitions: int) -> None:
         super().__init__()
         self._in_flight = in_flight
+        self._partitions = partitions
         data = os.urandom(payload_bytes)
-        self._tail = struct.pack(">ii", 0, len(data)) + data + bytes(4)
+        self._tail = struct.pack(">ii", 0, len(data)) + data + CHECKSUM.pack(zlib.crc32(data))
         self._body_bytes = 37 + len(self._tail)
         self._sequence = 0
         self._outstanding: deque[list[float]] = deque()
@@ -234,10 +275,12 @@ class Client(Framed):
 
     def _send(self, count: int) -> None:
         pack, req_id, tail = _CLIENT_HEAD.pack, REQ_ID.pack, self._tail
-        body_bytes, first = self._body_bytes, self._sequence
+        body_bytes, first, partitions = self._body_bytes, self._sequence, self._partitions
         parts: list[bytes] = []
         for sequence in range(first, first + count):
-            parts.append(pack(0x4C, 4, body_bytes, 2, req_id(1, 1, 0, sequence), 0, 0, 0, 0))
+            parts.append(
+                pack(0x4C, 4, body_bytes, 2, req_id(1, 1, sequence % partitions, sequence), 0, 0, 0, 0)
+            )
             parts.append(tail)
         self._sequence = (first + count) & 0x3FFFFFFF
         self._outstanding.append([time.perf_counter(), count])
@@ -296,9 +339,10 @@ async def _serve(port: int, factory: Callable[[], asyncio.BaseProtocol], tls: ss
 
 async def disk_main(options: argparse.Namespace) -> None:
     """A disk process: `options.port`, `options.file`."""
-    file = os.open(options.file, os.O_CREAT | os.O_WRONLY | os.O_APPEND, 0o600)
+    flags = os.O_CREAT | os.O_WRONLY | os.O_APPEND
+    files = [os.open(f"{options.file}-{number}", flags, 0o600) for number in range(options.files)]
     pool = ThreadPoolExecutor(1) if options.sync == "thread" else None
-    await _serve(options.port, lambda: DiskProtocol(file, pool), _contexts(options)[0])
+    await _serve(options.port, lambda: DiskProtocol(files, pool, options.checked), _contexts(options)[0])
 
 
 async def relay_main(options: argparse.Namespace) -> None:
@@ -307,13 +351,15 @@ async def relay_main(options: argparse.Namespace) -> None:
     relay = Relay()
     for port in options.peers:
         relay.disks.append(await _connect(port, lambda: RelayToDisk(relay), client_tls))
-    await _serve(options.port, lambda: RelayFromClient(relay), server_tls)
+    await _serve(options.port, lambda: RelayFromClient(relay, options.checked), server_tls)
 
 
 async def client_main(options: argparse.Namespace) -> None:
     """The load: warm up, measure for `options.seconds`, print one JSON line."""
     client = await _connect(
-        options.peers[0], lambda: Client(options.in_flight, options.payload), _contexts(options)[1]
+        options.peers[0],
+        lambda: Client(options.in_flight, options.payload, options.files),
+        _contexts(options)[1],
     )
     watch = CpuWatch(json.loads(options.pids) | {"client": [os.getpid()]})
     client.start()
@@ -357,6 +403,8 @@ def run_limit(
     seconds: float,
     payload_bytes: int = 512,
     sync: str = "inline",
+    files: int = 1,
+    checked: bool = False,
     directory: Path | None = None,
 ) -> dict[str, object]:
     """Start all roles, measure, stop them; the client's figures as a dict."""
@@ -364,7 +412,9 @@ def run_limit(
         where = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="waltz-limit-", dir=directory)))
         certificate = bench_certificate(where) if tls else None
         common = ["--payload", str(payload_bytes), "--in-flight", str(in_flight), "--seconds", str(seconds)]
-        common += ["--sync", sync]
+        common += ["--sync", sync, "--files", str(files)]
+        if checked:
+            common.append("--checked")
         if certificate is not None:
             common += ["--tls", "--tls-file", str(certificate)]
 
@@ -394,6 +444,8 @@ def parse_options(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--seconds", type=float, default=5.0, help="length of the measurement")
     parser.add_argument("--payload", type=int, default=512, help="bytes of data per transaction")
     parser.add_argument("--sync", choices=("inline", "thread"), default="inline", help="where fdatasync runs")
+    parser.add_argument("--files", type=int, default=1, help="partitions, each with a file (default 1)")
+    parser.add_argument("--checked", action="store_true", help="relay and disks compare every checksum")
     parser.add_argument("--directory", type=Path, help="where the disk processes write (default: temporary)")
     internal = parser.add_argument_group("used by the run itself")
     internal.add_argument("--role", choices=("disk", "relay", "client"), help=argparse.SUPPRESS)
@@ -419,6 +471,8 @@ def main() -> int:
         seconds=options.seconds,
         payload_bytes=options.payload,
         sync=options.sync,
+        files=options.files,
+        checked=options.checked,
         directory=options.directory,
     )
     cpu = result["cpu_us_per_transaction"]

@@ -25,7 +25,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
 from waltz_client.feed import Feed
-from waltz_client.serializers import Serializer
+from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed
@@ -190,7 +190,7 @@ class WaltzClient:
         self,
         partition: int,
         transaction_id: int,
-        serializer: Serializer[T],
+        serializer: Deserializer[T],
         *,
         deadline_seconds: float | None = None,
     ) -> T: ...
@@ -198,7 +198,7 @@ class WaltzClient:
         self,
         partition: int,
         transaction_id: int,
-        serializer: Serializer[T] | None = None,
+        serializer: Deserializer[T] | None = None,
         *,
         deadline_seconds: float | None = None,
     ) -> bytes | T:

@@ -6,6 +6,15 @@ import json
 from typing import Any, Protocol, TypeVar
 
 T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+
+class Deserializer(Protocol[T_co]):
+    """The reading half of a serializer."""
+
+    def deserialize(self, data: bytes) -> T_co:
+        """The value of payload bytes."""
+        ...
 
 
 class Serializer(Protocol[T]):

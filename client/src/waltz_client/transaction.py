@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple, TypeVar
 
-from waltz_client.serializers import Serializer
+from waltz_client.serializers import Deserializer
 from waltz_protocol.types import ReqId
 
 T = TypeVar("T")
@@ -107,7 +107,7 @@ class Transaction:
             self._cached = await self._fetch(self.partition_id, self.transaction_id)
         return self._cached
 
-    async def data(self, serializer: Serializer[T]) -> T:
+    async def data(self, serializer: Deserializer[T]) -> T:
         """The payload through a serializer."""
         return serializer.deserialize(await self.raw_data())
 

@@ -9,6 +9,7 @@ from client_tests.helpers import until
 from waltz_client import (
     Append,
     Committed,
+    Feed,
     FeedTransaction,
     LockConflictError,
     LockId,
@@ -143,14 +144,14 @@ async def test_two_feeds_and_an_appender_share_one_mount(
     first = client.feed(0, after=-1, until=302)
     second = client.feed(0, after=199, headers_only=True, until=302)
 
-    async def read(feed: "asyncio.Future[object] | object") -> list[int]:
-        return [t.transaction_id async for t in feed]  # type: ignore[attr-defined]
+    async def read(feed: Feed) -> list[int]:
+        return [t.transaction_id async for t in feed]
 
     reading = asyncio.gather(read(first), read(second))
     for _ in range(3):
         await client.append(partition=0, data=b"own")
     ids = await reading
-    assert ids == [list(range(303)), list(range(200, 303))]
+    assert list(ids) == [list(range(303)), list(range(200, 303))]
     assert len(cluster.partitions[0].mounts) == 1
 
 

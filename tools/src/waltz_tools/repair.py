@@ -37,3 +37,13 @@ async def forget_replica(
     for partition, changed, version in changes:
         await metadata.write_partition(partition, changed, version)
     return [partition for partition, _, _ in changes]
+
+
+def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int]:
+    """Reset what the control file of a restored storage directory says of store sessions; the partitions reset.
+
+    The node must be stopped (its lock is taken); None = all assigned partitions. Doing it twice is fine.
+    """
+    from waltz_storage.engine.storage_manager import reset_for_restore  # installed where storage nodes are
+
+    return reset_for_restore(str(directory), partitions)

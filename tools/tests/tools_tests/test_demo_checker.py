@@ -105,7 +105,11 @@ def test_two_writers_that_both_held_an_aircraft_are_found(plan: FlightPlan) -> N
         if payload["tailnum"] is None:
             continue
         key = (partition, payload["tailnum"])
-        if payload["previous"] is not None and key in seen and json.loads(log[seen[key]][2])["previous"] is not None:
+        if (
+            payload["previous"] is not None
+            and key in seen
+            and json.loads(log[seen[key]][2])["previous"] is not None
+        ):
             stale = json.loads(log[seen[key]][2])["previous"]
             log[index] = (partition, transaction_id, json.dumps({**payload, "previous": stale}).encode())
             break

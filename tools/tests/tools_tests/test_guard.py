@@ -13,7 +13,9 @@ import pytest
 
 from waltz_tools.local import guard
 
-linux_only = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="the kernel's parent death signal")
+linux_only = pytest.mark.skipif(
+    not sys.platform.startswith("linux"), reason="the kernel's parent death signal"
+)
 
 
 def _wait_until_gone(pid: int, timeout_seconds: float = 10.0) -> bool:
@@ -67,7 +69,7 @@ def test_guarded_program_dies_with_a_killed_parent(tmp_path: Path) -> None:
 @linux_only
 def test_guard_ends_at_once_when_the_parent_is_gone_already() -> None:
     answer = subprocess.run(
-        [sys.executable, guard.__file__, str(os.getpid() + 1), "2", "echo", "started"],
+        [sys.executable, guard.__file__, str(os.getpid() + 1), guard.NO_PIPE, "echo", "started"],
         capture_output=True,
         text=True,
         check=False,
@@ -77,7 +79,9 @@ def test_guard_ends_at_once_when_the_parent_is_gone_already() -> None:
 
 def test_guard_runs_the_program_in_its_place() -> None:
     with subprocess.Popen(
-        [sys.executable, guard.__file__, str(os.getpid()), "0", "sh", "-c", "echo $$"], stdout=subprocess.PIPE, text=True
+        [sys.executable, guard.__file__, str(os.getpid()), guard.NO_PIPE, "sh", "-c", "echo $$"],
+        stdout=subprocess.PIPE,
+        text=True,
     ) as process:
         out, _ = process.communicate()
     assert int(out) == process.pid
@@ -85,10 +89,12 @@ def test_guard_runs_the_program_in_its_place() -> None:
 
 def test_guard_says_in_one_line_that_a_program_is_missing() -> None:
     answer = subprocess.run(
-        [sys.executable, guard.__file__, str(os.getpid()), "0", "/no/such/program"],
+        [sys.executable, guard.__file__, str(os.getpid()), guard.NO_PIPE, "/no/such/program"],
         capture_output=True,
         text=True,
         check=False,
     )
     assert answer.returncode == 1
-    assert answer.stderr.strip().splitlines() == ["Error: cannot start /no/such/program: No such file or directory"]
+    assert answer.stderr.strip().splitlines() == [
+        "Error: cannot start /no/such/program: No such file or directory"
+    ]

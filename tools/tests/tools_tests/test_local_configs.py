@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from waltz_cluster.settings import CliSettings
 from waltz_client.settings import ClientSettings
+from waltz_cluster.settings import CliSettings
 from waltz_tools.errors import JavaMissingError
 from waltz_tools.local import configs, java
 from waltz_tools.local.ports import pick_free_port
@@ -19,7 +19,9 @@ COMMON = configs.common_keys(21_000, 4_000)
 
 
 def test_storage_file() -> None:
-    keys = configs.storage_keys(COMMON, {"storage": 1, "admin": 2, "http": 3}, Path("/data/storage-1"), tls=True)
+    keys = configs.storage_keys(
+        COMMON, {"storage": 1, "admin": 2, "http": 3}, Path("/data/storage-1"), tls=True
+    )
     assert keys == {
         "zookeeper.connectString": "127.0.0.1:21000",
         "zookeeper.sessionTimeout": 4_000,
@@ -106,7 +108,9 @@ def test_missing_java_is_one_line_with_the_cure(monkeypatch: pytest.MonkeyPatch,
 
 async def test_stop_ends_a_paused_process_and_one_that_ignores_the_signal(tmp_path: Path) -> None:
     polite = ManagedProcess("polite", ["sleep", "1000"], tmp_path / "a", {})
-    deaf = ManagedProcess("deaf", ["sh", "-c", "trap '' TERM; echo on; while :; do sleep 0.05; done"], tmp_path / "b", {})
+    deaf = ManagedProcess(
+        "deaf", ["sh", "-c", "trap '' TERM; echo on; while :; do sleep 0.05; done"], tmp_path / "b", {}
+    )
     await polite.start()
     await deaf.start()
     polite.pause()
@@ -121,7 +125,11 @@ async def test_stop_ends_a_paused_process_and_one_that_ignores_the_signal(tmp_pa
 
 
 async def test_failure_quotes_the_error_line_and_the_log(tmp_path: Path) -> None:
-    process = ManagedProcess("server-1", ["sh", "-c", "echo 'Error: port 1 is taken'; echo bye; exit 1"], tmp_path / "log", {})
+    process = ManagedProcess(
+        "server-1", ["sh", "-c", "echo 'Error: port 1 is taken'; echo bye; exit 1"], tmp_path / "log", {}
+    )
     await process.start()
     assert await process.wait() == 1
-    assert str(process.failure("ended")) == f"server-1 ended: Error: port 1 is taken (log: {tmp_path / 'log'})"
+    assert (
+        str(process.failure("ended")) == f"server-1 ended: Error: port 1 is taken (log: {tmp_path / 'log'})"
+    )

@@ -36,7 +36,7 @@ def test_directory_in_use_is_refused_with_one_line(tmp_path: Path) -> None:
 
 def test_directory_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(LocalClusterError, match="cannot use .*file/x for a cluster"):
+    with pytest.raises(LocalClusterError, match=r"cannot use .*file/x for a cluster"):
         ClusterDirectory(tmp_path / "file" / "x").open()
 
 
@@ -76,7 +76,11 @@ def test_left_over_process_is_ended_and_a_stranger_with_its_pid_is_not(tmp_path:
 
 def test_ports_are_kept_between_runs() -> None:
     state = _state()
-    wanted = {"zookeeper": ("client",), "storage-1": ("storage", "admin", "http"), "server-1": ("server", "http")}
+    wanted = {
+        "zookeeper": ("client",),
+        "storage-1": ("storage", "admin", "http"),
+        "server-1": ("server", "http"),
+    }
     settle_ports(state, wanted, random.Random(1))
     first = {role: dict(ports) for role, ports in state.ports.items()}
     numbers = [number for ports in first.values() for number in ports.values()]
@@ -105,7 +109,9 @@ def test_taken_port_of_a_storage_node_is_one_clear_line(name: str) -> None:
     port = before["storage-1"][name]
     with socket.create_server((LOOPBACK, port)), pytest.raises(PortTakenError) as caught:
         settle_ports(state, wanted, random.Random(6))
-    assert str(caught.value).startswith(f"port {port} ({name} port of storage-1) is in use by another process")
+    assert str(caught.value).startswith(
+        f"port {port} ({name} port of storage-1) is in use by another process"
+    )
     assert state.ports == before
 
 

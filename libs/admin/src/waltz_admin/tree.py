@@ -58,9 +58,13 @@ async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
 def parse_connect_string(text: str) -> Endpoint:
     """``host:port`` or ``[IPv6 address]:port``; StorageNodeError otherwise."""
     try:
-        return Endpoint.parse(text)
+        endpoint = Endpoint.parse(text)
     except ValueError as error:
         raise StorageNodeError(f"{text!r} is not a connect string (host:port): {error}") from None
+    bracketed = endpoint.host.startswith("[") and endpoint.host.endswith("]")
+    if ":" in endpoint.host and not bracketed:
+        raise StorageNodeError(f"{text!r} is not a connect string: write an IPv6 address as [address]:port")
+    return endpoint
 
 
 def admin_endpoint(connect_string: str, admin_port: int) -> Endpoint:

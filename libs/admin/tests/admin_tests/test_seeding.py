@@ -3,6 +3,7 @@
 from uuid import UUID
 
 import pytest
+
 from waltz_admin import nodes, seeding
 from waltz_admin.errors import (
     AdminError,
@@ -84,7 +85,10 @@ async def test_zookeeper_6_15_create_completes_every_half_made_tree_of_an_older_
         ("/deep/down", None),
         (paths.root, None),
         *complete.items(),
-        *((p, None) for p in (paths.store, paths.partitions, paths.group, paths.assignment, paths.connection)),
+        *(
+            (p, None)
+            for p in (paths.store, paths.partitions, paths.group, paths.assignment, paths.connection)
+        ),
         (paths.store, StoreParams(KEY, 4).to_bytes()),
         (paths.group, bytes.fromhex("0100000000")),
         (paths.assignment, bytes.fromhex("0100000000")),

@@ -17,7 +17,9 @@ def _folder() -> Path | None:
 
 
 FOLDER = _folder()
-needs_golden = pytest.mark.skipif(FOLDER is None, reason="the recorded trees of 0.13.2 are not on this machine")
+needs_golden = pytest.mark.skipif(
+    FOLDER is None, reason="the recorded trees of 0.13.2 are not on this machine"
+)
 
 
 def names() -> list[str]:

@@ -5,6 +5,7 @@ import random
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
 from waltz_cluster import assignment as policy
 from waltz_cluster.errors import ClusterError, InsufficientPartitionsError
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
@@ -22,7 +23,9 @@ def members(preferences: Preferences) -> dict[int, ServerDescriptor]:
     }
 
 
-def assign(old: PartitionAssignment, count: int, preferences: Preferences, cversion: int = 1) -> PartitionAssignment:
+def assign(
+    old: PartitionAssignment, count: int, preferences: Preferences, cversion: int = 1
+) -> PartitionAssignment:
     return policy.assign(cversion, old, count, members(preferences), lambda given: None)
 
 
@@ -43,7 +46,12 @@ def test_examples_of_the_layout() -> None:
 
 @pytest.mark.parametrize(
     ("count", "preferences"),
-    [(3, {1: [0], 2: []}), (5, {1: [0, 1], 2: []}), (8, {1: [0, 1], 2: [], 3: []}), (4, {1: [], 2: [3], 3: []})],
+    [
+        (3, {1: [0], 2: []}),
+        (5, {1: [0, 1], 2: []}),
+        (8, {1: [0, 1], 2: [], 3: []}),
+        (4, {1: [], 2: [3], 3: []}),
+    ],
 )
 def test_zookeeper_6_01_preferences_with_remainder(count: int, preferences: Preferences) -> None:
     result = assign(PartitionAssignment(), count, preferences)
@@ -112,9 +120,9 @@ def test_invariants_over_any_history(
             wanting = [s for s in sorted(servers) if p in preferences[s]]
             assert not wanting or server == wanting[0]
         share, rest = divmod(count, len(servers))
-        for s, given in result.servers.items():
+        for s, held in result.servers.items():
             preferred = sum(after[p][0] == s for p in preferences[s] if p < count)
-            assert len(given) <= max(preferred, share + (rest > 0))
+            assert len(held) <= max(preferred, share + (rest > 0))
         current = PartitionAssignment.from_bytes(result.to_bytes())
 
 

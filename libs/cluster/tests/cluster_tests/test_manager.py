@@ -4,17 +4,6 @@ import asyncio
 import random
 
 import pytest
-from waltz_cluster.errors import (
-    ClusterError,
-    ClusterNotFoundError,
-    IdsExhaustedError,
-    InsufficientPartitionsError,
-    VersionConflictError,
-)
-from waltz_cluster.manager import ClusterManager, Endpoints
-from waltz_cluster.memory_store import Fault, MemoryZooKeeper
-from waltz_cluster.serializers import Counter, PartitionAssignment, PartitionMetadata, ServerDescriptor
-from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 from cluster_tests.conftest import NewSession
 from cluster_tests.manager_helpers import (
@@ -26,6 +15,17 @@ from cluster_tests.manager_helpers import (
     start_server,
     until,
 )
+from waltz_cluster.errors import (
+    ClusterError,
+    ClusterNotFoundError,
+    IdsExhaustedError,
+    InsufficientPartitionsError,
+    VersionConflictError,
+)
+from waltz_cluster.manager import ClusterManager, Endpoints
+from waltz_cluster.memory_store import Fault, MemoryZooKeeper
+from waltz_cluster.serializers import Counter, PartitionAssignment, PartitionMetadata, ServerDescriptor
+from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 DESCRIPTORS = f"{ROOT}/serverDescriptors"
 

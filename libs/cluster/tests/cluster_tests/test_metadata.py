@@ -4,6 +4,8 @@ import asyncio
 import uuid
 
 import pytest
+
+from cluster_tests.manager_helpers import seed, until
 from waltz_cluster.cluster_params import read_cluster_params, read_params, read_store_params
 from waltz_cluster.errors import (
     ClusterMismatchError,
@@ -26,8 +28,6 @@ from waltz_cluster.serializers import (
 )
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.types import PartitionId
-
-from cluster_tests.manager_helpers import seed, until
 
 KEY = uuid.UUID(int=7)
 P0 = PartitionId(0)
@@ -71,7 +71,9 @@ async def test_partition_metadata_under_version_checks(store: ZooKeeperStore, ro
         await metadata.read_partition(0)
 
 
-async def test_zookeeper_6_11_lost_metadata_is_told_from_a_fresh_partition(store: ZooKeeperStore, root: str) -> None:
+async def test_zookeeper_6_11_lost_metadata_is_told_from_a_fresh_partition(
+    store: ZooKeeperStore, root: str
+) -> None:
     metadata = await full(store, root)
     assert await metadata.never_started(0)
     await metadata.create_partition(0, EMPTY_PARTITION_METADATA)

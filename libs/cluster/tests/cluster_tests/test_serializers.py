@@ -6,11 +6,11 @@ from uuid import UUID
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+
+from cluster_tests import golden
 from waltz_cluster import serializers as s
 from waltz_cluster.errors import SerializationError
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId
-
-from cluster_tests import golden
 
 H1 = "h1:6000"
 
@@ -36,8 +36,10 @@ VECTORS: list[tuple[Any, str]] = [
     (s.PartitionAssignment(), "03 ffffffff 00000000 00000000"),
     (
         s.PartitionAssignment(6, 3, {1: g((0, 1), (2, 3)), 2: g((1, 2))}),
-        "03 00000006 00000003 00000002 00000001 00000002 00000000 00000001 00000002 00000003"
-        " 00000002 00000001 00000001 00000002",
+        (
+            "03 00000006 00000003 00000002 00000001 00000002 00000000 00000001 00000002 00000003"
+            " 00000002 00000001 00000001 00000002"
+        ),
     ),
     (
         s.StoreParams(UUID("00112233-4455-6677-8899-aabbccddeeff"), 4),
@@ -56,8 +58,10 @@ VECTORS: list[tuple[Any, str]] = [
     (s.EMPTY_PARTITION_METADATA, "01 ffffffff ffffffffffffffff 00000000"),
     (
         s.PartitionMetadata(2, 5, {H1: UNRESOLVED_STATE}),
-        "01 00000002 0000000000000005 00000001"
-        " 01 01 00000003 0007 68313a36303030 0000000000000005 8000000000000000",
+        (
+            "01 00000002 0000000000000005 00000001"
+            " 01 01 00000003 0007 68313a36303030 0000000000000005 8000000000000000"
+        ),
     ),
     (s.Preferences(p(3, 0)), "01 00000002 00000003 00000000"),
 ]

@@ -4,12 +4,12 @@ import asyncio
 import random
 
 import pytest
+
+from cluster_tests.manager_helpers import ROOT, memory_cluster, start_server, until
 from waltz_cluster.manager import ClusterManager, Endpoints
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.session import OneShotWatch, SessionTracker
 from waltz_cluster.store import SessionEvent, SessionState
-
-from cluster_tests.manager_helpers import ROOT, memory_cluster, start_server, until
 
 pytestmark = pytest.mark.looptime
 
@@ -176,7 +176,21 @@ def test_safety_d8_events_of_an_older_session_are_dropped() -> None:
     seen: list[tuple[SessionState, int]] = []
     tracker.add_listener(lambda event: seen.append((event.state, event.epoch)))
     c, s, x = SessionState.CONNECTED, SessionState.SUSPENDED, SessionState.LOST
-    events = [(c, 1), (s, 1), (s, 1), (c, 1), (x, 1), (c, 1), (s, 1), (c, 2), (x, 1), (s, 1), (c, 1), (s, 2), (x, 1)]
+    events = [
+        (c, 1),
+        (s, 1),
+        (s, 1),
+        (c, 1),
+        (x, 1),
+        (c, 1),
+        (s, 1),
+        (c, 2),
+        (x, 1),
+        (s, 1),
+        (c, 1),
+        (s, 2),
+        (x, 1),
+    ]
     for state, epoch in events:
         tracker.deliver(SessionEvent(state, epoch, 0.0))
     assert seen == [(c, 1), (s, 1), (c, 1), (x, 1), (c, 2), (s, 2)]

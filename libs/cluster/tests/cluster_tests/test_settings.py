@@ -6,6 +6,7 @@ from typing import ClassVar
 
 import pytest
 from pydantic import Field
+
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.settings import CliSettings, RoleSettings, ZooKeeperSettings, flatten, load_file
@@ -38,7 +39,11 @@ def test_dotted_nested_and_mixed_keys(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("text", "expected"),
-    [("a: 1\na: [", "not valid YAML at line"), ("- 1", "must hold keys"), ("a.b: 1\na: {b: 2}", "given twice")],
+    [
+        ("a: 1\na: [", "not valid YAML at line"),
+        ("- 1", "must hold keys"),
+        ("a.b: 1\na: {b: 2}", "given twice"),
+    ],
 )
 def test_unreadable_files(tmp_path: Path, text: str, expected: str) -> None:
     file = tmp_path / "c.yaml"
@@ -82,7 +87,12 @@ def test_missing_and_wrong_values_name_the_key() -> None:
     with pytest.raises(ConfigError) as error:
         ExampleSettings.from_mapping(BASE)
     assert one_line(error) == "settings: the key server.port is required"
-    for key, value in (("server.port", "many"), ("server.port", 0), ("cluster.root", "waltz"), ("server.port", [1])):
+    for key, value in (
+        ("server.port", "many"),
+        ("server.port", 0),
+        ("cluster.root", "waltz"),
+        ("server.port", [1]),
+    ):
         with pytest.raises(ConfigError) as error:
             ExampleSettings.from_mapping({**BASE, "server.port": 1, key: value})
         assert key in one_line(error)

@@ -3,6 +3,8 @@
 import asyncio
 
 import pytest
+
+from cluster_tests.conftest import NewSession
 from waltz_cluster.errors import (
     ClusterError,
     NoChildrenForEphemeralsError,
@@ -13,8 +15,6 @@ from waltz_cluster.errors import (
     VersionConflictError,
 )
 from waltz_cluster.store import CheckOp, CreateOp, DeleteOp, SessionState, SetOp, ZooKeeperStore
-
-from cluster_tests.conftest import NewSession
 
 
 async def test_a_new_session_is_connected(store: ZooKeeperStore) -> None:

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 from kazoo import exceptions as zk
+
+from cluster_tests.conftest import zookeeper_settings
+from cluster_tests.manager_helpers import Server, seed, until
 from waltz_cluster import errors
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect, map_error, parse_acl
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError, free_port
-
-from cluster_tests.conftest import zookeeper_settings
-from cluster_tests.manager_helpers import Server, seed, until
 
 
 @pytest.fixture
@@ -68,7 +68,9 @@ async def test_callbacks_run_on_the_loop_thread(zookeeper: EmbeddedZooKeeper, ro
     assert threads == {threading.get_ident()}
 
 
-async def test_a_restart_is_survived_with_the_session_and_its_znodes(own_zookeeper: EmbeddedZooKeeper) -> None:
+async def test_a_restart_is_survived_with_the_session_and_its_znodes(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
     async with session(own_zookeeper) as store:
         events: list[SessionEvent] = []
         store.add_session_listener(events.append)
@@ -83,11 +85,16 @@ async def test_a_restart_is_survived_with_the_session_and_its_znodes(own_zookeep
         await asyncio.to_thread(own_zookeeper.start)
         await until(lambda: store.state is SessionState.CONNECTED, 20)
         assert (await store.get("/e"))[0] == b"x"
-        assert [(e.state, e.epoch) for e in events] == [(SessionState.SUSPENDED, 1), (SessionState.CONNECTED, 1)]
+        assert [(e.state, e.epoch) for e in events] == [
+            (SessionState.SUSPENDED, 1),
+            (SessionState.CONNECTED, 1),
+        ]
         assert events[0].last_contact <= events[1].last_contact
 
 
-async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(own_zookeeper: EmbeddedZooKeeper) -> None:
+async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
     async with session(own_zookeeper) as store:
         await store.create("/counter", b"0")
         await asyncio.to_thread(own_zookeeper.pause)
@@ -101,7 +108,9 @@ async def test_zookeeper_6_08_a_write_without_an_answer_is_not_repeated(own_zook
         assert stat.version in (0, 1)  # unknown, but never twice
 
 
-async def test_an_expired_session_is_lost_then_followed_by_a_new_epoch(own_zookeeper: EmbeddedZooKeeper) -> None:
+async def test_an_expired_session_is_lost_then_followed_by_a_new_epoch(
+    own_zookeeper: EmbeddedZooKeeper,
+) -> None:
     async with session(own_zookeeper) as store, session(own_zookeeper) as other:
         events: list[SessionEvent] = []
         store.add_session_listener(events.append)
@@ -228,4 +237,6 @@ def test_both_stores_are_stores(zookeeper: EmbeddedZooKeeper) -> None:
 
     for cls in (KazooStore, MemoryStore):
         assert callable(accepts)
-        assert {"get", "get_children", "exists", "create", "set", "delete", "transaction", "close"} <= set(dir(cls))
+        assert {"get", "get_children", "exists", "create", "set", "delete", "transaction", "close"} <= set(
+            dir(cls)
+        )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from waltz_server.store.api import ReadFailedError, StoreListener
+from waltz_server.store.api import ReadFailedError, StoreListener, StoreState
 from waltz_testkit.fake_store import FakePartitionStore
 
 
@@ -50,22 +50,49 @@ class GatedStore(FakePartitionStore):
         await super().confirm_current()
 
 
-class FakeBackend:
-    """Stores whose logs outlive them: several servers may share one `logs` (partition id -> wire records)."""
+class FakeLogs:
+    """The storage nodes of a cluster, as far as fakes need them: one log and one owner per partition."""
 
-    def __init__(self, logs: dict[int, list[bytes]] | None = None) -> None:
-        self.logs = logs if logs is not None else {}
+    def __init__(self) -> None:
+        self.logs: dict[int, list[bytes]] = {}
+        self.owners: dict[int, GatedStore] = {}
+
+
+class _FencedStore(GatedStore):
+    """Opens on the shared log; the session of the owner before it is lost at that moment."""
+
+    nodes: FakeLogs
+    opening_seconds: float = 0.0
+
+    async def run(self) -> None:
+        await asyncio.sleep(self.opening_seconds)
+        previous = self.nodes.owners.get(self.partition_id)
+        self.nodes.owners[self.partition_id] = self
+        if previous is not None and previous.state is StoreState.OPEN:
+            previous.auto_commit = False
+            previous.lose_session("fenced by a newer session")
+        await super().run()
+
+
+class FakeBackend:
+    """Stores on logs that outlive them; servers of one cluster share `nodes`."""
+
+    def __init__(self, nodes: FakeLogs | None = None) -> None:
+        self.nodes = nodes if nodes is not None else FakeLogs()
         self.stores: dict[int, GatedStore] = {}
         self.replicas: dict[int, tuple[str, ...]] = {}
         self.connectivity: dict[str, bool] = {"st1:55280": True}
         self.start_error: Exception | None = None
+        self.opening_seconds = 0.0
         self.closed = False
         self.on_replicas_changed: Callable[[], None] | None = None
 
     def make_store(self, partition_id: int, generation: int, listener: StoreListener) -> GatedStore:
-        """A store on the shared log; a store of an older owner loses its session when the new one opens."""
-        store = GatedStore(partition_id, generation, listener=listener)
-        store.log = self.logs.setdefault(partition_id, [])
+        """A store on the shared log."""
+        store = _FencedStore(partition_id, generation, listener=listener)
+        store.nodes = self.nodes
+        store.opening_seconds = self.opening_seconds
+        store.log = self.nodes.logs.setdefault(partition_id, [])
         self.stores[partition_id] = store
         return store
 

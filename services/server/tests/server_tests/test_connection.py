@@ -31,6 +31,14 @@ R = "00000001000000020000000300000004"
 REQ = ReqId(1, 2, 3, 4)
 
 
+def frame(body: str, version: int = 4) -> str:
+    """A whole frame in hex around a body in hex."""
+    return f"4C {version:04X} {len(bytes.fromhex(body)):08X} {body}"
+
+
+APPEND_HEAD = f"02 {R} 0000000000000063"
+
+
 def contexts() -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
     return server_context(TlsSettings()), client_context(TlsSettings(allow_unverified=True))
 
@@ -95,7 +103,7 @@ async def test_every_version_converses(version: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("what", "frame"),
+    ("what", "sent"),
     [
         ("unknown type", f"4C 0004 00000011 63 {R}"),
         ("type of a server", f"4C 0004 00000011 05 {R}"),
@@ -109,19 +117,23 @@ async def test_every_version_converses(version: int) -> None:
         ("frame too large", f"4C 0004 00200000 08 {R}"),
         (
             "bad checksum",
-            f"4C 0004 0000002A 02 {R} 0000000000000063 00000000 00000000 00000000 00000010 00000001 68 3610A686",
+            frame(f"{APPEND_HEAD} 00000000 00000000 00000000 00000010 00000001 68 3610A686"),
         ),
         (
             "null data",
-            f"4C 0004 00000031 02 {R} 0000000000000063 00000000 00000000 00000000 00000010 FFFFFFFF 00000000",
+            frame(f"{APPEND_HEAD} 00000000 00000000 00000000 00000010 FFFFFFFF 00000000"),
+        ),
+        (
+            "locks that are not there",
+            frame(f"{APPEND_HEAD} 7FFFFFFF 00000000 00000000 00000010 00000000 00000000"),
         ),
     ],
 )
-async def test_bad_bytes_close_the_connection(what: str, frame: str) -> None:
+async def test_bad_bytes_close_the_connection(what: str, sent: str) -> None:
     async with LoopbackServer({3: 2}) as server:
         peer = await server.peer()
         await mount(peer)
-        peer.write(bytes.fromhex(frame))
+        peer.write(bytes.fromhex(sent))
         assert await peer.closed_by_server(), what
         assert server.backend.stores[3].log == []
 
@@ -131,10 +143,8 @@ async def test_keep_alive_frames_and_null_lock_arrays_are_harmless() -> None:
         peer = await server.peer()
         await mount(peer)
         peer.write(bytes.fromhex("4C 0004 00000000"))
-        null_locks = (
-            f"4C 0004 0000002A 02 {R} 0000000000000063 FFFFFFFF 00000000 00000000 00000010 00000001 68"
-        )
-        peer.write(bytes.fromhex(null_locks + "916B06E7"))
+        null_locks = f"{APPEND_HEAD} FFFFFFFF 00000000 00000000 00000010 00000001 68 916B06E7"
+        peer.write(bytes.fromhex(frame(null_locks)))
         peer.send(FlushRequest(REQ))
         assert await peer.read() == FlushResponse(REQ, -1)
 

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 import structlog
 
 from waltz_cluster.cluster_params import read_store_params
+from waltz_cluster.errors import ConfigError
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.zk_client import connect
 from waltz_protocol.aio.tls import server_context
@@ -27,7 +28,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_runtime.process import run_service
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
-from waltz_storage.settings import ConfigError, StorageSettings
+from waltz_storage.settings import StorageSettings
 
 SWITCH_INTERVAL_SECONDS = 0.0005
 

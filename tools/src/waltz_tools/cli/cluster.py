@@ -26,8 +26,12 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 @app.command("verify")
 def verify_(
     config: ConfigOption,
-    partition: Annotated[str | None, typer.Option("--partition", "-p", help="One partition; all without it.")] = None,
-    timeout_seconds: Annotated[float, typer.Option("--timeout", "-t", min=0.1, help="Seconds per question.")] = 10.0,
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="One partition; all without it.")
+    ] = None,
+    timeout_seconds: Annotated[
+        float, typer.Option("--timeout", "-t", min=0.1, help="Seconds per question.")
+    ] = 10.0,
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:

@@ -22,6 +22,7 @@ from waltz_cluster.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
+from waltz_runtime.counting import new_event_loop
 from waltz_tools.errors import UsageError
 
 T = TypeVar("T")
@@ -50,14 +51,18 @@ ConfigOption = Annotated[
 OutputOption = Annotated[OutputFormat, typer.Option("--output", help="How to print the result.")]
 PartitionsOption = Annotated[
     str,
-    typer.Option("--partition", "-p", help="Partition ids and ranges, such as 0-6,7,10-16.", show_default=False),
+    typer.Option(
+        "--partition", "-p", help="Partition ids and ranges, such as 0-6,7,10-16.", show_default=False
+    ),
 ]
 ServerOption = Annotated[
     str, typer.Option("--server", "-s", help="host:port of the server.", show_default=False)
 ]
 LoggerOption = Annotated[
     bool,
-    typer.Option("--logger-as-output", "-l", hidden=True, help="Accepted for compatibility; output is the same."),
+    typer.Option(
+        "--logger-as-output", "-l", hidden=True, help="Accepted for compatibility; output is the same."
+    ),
 ]
 
 
@@ -84,7 +89,8 @@ async def open_context(config: Path) -> AsyncIterator[Context]:
 
 def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a sub-command's coroutine to its end."""
-    return asyncio.run(work)
+    with asyncio.Runner(loop_factory=new_event_loop) as runner:
+        return runner.run(work)
 
 
 def run_admin(config: Path, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:
@@ -111,7 +117,9 @@ def parse_partitions(text: str) -> list[int]:
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         if not first.isdigit() or (dash and not last.isdigit()):
-            raise UsageError(f"{text!r} is not a list of partitions: write ids and ranges such as 0-6,7,10-16")
+            raise UsageError(
+                f"{text!r} is not a list of partitions: write ids and ranges such as 0-6,7,10-16"
+            )
         low, high = int(first), int(last) if dash else int(first)
         if high < low or high - low > 1_000_000:
             raise UsageError(f"the range {part.strip()} in {text!r} is not valid")
@@ -151,6 +159,9 @@ def render_listings(output: OutputFormat, listings: Sequence[Listing]) -> None:
         return
     console = out_console()
     for listing in listings:
+        if not listing.rows:
+            console.print(Text(listing.title, style="bold"))
+            continue
         table = Table(title=listing.title, title_justify="left", title_style="bold")
         for column in listing.columns:
             table.add_column(column, overflow="fold")

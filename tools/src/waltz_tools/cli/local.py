@@ -31,9 +31,13 @@ def up(
     data: Annotated[
         Path | None, typer.Option("--data", help="Directory of the cluster; a temporary one without it.")
     ] = None,
-    storage_nodes: Annotated[int | None, typer.Option("--storage-nodes", min=1, help="3 for a new cluster.")] = None,
+    storage_nodes: Annotated[
+        int | None, typer.Option("--storage-nodes", min=1, help="3 for a new cluster.")
+    ] = None,
     servers: Annotated[int | None, typer.Option("--servers", min=1, help="2 for a new cluster.")] = None,
-    partitions: Annotated[int | None, typer.Option("--partitions", min=1, help="8 for a new cluster.")] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="8 for a new cluster.")
+    ] = None,
     tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="TLS on for a new cluster.")] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -111,9 +115,13 @@ def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
             }
         )
         return
-    print_line(f"up: {cluster.state.partitions} partitions, TLS {'on' if cluster.state.tls else 'off'}; logs in {cluster.directory.logs_dir}")
+    print_line(
+        f"up: {cluster.state.partitions} partitions, TLS {'on' if cluster.state.tls else 'off'}; logs in {cluster.directory.logs_dir}"
+    )
     print_line(f"configuration file for clients: {cluster.client_config}")
-    print_line(f"try: echo hello | waltz append -c {cluster.client_config} -p 0; waltz tail -c {cluster.client_config}")
+    print_line(
+        f"try: echo hello | waltz append -c {cluster.client_config} -p 0; waltz tail -c {cluster.client_config}"
+    )
     print_line("Ctrl-C stops it")
 
 

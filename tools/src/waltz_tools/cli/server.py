@@ -29,7 +29,9 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 @app.command("list")
 def list_(
-    server: Annotated[str, typer.Option("--server", "-s", help="host:port of its HTTP port.", show_default=False)],
+    server: Annotated[
+        str, typer.Option("--server", "-s", help="host:port of its HTTP port.", show_default=False)
+    ],
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
@@ -49,7 +51,10 @@ def _by_number(item: tuple[str, Any]) -> int:
 
 @app.command("add-preferred-partition")
 def add_preferred_partition(
-    config: ConfigOption, server: ServerOption, partition: PartitionsOption, output: OutputOption = OutputFormat.TABLE
+    config: ConfigOption,
+    server: ServerOption,
+    partition: PartitionsOption,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Let a server prefer partitions: they move to it."""
     _change(config, server, partition, output, preferred=True)
@@ -57,13 +62,18 @@ def add_preferred_partition(
 
 @app.command("remove-preferred-partition")
 def remove_preferred_partition(
-    config: ConfigOption, server: ServerOption, partition: PartitionsOption, output: OutputOption = OutputFormat.TABLE
+    config: ConfigOption,
+    server: ServerOption,
+    partition: PartitionsOption,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Let a server prefer partitions no more."""
     _change(config, server, partition, output, preferred=False)
 
 
-def _change(config: ConfigOption, server: str, partition: str, output: OutputFormat, *, preferred: bool) -> None:
+def _change(
+    config: ConfigOption, server: str, partition: str, output: OutputFormat, *, preferred: bool
+) -> None:
     endpoint, chosen = parse_endpoint(server), parse_partitions(partition)
 
     async def work(c: Context) -> None:
@@ -71,4 +81,6 @@ def _change(config: ConfigOption, server: str, partition: str, output: OutputFor
 
     run_admin(config, work)
     word = "prefers" if preferred else "prefers no more"
-    render_result(output, f"{endpoint} {word} {partition}", server=endpoint, partitions=chosen, preferred=preferred)
+    render_result(
+        output, f"{endpoint} {word} {partition}", server=endpoint, partitions=chosen, preferred=preferred
+    )

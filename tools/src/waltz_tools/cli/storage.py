@@ -42,14 +42,24 @@ _TRUTH = {"true": True, "false": False}
 @app.command("list")
 def list_(
     config: ConfigOption,
-    storage: Annotated[str | None, typer.Option("--storage", "-s", help="host:admin_port; all nodes without it.")] = None,
+    storage: Annotated[
+        str | None, typer.Option("--storage", "-s", help="host:admin_port; all nodes without it.")
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
     """Partitions of the nodes: sessions, marks, flags. Exit code 3 when a node does not answer."""
     admin = None if storage is None else parse_endpoint(storage)
     statuses = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
-    columns = ["Node", "Partition", "Session", "Low-water mark", "Local low-water mark", "Assigned", "Available"]
+    columns = [
+        "Node",
+        "Partition",
+        "Session",
+        "Low-water mark",
+        "Local low-water mark",
+        "Assigned",
+        "Available",
+    ]
     partitions = Listing("partitions", "Partitions of storage nodes", columns)
     for status in statuses:
         for p in status.partitions:
@@ -76,7 +86,10 @@ def list_(
 
 @app.command("add-partition")
 def add_partition(
-    config: ConfigOption, storage: AdminOption, partition: PartitionsOption, output: OutputOption = OutputFormat.TABLE
+    config: ConfigOption,
+    storage: AdminOption,
+    partition: PartitionsOption,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell a node that it has these partitions."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
@@ -89,17 +102,23 @@ def remove_partition(
     config: ConfigOption,
     storage: AdminOption,
     partition: PartitionsOption,
-    delete: Annotated[bool, typer.Option("--delete-storage-files", "-d", help="Delete the data too.")] = False,
+    delete: Annotated[
+        bool, typer.Option("--delete-storage-files", "-d", help="Delete the data too.")
+    ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell a node that it has these partitions no more."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
 
     async def work(c: Context) -> None:
-        await storage_admin.set_assignment(c.store, c.root, admin, chosen, False, tls=c.tls, delete_files=delete)
+        await storage_admin.set_assignment(
+            c.store, c.root, admin, chosen, False, tls=c.tls, delete_files=delete
+        )
 
     run_admin(config, work)
-    render_result(output, f"{admin} has partitions {partition} no more", node=admin, removed=chosen, deleted=delete)
+    render_result(
+        output, f"{admin} has partitions {partition} no more", node=admin, removed=chosen, deleted=delete
+    )
 
 
 @app.command()
@@ -114,24 +133,36 @@ def availability(
     if online.lower() not in _TRUTH:
         raise UsageError(f"--online is true or false, not {online!r}")
     admin, chosen, available = parse_endpoint(storage), parse_partitions(partition), _TRUTH[online.lower()]
-    run_admin(config, lambda c: storage_admin.set_availability(c.store, c.root, admin, chosen, available, tls=c.tls))
+    run_admin(
+        config, lambda c: storage_admin.set_availability(c.store, c.root, admin, chosen, available, tls=c.tls)
+    )
     word = "available" if available else "unavailable"
-    render_result(output, f"partitions {partition} of {admin} are {word}", node=admin, partitions=chosen, available=available)
+    render_result(
+        output,
+        f"partitions {partition} of {admin} are {word}",
+        node=admin,
+        partitions=chosen,
+        available=available,
+    )
 
 
 @app.command("sync-partitions")
 def sync_partitions(
     config: ConfigOption,
     remove_surplus: Annotated[
-        bool, typer.Option("--remove-surplus", help="Un-assign what a node has beyond its records (files stay).")
+        bool,
+        typer.Option("--remove-surplus", help="Un-assign what a node has beyond its records (files stay)."),
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell every node which partitions ZooKeeper gives it. Exit code 3 when a node could not be told."""
     report = run_admin(
-        config, lambda c: storage_admin.sync_partitions(c.store, c.root, tls=c.tls, remove_surplus=remove_surplus)
+        config,
+        lambda c: storage_admin.sync_partitions(c.store, c.root, tls=c.tls, remove_surplus=remove_surplus),
     )
-    listing = Listing("nodes", "Partitions told to storage nodes", ["Node", "Assigned", "Removed", "Surplus", "Failed"])
+    listing = Listing(
+        "nodes", "Partitions told to storage nodes", ["Node", "Assigned", "Removed", "Surplus", "Failed"]
+    )
     for node in sorted({*report.assigned, *report.unassigned, *report.surplus, *report.failed}):
         listing.add(
             node,
@@ -142,13 +173,17 @@ def sync_partitions(
         )
     render_listings(output, [listing])
     if not report.complete:
-        raise DegradedError(f"{len(report.failed)} storage nodes could not be told: {', '.join(sorted(report.failed))}")
+        raise DegradedError(
+            f"{len(report.failed)} storage nodes could not be told: {', '.join(sorted(report.failed))}"
+        )
 
 
 @app.command("recover-partition")
 def recover_partition(
     config: ConfigOption,
-    source: Annotated[str, typer.Option("--source-storage", "-s", help="host:admin_port.", show_default=False)],
+    source: Annotated[
+        str, typer.Option("--source-storage", "-s", help="host:admin_port.", show_default=False)
+    ],
     destination: Annotated[
         str, typer.Option("--destination-storage", "-d", help="host:admin_port.", show_default=False)
     ],
@@ -211,7 +246,9 @@ def _tls(context: Context, path: Path | None) -> TlsSettings:
 def max_transaction_id(
     config: ConfigOption,
     storage: AdminOption,
-    storage_port: Annotated[int, typer.Option("--storage-port", "-sp", help="Its storage port.", show_default=False)],
+    storage_port: Annotated[
+        int, typer.Option("--storage-port", "-sp", help="Its storage port.", show_default=False)
+    ],
     partition: PartitionsOption,
     offline: Annotated[
         bool, typer.Option("--offline", "-o", help="Needed when the partition is unavailable there.")
@@ -227,7 +264,9 @@ def max_transaction_id(
         )
 
     highest = run_admin(config, work)
-    render_result(output, f"Max Transaction ID: {highest}", partition=partition_id, max_transaction_id=highest)
+    render_result(
+        output, f"Max Transaction ID: {highest}", partition=partition_id, max_transaction_id=highest
+    )
 
 
 @app.command()
@@ -245,8 +284,12 @@ def validate(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) ->
 
 @app.command("restore-reset")
 def restore_reset(
-    directory: Annotated[Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)],
-    partition: Annotated[str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")] = None,
+    directory: Annotated[
+        Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
+    ],
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Prepare a storage directory that was restored from a copy, before its node starts again.
@@ -257,14 +300,19 @@ def restore_reset(
     chosen = None if partition is None else parse_partitions(partition)
     done = repair.restore_reset(directory, chosen)
     text = ",".join(map(str, done)) or "none"
-    render_result(output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done)
+    render_result(
+        output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done
+    )
 
 
 @app.command()
 def forget(
     config: ConfigOption,
     storage: Annotated[
-        str, typer.Option("--storage", "-s", help="host:port of the lost node's storage port.", show_default=False)
+        str,
+        typer.Option(
+            "--storage", "-s", help="host:port of the lost node's storage port.", show_default=False
+        ),
     ],
     partition: PartitionsOption,
     accept: Annotated[
@@ -280,4 +328,6 @@ def forget(
             "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
         )
     done = run_admin(config, lambda c: repair.forget_replica(c.store, c.root, node, chosen))
-    render_result(output, f"{node} is forgotten in partitions {','.join(map(str, done))}", node=node, forgotten=done)
+    render_result(
+        output, f"{node} is forgotten in partitions {','.join(map(str, done))}", node=node, forgotten=done
+    )

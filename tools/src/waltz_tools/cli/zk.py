@@ -43,13 +43,21 @@ PauseOption = Annotated[
 def create(
     config: ConfigOption,
     name: NameOption,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", min=0, help="Number of partitions, for ever.")],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=0, help="Number of partitions, for ever.")
+    ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Create a cluster; refuses when there is one."""
     result = run_admin(config, lambda c: seeding.create(c.store, c.root, name, partitions))
     key = result.params.cluster_key
-    render_result(output, f"created {name} with {partitions} partitions, key {key}", name=name, key=key, partitions=partitions)
+    render_result(
+        output,
+        f"created {name} with {partitions} partitions, key {key}",
+        name=name,
+        key=key,
+        partitions=partitions,
+    )
 
 
 @app.command()
@@ -72,7 +80,9 @@ def show_cluster_key(config: ConfigOption, output: OutputOption = OutputFormat.T
 
 
 @app.command("list")
-def list_(config: ConfigOption, output: OutputOption = OutputFormat.TABLE, logger: LoggerOption = False) -> None:
+def list_(
+    config: ConfigOption, output: OutputOption = OutputFormat.TABLE, logger: LoggerOption = False
+) -> None:
     """Print everything; changes nothing."""
     view = run_admin(config, lambda c: read_view(c.store, c.root))
     render_listings(output, _listings(view))
@@ -83,7 +93,10 @@ def add_storage_node(
     config: ConfigOption,
     storage: StorageOption,
     admin_port: Annotated[
-        int, typer.Option("--storage-admin-port", "-a", min=1, max=65535, help="Its admin port.", show_default=False)
+        int,
+        typer.Option(
+            "--storage-admin-port", "-a", min=1, max=65535, help="Its admin port.", show_default=False
+        ),
     ],
     group: GroupOption,
     output: OutputOption = OutputFormat.TABLE,
@@ -182,13 +195,17 @@ def _listings(view: ClusterView) -> list[Listing]:
     nodes_table = Listing("storage_nodes", "Storage nodes", ["Node", "Admin port", "Group", "Partitions"])
     maps = view.nodes
     for node in sorted({*maps.groups, *maps.partitions, *maps.admin_ports}):
-        nodes_table.add(node, maps.admin_ports.get(node), maps.groups.get(node), list(maps.partitions.get(node, ())))
+        nodes_table.add(
+            node, maps.admin_ports.get(node), maps.groups.get(node), list(maps.partitions.get(node, ()))
+        )
     return [cluster, servers, owners, nodes_table, _replica_listing(view)]
 
 
 def _replica_listing(view: ClusterView) -> Listing:
     listing = Listing(
-        "replicas", "Replicas", ["Partition", "Generation", "Session", "Node", "Node session", "Closing high-water mark"]
+        "replicas",
+        "Replicas",
+        ["Partition", "Generation", "Session", "Node", "Node session", "Closing high-water mark"],
     )
     for partition_id, metadata in sorted(view.metadata.items()):
         if not isinstance(metadata, PartitionMetadata):
@@ -196,7 +213,7 @@ def _replica_listing(view: ClusterView) -> Listing:
             continue
         for node, state in sorted(metadata.replicas.items()):
             closing: object = state.closing_high_water_mark if state.resolved else "UNRESOLVED"
-            listing.add(partition_id, metadata.generation, metadata.session_id, node, state.session_id, closing)
+            listing.add(
+                partition_id, metadata.generation, metadata.session_id, node, state.session_id, closing
+            )
     return listing
-
-

@@ -59,7 +59,10 @@ class FlightChecker:
             row_id = payload["row"]
             flight = self._flights[row_id] if 0 <= row_id < len(self._flights) else None
         except (ValueError, TypeError, KeyError):
-            self._wrong("unreadable", f"partition {partition} transaction {transaction_id} is not a flight: {data[:60]!r}")
+            self._wrong(
+                "unreadable",
+                f"partition {partition} transaction {transaction_id} is not a flight: {data[:60]!r}",
+            )
             return
         where = f"row {row_id} (partition {partition}, transaction {transaction_id})"
         if flight is None:
@@ -78,7 +81,8 @@ class FlightChecker:
             self._wrong("missing", f"row {row_id} is not in the log")
         self._compare_sums()
         findings = [
-            f"{kind} ({self._counts[kind]:,}): {'; '.join(examples)}" for kind, examples in self._examples.items()
+            f"{kind} ({self._counts[kind]:,}): {'; '.join(examples)}"
+            for kind, examples in self._examples.items()
         ]
         return Verdict(not findings, tuple(findings), self._transactions, self._chained)
 
@@ -110,7 +114,10 @@ class FlightChecker:
             return
         true_previous = self._last_flight.get((partition, tailnum))
         if named != true_previous:
-            self._wrong("wrong previous", f"{where} of {tailnum} names {named}, the previous flight is {true_previous}")
+            self._wrong(
+                "wrong previous",
+                f"{where} of {tailnum} names {named}, the previous flight is {true_previous}",
+            )
         elif named is not None:
             self._chained += 1
         self._last_flight[partition, tailnum] = transaction_id
@@ -123,7 +130,10 @@ class FlightChecker:
         for carrier, key in sorted(expected.keys() | self._delays.keys()):
             in_file, in_log = expected[carrier, key], self._delays[carrier, key]
             if in_file != in_log:
-                self._wrong("sum of delays", f"{key} of {carrier} is {in_log:,} in the log and {in_file:,} in the file")
+                self._wrong(
+                    "sum of delays",
+                    f"{key} of {carrier} is {in_log:,} in the log and {in_file:,} in the file",
+                )
 
     def _wrong(self, kind: str, text: str) -> None:
         self._counts[kind] += 1

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 BUCKET_SECONDS = 0.01
 _LATENCY_STEP = 1.08  # each bucket is 8 % wider than the one before: quantiles are that exact
@@ -33,6 +34,17 @@ class Measures:
         self.committed += 1
         self.latencies[latency_bucket(latency_seconds)] += 1
         self.commits.setdefault(partition, Counter())[int(now_seconds / BUCKET_SECONDS)] += 1
+
+    @property
+    def write_seconds(self) -> float:
+        """From the first commit to the last."""
+        instants = [instant for buckets in self.commits.values() for instant in buckets]
+        return (max(instants) - min(instants) + 1) * BUCKET_SECONDS if instants else 0.0
+
+    @property
+    def commits_per_second(self) -> float:
+        """Over `write_seconds`, pauses included."""
+        return self.committed / self.write_seconds if self.committed else 0.0
 
     def merge(self, other: Measures) -> None:
         self.committed += other.committed
@@ -90,7 +102,9 @@ def _count(value: object) -> int:
 
 def latency_bucket(seconds: float) -> int:
     """Index of the bucket that holds this latency."""
-    return max(0, math.ceil(math.log(max(seconds, _LATENCY_UNIT_SECONDS) / _LATENCY_UNIT_SECONDS, _LATENCY_STEP)))
+    return max(
+        0, math.ceil(math.log(max(seconds, _LATENCY_UNIT_SECONDS) / _LATENCY_UNIT_SECONDS, _LATENCY_STEP))
+    )
 
 
 def longest_pause_seconds(buckets: Iterable[int], start_seconds: float, end_seconds: float) -> float:
@@ -98,7 +112,7 @@ def longest_pause_seconds(buckets: Iterable[int], start_seconds: float, end_seco
     ordered = sorted(buckets)
     first, last = int(start_seconds / BUCKET_SECONDS), int(end_seconds / BUCKET_SECONDS)
     longest = 0
-    for before, after in zip(ordered, ordered[1:], strict=False):
+    for before, after in pairwise(ordered):
         if after >= first and before <= last:
             longest = max(longest, after - before)
     return longest * BUCKET_SECONDS

@@ -39,6 +39,7 @@ from waltz_tools.demo.measures import Measures
 
 _REPORT_SECONDS = 0.25
 _RETRY_SECONDS = 0.02
+_READ_SECONDS = 120.0
 _MAX_IN_FLIGHT_PER_PARTITION = 1_024
 
 
@@ -59,7 +60,9 @@ class WriterArguments:
 class Writer:
     """Appends the rows of one writer through one client. `measures` is complete when `run` returns."""
 
-    def __init__(self, client: WaltzClient, plan: FlightPlan, rows: Sequence[Flight], arguments: WriterArguments) -> None:
+    def __init__(
+        self, client: WaltzClient, plan: FlightPlan, rows: Sequence[Flight], arguments: WriterArguments
+    ) -> None:
         self.measures = Measures()
         self._client = client
         self._plan = plan
@@ -74,7 +77,9 @@ class Writer:
     async def run(self) -> None:
         """Append everything. Raises what cannot be retried."""
         async with asyncio.TaskGroup() as readers:
-            followers = [readers.create_task(self._follow(partition)) for partition in range(len(self._chains))]
+            followers = [
+                readers.create_task(self._follow(partition)) for partition in range(len(self._chains))
+            ]
             async with asyncio.TaskGroup() as workers:
                 for partition, rows in enumerate(self._rows):
                     for _ in range(self._share(len(rows))):
@@ -125,7 +130,8 @@ class Writer:
                     self.measures.unknown_resolved_present += 1
                     transaction_id = found
                     break
-                self.measures.unknown_resolved_absent += 1
+                doubtful_since = chains.applied
+            # No await between here and the append: this is the view that the lock protects.
             as_of = chains.applied
             previous = None if header == NO_AIRCRAFT else chains.previous(header)
             try:
@@ -160,22 +166,27 @@ class Writer:
                 await asyncio.sleep(_RETRY_SECONDS * (0.5 + random.random()))
                 continue
             transaction_id = committed.transaction_id
+            self.measures.unknown_resolved_absent += doubtful_since is not None
             break
         now = time.monotonic()
         self.measures.commit(partition, now, now - started)
         await chains.wait_applied(transaction_id)
 
     async def _find(self, partition: int, row: Flight, header: int, since: int) -> int | None:
-        """Transaction id of this row among the flights of its aircraft behind `since`, as far as applied; None if absent."""
-        for transaction_id in self._chains[partition].after(header, since):
-            data = await self._client.get_data(partition, transaction_id, deadline_seconds=120.0)
-            if json.loads(data)["row"] == row.row_id:
-                return transaction_id
+        """Transaction id of this row among the flights of its aircraft behind `since`; None if it is not among what is
+        applied at the moment of returning (more may be applied while the payloads are read: they are read too)."""
+        chains = self._chains[partition]
+        while candidates := chains.after(header, since):
+            for transaction_id in candidates:
+                data = await self._client.get_data(partition, transaction_id, deadline_seconds=_READ_SECONDS)
+                if json.loads(data)["row"] == row.row_id:
+                    return transaction_id
+                since = transaction_id
         return None
 
 
-async def write(arguments: WriterArguments) -> None:
-    """Run one writer and leave its measures in the result file."""
+async def write(arguments: WriterArguments) -> Measures:
+    """Run one writer to its end."""
     keys = {**load_file(arguments.config), "client.maxConcurrentTransactions": _MAX_IN_FLIGHT_PER_PARTITION}
     async with WaltzClient.connect(ClientSettings.from_mapping(keys, source=arguments.config)) as client:
         plan = load_plan(arguments.rows, client.num_partitions)
@@ -186,7 +197,7 @@ async def write(arguments: WriterArguments) -> None:
             await writer.run()
             reporter.cancel()
     _print_progress(writer.measures)
-    Path(arguments.result).write_text(json.dumps(writer.measures.to_message()))
+    return writer.measures
 
 
 async def _report(measures: Measures) -> None:
@@ -196,7 +207,11 @@ async def _report(measures: Measures) -> None:
 
 
 def _print_progress(measures: Measures) -> None:
-    line = {"committed": measures.committed, "retries": measures.retries, "lock_conflicts": measures.lock_conflicts}
+    line = {
+        "committed": measures.committed,
+        "retries": measures.retries,
+        "lock_conflicts": measures.lock_conflicts,
+    }
     sys.stdout.write(json.dumps(line) + "\n")
     sys.stdout.flush()
 
@@ -209,7 +224,8 @@ def main() -> None:
     arguments = WriterArguments(**json.loads(sys.argv[1]))
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
-            runner.run(write(arguments))
+            measures = runner.run(write(arguments))
+        Path(arguments.result).write_text(json.dumps(measures.to_message()))
     except BaseException as error:
         sys.exit(show(error))
 

@@ -65,14 +65,18 @@ class LocalCluster:
         self._report = report
         self._state: ClusterState | None = None
         self._processes: dict[str, ManagedProcess] = {}
-        self._overrides: dict[str, dict[str, object]] = {name: dict(keys) for name, keys in settings.overrides.items()}
+        self._overrides: dict[str, dict[str, object]] = {
+            name: dict(keys) for name, keys in settings.overrides.items()
+        }
         self._zookeeper_files = ZooKeeperFiles.under(self.directory.path, self.directory.conf_dir)
 
     async def __aenter__(self) -> Self:
         await self.start()
         return self
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
         await self.stop()
 
     # -- facts -------------------------------------------------------------------------------------------------
@@ -169,11 +173,15 @@ class LocalCluster:
         await self.start_role(ZOOKEEPER)
         async with seeding.open_admin(self.client_config) as admin:
             if not self.state.seeded:
-                self._report(f"creating the cluster: {self.state.partitions} partitions, {self.state.storage_nodes} storage nodes")
+                self._report(
+                    f"creating the cluster: {self.state.partitions} partitions, {self.state.storage_nodes} storage nodes"
+                )
                 self.state.cluster_key = await admin.create(self.state.partitions, self.state.cluster_key)
                 self.directory.save(self.state)
                 for role in self.storage_roles:
-                    await admin.add_node(self.storage_endpoint(role), self.port(role, "admin"), _number(role), assign=True)
+                    await admin.add_node(
+                        self.storage_endpoint(role), self.port(role, "admin"), _number(role), assign=True
+                    )
             await self._start_all("storage nodes", [role for role in self.storage_roles if role not in added])
             if not self.state.seeded:
                 await admin.sync_partitions()
@@ -220,7 +228,9 @@ class LocalCluster:
         """Start one process; with `wait`, returns when it answers. ProcessFailedError when it ends first."""
         process = self._processes.get(role)
         if process is None:
-            process = ManagedProcess(role, self._command(role), self.log_path(role), self.settings.environment)
+            process = ManagedProcess(
+                role, self._command(role), self.log_path(role), self.settings.environment
+            )
             self._processes[role] = process
         await process.start()
         self.directory.record_pid(role, process.pid)
@@ -243,7 +253,9 @@ class LocalCluster:
         ended = await self._process(role).stop(self.settings.stop_timeout_seconds)
         self.directory.forget_pid(role)
         if not ended:
-            self._report(f"{role} did not stop within {self.settings.stop_timeout_seconds:.0f} s and was killed")
+            self._report(
+                f"{role} did not stop within {self.settings.stop_timeout_seconds:.0f} s and was killed"
+            )
         return ended
 
     async def kill_role(self, role: str) -> None:
@@ -356,8 +368,8 @@ class LocalCluster:
         extra = self.state.storage_nodes - len(old)
         new = [f"storage-{max(numbers, default=0) + offset}" for offset in range(1, extra + 1)]
         wanted: dict[str, tuple[str, ...]] = {ZOOKEEPER: ("client",)}
-        wanted.update({role: _STORAGE_PORTS for role in [*old, *new]})
-        wanted.update({role: _SERVER_PORTS for role in self.server_roles})
+        wanted.update(dict.fromkeys([*old, *new], _STORAGE_PORTS))
+        wanted.update(dict.fromkeys(self.server_roles, _SERVER_PORTS))
         settle_ports(self.state, wanted, random.Random())
         return new if self.state.seeded else []
 
@@ -368,7 +380,9 @@ class LocalCluster:
         for role in self.storage_roles:
             directory = self.storage_directory(role)
             directory.mkdir(exist_ok=True)
-            self._write(role, "storage", configs.storage_keys(common, state.ports[role], directory, state.tls))
+            self._write(
+                role, "storage", configs.storage_keys(common, state.ports[role], directory, state.tls)
+            )
         for role in self.server_roles:
             self._write(role, "server", configs.server_keys(common, state.ports[role], state.tls))
         self._write("client", "client", configs.client_keys(common, state.tls))

@@ -30,7 +30,9 @@ def tls_keys(prefix: str, enabled: bool, *, connects: bool) -> dict[str, object]
     return keys
 
 
-def storage_keys(common: Mapping[str, object], ports: Mapping[str, int], directory: Path, tls: bool) -> dict[str, object]:
+def storage_keys(
+    common: Mapping[str, object], ports: Mapping[str, int], directory: Path, tls: bool
+) -> dict[str, object]:
     """Configuration of one storage node."""
     return {
         **common,

@@ -4,8 +4,8 @@ Model: on Linux the kernel is told to send SIGKILL to this process when its pare
 exec); then the program takes the place of this process, under the same pid. Elsewhere the program is started without
 that protection and the pid files of the cluster directory find left-overs at the next start.
 
-FD is the writing end of a pipe; it closes by itself when the program starts, which tells the parent that the guard has
-done its work.
+FD is the writing end of a pipe (or `-`); it closes by itself when the program starts, which tells the parent that the
+guard has done its work.
 
 The kernel's rule is about the parent *thread*: start guarded programs from a thread that lives as long as they should.
 Run as a file and free of imports of the package, so that starting costs one bare interpreter.
@@ -18,6 +18,7 @@ import os
 import signal
 import sys
 
+NO_PIPE = "-"
 _PR_SET_PDEATHSIG = 1
 
 
@@ -26,7 +27,9 @@ def die_with_parent(parent_pid: int) -> bool:
     if not sys.platform.startswith("linux"):
         return False
     try:
-        agreed = ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0
+        agreed: bool = (
+            ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0) == 0
+        )
     except (OSError, AttributeError):
         return False
     if os.getppid() != parent_pid:
@@ -36,12 +39,17 @@ def die_with_parent(parent_pid: int) -> bool:
 
 
 def main(arguments: list[str]) -> None:
-    if len(arguments) < 3 or not (arguments[0].isdigit() and arguments[1].isdigit()):
+    if (
+        len(arguments) < 3
+        or not arguments[0].isdigit()
+        or not (arguments[1].isdigit() or arguments[1] == NO_PIPE)
+    ):
         raise SystemExit("usage: guard.py PARENT_PID FD PROGRAM [ARGUMENT…]")
     die_with_parent(int(arguments[0]))
     program = arguments[2]
     try:
-        os.set_inheritable(int(arguments[1]), False)
+        if arguments[1] != NO_PIPE:
+            os.set_inheritable(int(arguments[1]), False)
         os.execvp(program, arguments[2:])
     except OSError as error:
         raise SystemExit(f"Error: cannot start {program}: {error.strerror}") from None

@@ -9,7 +9,9 @@ from typing import Any
 from waltz_tools.local.ports import LOOPBACK
 
 
-async def get(port: int, path: str, *, host: str = LOOPBACK, accept: str = "*/*", timeout_seconds: float = 3.0) -> tuple[int, bytes]:
+async def get(
+    port: int, path: str, *, host: str = LOOPBACK, accept: str = "*/*", timeout_seconds: float = 3.0
+) -> tuple[int, bytes]:
     """(status, body) of one GET; (0, b"") when nobody answers in time."""
     request = f"GET {path} HTTP/1.0\r\nHost: {host}:{port}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n"
     try:
@@ -27,9 +29,13 @@ async def get(port: int, path: str, *, host: str = LOOPBACK, accept: str = "*/*"
     return (int(status[0]) if status and status[0].isdigit() else 0), body
 
 
-async def get_json(port: int, path: str, *, host: str = LOOPBACK, timeout_seconds: float = 3.0) -> tuple[int, dict[str, Any]]:
+async def get_json(
+    port: int, path: str, *, host: str = LOOPBACK, timeout_seconds: float = 3.0
+) -> tuple[int, dict[str, Any]]:
     """(status, object) of one GET that answers JSON; an empty object when it does not."""
-    status, body = await get(port, path, host=host, accept="application/json", timeout_seconds=timeout_seconds)
+    status, body = await get(
+        port, path, host=host, accept="application/json", timeout_seconds=timeout_seconds
+    )
     try:
         value = json.loads(body) if body else {}
     except ValueError:

@@ -22,7 +22,9 @@ _LOG_TAIL_BYTES = 4096
 class ManagedProcess:
     """A named program with start, stop, kill, pause and resume."""
 
-    def __init__(self, role: str, command: Sequence[str], log_path: Path, environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, role: str, command: Sequence[str], log_path: Path, environment: Mapping[str, str]
+    ) -> None:
         self.role = role
         self.log_path = log_path
         self._command = tuple(command)
@@ -122,7 +124,9 @@ class ManagedProcess:
         try:
             with self.log_path.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
-                lines = [line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()]
+                lines = [
+                    line.strip() for line in log.read().decode(errors="replace").splitlines() if line.strip()
+                ]
         except OSError:
             return ""
         errors = [line for line in lines if line.startswith("Error:")]
@@ -148,8 +152,13 @@ class ManagedProcess:
 async def _end_of_pipe(reading: int) -> None:
     """Until nobody holds the other end: the guard has become the program, or has ended."""
     loop = asyncio.get_running_loop()
-    ended = loop.create_future()
-    loop.add_reader(reading, lambda: ended.done() or ended.set_result(None))
+    ended: asyncio.Future[None] = loop.create_future()
+
+    def readable() -> None:
+        if not ended.done():
+            ended.set_result(None)
+
+    loop.add_reader(reading, readable)
     try:
         await ended
     finally:

@@ -65,7 +65,9 @@ class ClusterAdmin:
         async with asyncio.timeout(_SETTLE_SECONDS):
             while True:
                 try:
-                    await assignments.auto_assign(self._store, self._root, group, tls=self._tls, allow_pause=True)
+                    await assignments.auto_assign(
+                        self._store, self._root, group, tls=self._tls, allow_pause=True
+                    )
                     return
                 except UnsafeChangeError:
                     # A partition is between two store sessions, or an earlier change is not complete yet.

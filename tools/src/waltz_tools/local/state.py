@@ -18,6 +18,7 @@ import fcntl
 import json
 import os
 import random
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import IO
@@ -144,7 +145,7 @@ class ClusterDirectory:
 IDENTITY_PORTS = frozenset({"storage", "admin"})
 
 
-def settle_ports(state: ClusterState, wanted: dict[str, tuple[str, ...]], rng: random.Random) -> None:
+def settle_ports(state: ClusterState, wanted: Mapping[str, tuple[str, ...]], rng: random.Random) -> None:
     """Give every role of `wanted` (role → port names) its ports: the remembered ones where they are free, new ones
     otherwise. PortTakenError for a taken port that is part of the cluster's identity (nothing is changed then)."""
     taken = {number for ports in state.ports.values() for number in ports.values()}

@@ -54,7 +54,9 @@ class ZooKeeperFiles:
 
     @classmethod
     def under(cls, directory: Path, config_dir: Path) -> ZooKeeperFiles:
-        return cls(directory / "zookeeper", config_dir / "zookeeper.cfg", config_dir / "zookeeper-log4j2.properties")
+        return cls(
+            directory / "zookeeper", config_dir / "zookeeper.cfg", config_dir / "zookeeper-log4j2.properties"
+        )
 
     def write(self, port: int) -> None:
         """Render both files; makes the data directory."""
@@ -96,7 +98,9 @@ def find_jars() -> list[Path]:
     spec = importlib.util.find_spec("pyspark")
     origin = spec.origin if spec is not None else None
     if origin is None:
-        raise LocalClusterError("a local ZooKeeper needs the jars of pyspark: pip install 'waltz-tools[local]'")
+        raise LocalClusterError(
+            "a local ZooKeeper needs the jars of pyspark: pip install 'waltz-tools[local]'"
+        )
     folder = Path(origin).parent / "jars"
     jars = sorted(jar for jar in folder.glob("*.jar") if jar.name.startswith(_JAR_PREFIXES))
     if not any(jar.name.startswith("zookeeper-3") for jar in jars):

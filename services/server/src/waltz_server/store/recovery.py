@@ -87,7 +87,7 @@ class Recovery:
         """A node answered Last session info and Max transaction id of this session."""
         replica = self._replicas[name]
         replica.info, replica.max_txid = info, max_txid
-        replica.kind, replica.mark = classify(replica.state, info, max_txid)
+        replica.kind, replica.mark, replica.vouched = classify(replica.state, info, max_txid)
         replica.good_mark = replica.mark
         replica.unreadable = False
         replica.compared = replica.marked = False
@@ -337,12 +337,17 @@ class Recovery:
         if contradiction is not None:
             return Refuse(contradiction)
         limit = min(replica.mark, resolved)
-        if not replica.compared and limit >= 0:
-            reference = self._reference(replica, limit)
-            if reference is None and not self._is_reference(replica, limit):
+        point = limit
+        if not replica.vouched and replica.max_txid >= 0:
+            point = max(0, limit)  # nothing but the records themselves says that they are of this log
+        if point >= 0 and not replica.compared:
+            if point > resolved:
+                return Refuse(f"it holds records up to {replica.max_txid}, but the log has none yet")
+            reference = self._reference(replica, point)
+            if reference is None and not self._is_reference(replica, point):
                 return Wait()
             if reference is not None:
-                return Compare(reference, limit)
+                return Compare(reference, point)
         if replica.max_txid > limit:
             return Truncate(limit)
         if replica.mark < resolved:

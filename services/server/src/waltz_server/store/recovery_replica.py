@@ -26,7 +26,8 @@ _NO_INFO = SessionInfo(-1, -1, -1)
 
 @dataclass(slots=True)
 class RecoveringReplica:
-    """`mark`: last good record now; `good_mark`: the same as the next recovery would see it, without copies."""
+    """`mark`: last good record now; `good_mark`: the same as the next recovery would see it, without copies;
+    `vouched`: ZooKeeper knows that the node took part in the session it reports, so its records are of this log."""
 
     name: str
     state: ReplicaState | None
@@ -35,6 +36,7 @@ class RecoveringReplica:
     max_txid: int = -1
     mark: int = -1
     good_mark: int = -1
+    vouched: bool = False
     unreadable: bool = False
     compared: bool = False
     marked: bool = False
@@ -48,15 +50,16 @@ class RecoveringReplica:
         return self.kind is not None and self.refused is None
 
 
-def classify(state: ReplicaState | None, info: SessionInfo, max_txid: int) -> tuple[Kind, int]:
-    """How an answer counts, and up to which transaction the replica's records are good."""
+def classify(state: ReplicaState | None, info: SessionInfo, max_txid: int) -> tuple[Kind, int, bool]:
+    """How an answer counts, up to which transaction the replica's records are good, and whether it is vouched for."""
+    vouched = state is not None and state.session_id >= 0 and info.session_id >= state.session_id
+    under_mark = min(max_txid, info.low_water_mark)
     if state is None:
-        return Kind.NEW, min(max_txid, info.low_water_mark)
+        return Kind.NEW, under_mark, False
     if state.closing_high_water_mark == UNRESOLVED:
-        promised = max(info.low_water_mark, info.local_low_water_mark)
-        if info.session_id < state.session_id or state.session_id < 0 or max_txid < promised:
-            return Kind.LOST, min(max_txid, info.low_water_mark)
-        return Kind.VOTER, max_txid
-    if state.session_id < 0 or info.session_id < state.session_id:
-        return Kind.CLOSED, min(max_txid, info.low_water_mark)
-    return Kind.CLOSED, min(max_txid, max(state.closing_high_water_mark, info.low_water_mark))
+        if not vouched or max_txid < max(info.low_water_mark, info.local_low_water_mark):
+            return Kind.LOST, under_mark, vouched
+        return Kind.VOTER, max_txid, True
+    if not vouched:
+        return Kind.CLOSED, under_mark, False
+    return Kind.CLOSED, min(max_txid, max(state.closing_high_water_mark, info.low_water_mark)), True

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from waltz_server.store.session import StoreSession
 
 _CATCH_UP_RETRY_SECONDS = 0.2
+_FIRST_WINDOW = 4
 
 
 class ReplicaSession:
@@ -42,7 +43,7 @@ class ReplicaSession:
         self._max_frames = max_frames
         self._max_bytes = max_bytes
         self._slow_seconds = slow_seconds
-        self._window = float(max_frames)
+        self._window = float(min(_FIRST_WINDOW, max_frames))
         self._loop = asyncio.get_running_loop()
         self._changed = Signal()
 
@@ -182,4 +183,4 @@ class ReplicaSession:
         if seconds > self._slow_seconds:
             self._window = max(1.0, self._window / 2)
         elif self._window < self._max_frames:
-            self._window = min(float(self._max_frames), self._window + 1.0 / self._window)
+            self._window = min(float(self._max_frames), self._window + 1.0)

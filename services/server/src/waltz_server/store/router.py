@@ -40,6 +40,7 @@ class Router:
         self._session_id = session_id
         self._routes: dict[str, _Route] = {}
         self._average_bytes = _FIRST_AVERAGE_BYTES
+        self._measured = False
 
     def expected_ms(self, name: str) -> float:
         route = self._routes.get(name)
@@ -95,14 +96,19 @@ class Router:
             f"record {first} could not be read: {'; '.join(reasons) or 'no replica has it'}"
         )
 
+    def _learn_size(self, bytes_per_record: float) -> None:
+        weight = 0.5 if self._measured else 1.0
+        self._measured = True
+        self._average_bytes += weight * (bytes_per_record - self._average_bytes)
+
     def _cut(self, records: list[bytes], max_bytes: int) -> list[bytes]:
         total = 0
         for index, record in enumerate(records):
             total += len(record)
             if total > max_bytes and index:
-                self._average_bytes += 0.5 * (total / (index + 1) - self._average_bytes)
+                self._learn_size(total / (index + 1))
                 return records[:index]
-        self._average_bytes += 0.5 * (total / len(records) - self._average_bytes)
+        self._learn_size(total / len(records))
         return records
 
 

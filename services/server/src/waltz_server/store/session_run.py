@@ -160,6 +160,7 @@ class SessionRun:
             if gathering and (now >= grace_ends or all(m.tried for m in self.members.values())):
                 gathering = False
                 recovery.gather_over()
+                self.changed.notify()
             condition, reason = recovery.condition()
             if recovery.resolved is not None and recovery.resolved < store.known_mark:
                 condition = Condition.FAULT

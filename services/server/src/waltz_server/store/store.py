@@ -94,6 +94,11 @@ class QuorumPartitionStore:
         return run.session.has_quorum
 
     @property
+    def current_run(self) -> SessionRun | None:
+        """The session being established or open; for tests and diagnosis."""
+        return self._run
+
+    @property
     def session_id(self) -> int:
         return self._session_id
 

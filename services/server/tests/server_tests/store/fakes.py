@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
@@ -101,6 +102,7 @@ class FakeLink:
         self._timeout_seconds = timeout_seconds
         self._pending: set[Callable[[Exception | None], None]] = set()
         self._ready_at = 0.0
+        self._queue: deque[Callable[[], None]] = deque()
         node.links.append(self)
 
     def close(self) -> None:
@@ -143,7 +145,11 @@ class FakeLink:
                 self._finish(callback, error)
 
         self._ready_at = max(self._ready_at, loop.time()) + self.node.delay_seconds
-        loop.call_at(self._ready_at, execute)
+        self._queue.append(execute)  # timers of the same moment fire in any order; requests must not
+        loop.call_at(self._ready_at, self._execute_next)
+
+    def _execute_next(self) -> None:
+        self._queue.popleft()()
 
     async def call(self, kind: str, session_id: int, action: Callable[[], T]) -> T:
         done: asyncio.Future[None] = asyncio.get_running_loop().create_future()

@@ -1,0 +1,154 @@
+"""The blocking facade: the same client from threads without a loop. The fake cluster runs on a loop of its own thread."""
+
+import asyncio
+import threading
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from client_tests.helpers import Application, settings_for
+from waltz_client import (
+    Append,
+    ClientClosedError,
+    Committed,
+    LockConflictError,
+    LockId,
+    UsageError,
+    WaltzClient,
+)
+from waltz_client.blocking import BlockingWaltzClient
+from waltz_cluster.errors import ClusterNotFoundError
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.serializers import ClusterParams
+from waltz_protocol.types import Endpoint, Generation, PartitionId
+from waltz_testkit.fake_server import FakeCluster
+from waltz_testkit.fake_server import fake_cluster as start_cluster
+
+
+class FakeThread:
+    """A fake cluster whose loop is not the test's."""
+
+    def __init__(self) -> None:
+        self.cluster: FakeCluster | None = None
+        self._started = threading.Event()
+        self._stop: asyncio.Event | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread.start()
+        self._started.wait(10)
+
+    async def _serve(self) -> None:
+        self._stop = asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        async with start_cluster(2) as self.cluster:
+            self._started.set()
+            await self._stop.wait()
+
+    def close(self) -> None:
+        if self._loop is not None and self._stop is not None:
+            self._loop.call_soon_threadsafe(self._stop.set)
+        self._thread.join(10)
+
+
+@pytest.fixture
+def fakes() -> Iterator[FakeThread]:
+    thread = FakeThread()
+    yield thread
+    thread.close()
+
+
+class StaticDiscovery:
+    """Discovery that never changes."""
+
+    def __init__(self, cluster: FakeCluster) -> None:
+        self.cluster_params = ClusterParams("fake cluster", 2)
+        self._cluster = cluster
+
+    async def new_client_id(self) -> int:
+        return 17
+
+    def add_endpoints_listener(
+        self, listener: Callable[[dict[Endpoint, dict[PartitionId, Generation]]], None]
+    ) -> Callable[[], None]:
+        owned = {PartitionId(p): Generation(1) for p in (0, 1)}
+        listener({self._cluster.servers[0].endpoint: owned})
+        return lambda: None
+
+
+def connect(fakes: FakeThread, callbacks: Application | None = None) -> BlockingWaltzClient:
+    cluster = fakes.cluster
+    if cluster is None:
+        raise AssertionError("not started")
+    settings = settings_for(cluster, maxConcurrentTransactions=100)
+    return BlockingWaltzClient(
+        lambda: WaltzClient.connect(settings, callbacks, discovery=StaticDiscovery(cluster))
+    )
+
+
+def test_append_and_read_without_a_loop(fakes: FakeThread) -> None:
+    with connect(fakes) as client:
+        lock = LockId("a", 1)
+        assert client.append(partition=0, data=b"one", write_locks=[lock]) == Committed(0, 0)
+        with pytest.raises(LockConflictError):
+            client.append(partition=0, data=b"two", write_locks=[lock], as_of=-1)
+        results = client.append_many([Append(0, b"%d" % i) for i in range(100)], deadline_seconds=10)
+        assert results == [Committed(0, i + 1) for i in range(100)]
+        data = [t.data for t in client.feed(0, after=-1, until=100)]
+        assert data == [b"one"] + [b"%d" % i for i in range(100)]
+        assert client.get_data(0, 0) == b"one"
+        assert client.high_water_mark(0) == 100
+        assert (client.client_id, client.cluster_name, client.num_partitions) == (17, "fake cluster", 2)
+        assert client.get_partitions() == [0]
+        client.flush_transactions(deadline_seconds=5)
+        assert not client.has_pending_transactions()
+        feed = client.feed(0, after=-1)
+        next(feed)
+        feed.close()  # type: ignore[attr-defined]
+    with pytest.raises(ClientClosedError):
+        client.append(partition=0, data=b"x")
+    client.close()
+
+
+def test_many_threads(fakes: FakeThread) -> None:
+    with connect(fakes) as client:
+        got: list[int] = []
+
+        def write() -> None:
+            for _ in range(20):
+                got.append(client.append(partition=1, data=b"x", deadline_seconds=10).transaction_id)
+
+        threads = [threading.Thread(target=write) for _ in range(5)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(got) == list(range(100))
+
+
+def test_a_call_from_the_clients_own_thread_is_refused(fakes: FakeThread) -> None:
+    refused: list[str] = []
+    applied = threading.Event()
+
+    class Calling(Application):
+        async def apply_transaction(self, transaction: object) -> None:
+            try:
+                client.append(partition=0, data=b"y")
+            except UsageError as error:
+                refused.append(str(error))
+            applied.set()
+
+    with connect(fakes, Calling()) as client:
+        client.append(partition=0, data=b"x")
+        assert applied.wait(10)
+    assert "own thread" in refused[0]
+
+
+def test_an_error_while_opening_ends_the_thread() -> None:
+    before = threading.active_count()
+    settings = settings_for(FakeCluster(1))
+    with (
+        pytest.raises(ClusterNotFoundError),
+        BlockingWaltzClient.connect(settings, store=lambda: MemoryZooKeeper().session()),
+    ):
+        pass
+    assert threading.active_count() == before

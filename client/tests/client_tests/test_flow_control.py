@@ -1,0 +1,142 @@
+"""Buffers are bounded, a slow reader is paused when alone and dropped back when somebody else needs the connection."""
+
+import asyncio
+
+from client_tests.conftest import ConnectClient
+from client_tests.helpers import until
+from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream_session import StreamSession
+from waltz_client.client import WaltzClient
+from waltz_client.transaction import FeedFields
+from waltz_testkit.fake_server import FakeCluster
+
+
+def fields(first: int, last: int) -> list[FeedFields]:
+    return [(1, 1, 0, txid, txid, 0) for txid in range(first, last + 1)]
+
+
+def stream_session(client: WaltzClient) -> StreamSession:
+    session = client._open.partitions[0].session
+    assert session is not None
+    return session
+
+
+def test_a_cursor_never_exceeds_its_capacity() -> None:
+    cursor = FeedCursor(0, -1, 1024, lambda: None)
+    cursor.state = CursorState.LIVE
+    cursor.accept_turn(fields(0, 999))
+    cursor.accept_turn(fields(1000, 1999))
+    assert cursor.state is CursorState.PARKED
+    assert (cursor.count, cursor.tail) == (1024, 1023)
+    got = [t for chunk in iter(lambda: cursor.take_at_most(100), ()) for _, _, _, _, t, _ in chunk]
+    assert got == list(range(1024))
+    assert cursor.drained
+
+
+def test_a_cursor_ahead_of_the_stream_skips_what_it_has() -> None:
+    cursor = FeedCursor(0, 5, 1024, lambda: None)
+    cursor.state = CursorState.LIVE
+    cursor.accept_turn(fields(0, 3))
+    assert (cursor.count, cursor.tail) == (0, 5)
+    cursor.accept_turn(fields(4, 9))
+    assert (cursor.count, cursor.tail) == (4, 9)
+
+
+async def test_a_lone_slow_reader_pauses_the_connection(cluster: FakeCluster, connect: ConnectClient) -> None:
+    cluster.partitions[0].fill(100_000)
+    client = await connect(feedBufferTransactions=16_384)
+    feed = client.feed(0, after=-1, headers_only=True)
+    await anext(feed)
+    await until(lambda: stream_session(client).paused)
+    got = [0]
+    async for transaction in feed:
+        got.append(transaction.transaction_id)
+        if transaction.transaction_id == 99_999:
+            break
+    assert got == list(range(100_000))
+    assert len(cluster.partitions[0].feed_requests) <= 4, (
+        "paused by the socket, not by asking again and again"
+    )
+
+
+async def test_an_append_resumes_a_paused_connection(cluster: FakeCluster, connect: ConnectClient) -> None:
+    cluster.partitions[0].fill(60_000)
+    client = await connect(feedBufferTransactions=8192)
+    feed = client.feed(0, after=-1, headers_only=True)
+    await anext(feed)
+    await until(lambda: stream_session(client).paused)
+    await client.append(partition=0, data=b"x", deadline_seconds=10)
+    await client.append(partition=1, data=b"x", deadline_seconds=10)
+    got = [0]
+    async for transaction in feed:
+        got.append(transaction.transaction_id)
+        if transaction.transaction_id == 60_000:
+            break
+    assert got == list(range(60_001))
+
+
+async def test_a_starving_reader_resumes_a_paused_connection(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    cluster.partitions[0].fill(60_000)
+    cluster.partitions[1].fill(10)
+    client = await connect(feedBufferTransactions=8192)
+    slow = client.feed(0, after=-1, headers_only=True)
+    await anext(slow)
+    await until(lambda: stream_session(client).paused)
+    other = client.feed(1, after=-1, headers_only=True)
+    async with asyncio.timeout(10):
+        assert [(await anext(other)).transaction_id for _ in range(10)] == list(range(10))
+
+
+async def test_no_credit_is_asked_for_while_every_reader_is_full(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    partition = cluster.partitions[0]
+    client = await connect(feedBufferTransactions=1024)
+    feed = client.feed(0, after=-1, headers_only=True)
+    await until(lambda: partition.feed_requests)
+    for _ in range(200):  # a writer elsewhere
+        partition.fill(10)
+        await asyncio.sleep(0)
+    await until(lambda: client._open.partitions[0].received >= 500)
+    await asyncio.sleep(0.05)
+    asked = len(partition.feed_requests)
+    partition.fill(2000)
+    await asyncio.sleep(0.05)
+    assert len(partition.feed_requests) <= asked + 1
+    got: list[int] = []
+    async for transaction in feed:
+        got.append(transaction.transaction_id)
+        if transaction.transaction_id == 3999:
+            break
+    assert got == list(range(4000))
+
+
+async def test_no_task_and_no_future_per_transaction(cluster: FakeCluster, connect: ConnectClient) -> None:
+    from waltz_client import Append
+
+    client = await connect(maxConcurrentTransactions=1000)
+    await client.writable(0)
+    loop = asyncio.get_running_loop()
+    made = {"tasks": 0, "futures": 0}
+    create_future = loop.create_future
+
+    def counting_future() -> "asyncio.Future[object]":
+        made["futures"] += 1
+        return create_future()
+
+    def factory(loop: asyncio.AbstractEventLoop, coro: object, **kwargs: object) -> "asyncio.Task[object]":
+        made["tasks"] += 1
+        return asyncio.Task(coro, loop=loop, **kwargs)  # type: ignore[arg-type]
+
+    loop.create_future = counting_future  # type: ignore[method-assign]
+    loop.set_task_factory(factory)  # type: ignore[arg-type]
+    try:
+        await client.append_many([Append(0, b"x")] * 10_000, deadline_seconds=30)
+        async for _ in client.feed(0, after=-1, headers_only=True, until=9_999).batches():
+            pass
+    finally:
+        loop.set_task_factory(None)
+        loop.create_future = create_future  # type: ignore[method-assign]
+    assert made["tasks"] + made["futures"] < 500, made

@@ -1,0 +1,175 @@
+"""Storage nodes and servers that answer on real ports what the tests put into them."""
+
+import json
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from waltz_protocol.aio.channel import Channel, ChannelSettings
+from waltz_protocol.aio.listener import Listener
+from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
+from waltz_protocol.messages import admin, client, storage
+from waltz_protocol.messages.fields import RpcError
+from waltz_protocol.types import Endpoint, Record, SessionInfo
+
+Answer = Callable[[Any], Any]
+
+
+class Handler:
+    """Decodes, asks, encodes."""
+
+    def __init__(self, protocol: Protocol, answer: Answer) -> None:
+        self.protocol = protocol
+        self.answer = answer
+
+    def channel_ready(self, channel: Channel) -> None: ...
+
+    def frame_received(self, channel: Channel, body: memoryview) -> None:
+        reply = self.answer(self.protocol.decode(body, channel.version))
+        if reply is not None:
+            channel.send(self.protocol.encode(reply, channel.version))
+
+    def frames_ended(self, channel: Channel) -> None: ...
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None: ...
+
+    def channel_closed(self, channel: Channel, reason: str) -> None: ...
+
+
+@asynccontextmanager
+async def listening(
+    protocol: Protocol, answer: Answer, versions: tuple[int, ...] | None = None
+) -> AsyncIterator[int]:
+    settings = ChannelSettings(
+        magic=protocol.magic, versions=versions or protocol.versions, hello_text="fake"
+    )
+    async with Listener() as listener:
+        await listener.start("127.0.0.1", 0, settings, lambda: Handler(protocol, answer), None)
+        yield listener.port
+
+
+@dataclass
+class FakeNode:
+    """A storage node: partitions with availability, session, records."""
+
+    key: UUID
+    status: dict[int, bool] = field(default_factory=dict)
+    session: SessionInfo = SessionInfo(-1, -1, -1)  # noqa: RUF009
+    records: list[Record] = field(default_factory=list)
+    admin_port: int = 0
+    storage_port: int = 0
+    refuse: str | None = None
+    orders: list[Any] = field(default_factory=list)
+
+    @property
+    def connect_string(self) -> str:
+        return f"127.0.0.1:{self.storage_port}"
+
+    @property
+    def admin(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self.admin_port)
+
+    def answer_admin(self, message: Any) -> Any:
+        n = message.seq_num
+        if self.refuse and not isinstance(message, admin.OpenRequest):
+            return admin.FailureResponse(n, RpcError(self.refuse))
+        match message:
+            case admin.OpenRequest():
+                if message.cluster_key != self.key:
+                    return admin.FailureResponse(n, RpcError("wrong key"))
+            case admin.AssignedPartitionStatusRequest():
+                return admin.AssignedPartitionStatusResponse(n, dict(self.status))
+            case admin.LastSessionInfoRequest():
+                return admin.LastSessionInfoResponse(n, message.partition_id, self.session)
+            case admin.RecordListRequest():
+                found = [r for r in self.records if r.transaction_id >= message.transaction_id]
+                return admin.RecordListResponse(n, message.partition_id, tuple(found[: message.max_count]))
+            case admin.MetricsRequest():
+                return admin.MetricsResponse(n, json.dumps(self.metrics()))
+            case admin.PartitionAssignmentRequest():
+                self.orders.append(message)
+                for p in message.partitions or ():
+                    if message.assigned:
+                        self.status.setdefault(p, True)
+                    else:
+                        self.status.pop(p)
+            case admin.PartitionAvailableRequest():
+                self.orders.append(message)
+                self.status.update(dict.fromkeys(message.partitions or (), message.available))
+        return admin.SuccessResponse(n)
+
+    def metrics(self) -> dict[str, Any]:
+        gauges: dict[str, Any] = {"waltz-storage.waltz-storage-partition-ids": {"value": sorted(self.status)}}
+        for p, available in self.status.items():
+            prefix = f"waltz-storage.partition-{p}"
+            gauges[f"{prefix}.session-id"] = {"value": self.session.session_id}
+            gauges[f"{prefix}.low-water-mark"] = {"value": self.session.low_water_mark}
+            gauges[f"{prefix}.local-low-water-mark"] = {"value": self.session.local_low_water_mark}
+            gauges[f"{prefix}.flags"] = {"value": 4 + available}
+        return {"gauges": gauges}
+
+    def answer_storage(self, message: Any) -> Any:
+        ids = (message.session_id, message.seq_num, message.partition_id)
+        match message:
+            case storage.MaxTransactionIdRequest():
+                return storage.MaxTransactionIdResponse(*ids, len(self.records) - 1)
+            case storage.TruncateRequest():
+                del self.records[message.transaction_id + 1 :]
+                return storage.MaxTransactionIdResponse(*ids, len(self.records) - 1)
+            case storage.AppendRequest():
+                self.records += message.records
+            case storage.SetLowWaterMarkRequest():
+                self.session = SessionInfo(message.session_id, message.low_water_mark, len(self.records) - 1)
+        return storage.SuccessResponse(*ids)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeNode"]:
+        async with (
+            listening(ADMIN, self.answer_admin) as self.admin_port,
+            listening(STORAGE, self.answer_storage) as self.storage_port,
+        ):
+            yield self
+
+
+@dataclass
+class FakeServer:
+    """A server: what it believes to have, to reach, and to be."""
+
+    partitions: tuple[int, ...] = ()
+    connectivity: dict[str, bool] = field(default_factory=dict)
+    health: dict[int, bool] = field(default_factory=dict)
+    preferred: set[int] = field(default_factory=set)
+    silent: bool = False
+    versions: tuple[int, ...] | None = None
+    req_ids: list[Any] = field(default_factory=list)
+    port: int = 0
+
+    @property
+    def endpoint(self) -> Endpoint:
+        return Endpoint("127.0.0.1", self.port)
+
+    def answer(self, message: Any) -> Any:
+        self.req_ids.append(message.req_id)
+        if self.silent:
+            return None
+        match message:
+            case client.CheckStorageConnectivityRequest():
+                return client.CheckStorageConnectivityResponse(message.req_id, self.connectivity)
+            case client.ServerPartitionsAssignmentRequest():
+                return client.ServerPartitionsAssignmentResponse(message.req_id, self.partitions)
+            case client.ServerPartitionsHealthStatRequest():
+                return client.ServerPartitionsHealthStatResponse(message.req_id, self.health)
+            case client.AddPreferredPartitionRequest():
+                self.preferred.update(message.partitions)
+                return client.AddPreferredPartitionResponse(message.req_id, 3 not in message.partitions)
+            case client.RemovePreferredPartitionRequest():
+                self.preferred.difference_update(message.partitions)
+                return client.RemovePreferredPartitionResponse(message.req_id, True)
+        return None
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["FakeServer"]:
+        async with listening(CLIENT, self.answer, self.versions) as self.port:
+            yield self

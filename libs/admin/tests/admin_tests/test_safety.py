@@ -1,0 +1,164 @@
+"""Safety rule A6: replicas are changed only on positive, fresh, complete proof. Unknown means no."""
+
+from itertools import product
+
+import pytest
+
+from waltz_admin import assignments, nodes, seeding
+from waltz_admin.errors import StorageNodeError, UnsafeChangeError
+from waltz_admin.safety import ReplicaAnswer, check_change
+from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_protocol.types import UNRESOLVED, PartitionId
+
+ROOT = "/waltz"
+GOOD = ReplicaAnswer(5, True, True)
+P0 = PartitionId(0)
+
+
+class Probe:
+    """Answers as told; None = silent."""
+
+    def __init__(self, **answers: ReplicaAnswer | None) -> None:
+        self.answers = answers
+        self.asked: list[str] = []
+
+    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+        self.asked.append(connect_string)
+        return self.answers.get(connect_string)
+
+
+async def metadata(replicas: dict[str, int], session_id: int = 5) -> tuple[MemoryStore, StoreMetadata]:
+    """A store where partition 0 has these replicas (closing marks) in a session."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    states = {node: ReplicaState(P0, node, session_id, mark) for node, mark in replicas.items()}
+    result = StoreMetadata(store, ROOT)
+    await result.create_partition(0, PartitionMetadata(1, session_id, states))
+    return store, result
+
+
+def up(*names: str) -> dict[str, int]:
+    return dict.fromkeys(names, UNRESOLVED)
+
+
+async def test_safety_a6_by_enumeration() -> None:
+    """All sets of up to five replicas, all changes among them, all combinations of who answers."""
+    universe = ["a", "b", "c", "d", "e"]
+    for size in range(1, 5):
+        old = universe[:size]
+        _, meta = await metadata(up(*old))
+        for chosen in product((False, True), repeat=len(universe)):
+            new = [node for node, taken in zip(universe, chosen, strict=True) if taken]
+            for answering in product((None, GOOD), repeat=size):
+                probe = Probe(**dict(zip(old, answering, strict=True)))
+                live = [n for n, answer in probe.answers.items() if answer and n in new]
+                quorums = max(size // 2 + 1, len(new) // 2 + 1)
+                allowed = set(new) == set(old) or (bool(new) and len(live) >= quorums)
+                try:
+                    await check_change(meta, probe, 0, old, new)
+                    passed = True
+                except UnsafeChangeError:
+                    passed = False
+                assert passed == allowed, (old, new, live)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        None,
+        ReplicaAnswer(4, True, True),
+        ReplicaAnswer(6, True, True),
+        ReplicaAnswer(5, False, True),
+        ReplicaAnswer(5, True, False),
+    ],
+)
+async def test_safety_a6_unknown_means_no(answer: ReplicaAnswer | None) -> None:
+    _, meta = await metadata(up("a", "b", "c"))
+    with pytest.raises(UnsafeChangeError, match="1 are proven to be caught up"):
+        await check_change(meta, Probe(a=GOOD, b=answer, c=answer), 0, ["a", "b", "c"], ["a", "b"])
+    await check_change(meta, Probe(a=GOOD, b=GOOD, c=answer), 0, ["a", "b", "c"], ["a", "b"])
+
+
+async def test_safety_a6_a_replica_that_dropped_out_does_not_count() -> None:
+    _, meta = await metadata({**up("a", "b"), "c": 17})
+    probe = Probe(a=GOOD, b=GOOD, c=GOOD)
+    with pytest.raises(UnsafeChangeError, match="1 are proven"):
+        await check_change(meta, probe, 0, ["a", "b", "c"], ["a", "c"])
+    assert "c" not in probe.asked
+    await check_change(meta, probe, 0, ["a", "b", "c"], ["a", "b"])
+
+
+async def test_safety_a6_lost_metadata_is_never_taken_for_a_fresh_partition() -> None:
+    store, meta = await metadata(up("a"))
+    await check_change(meta, Probe(), 1, [], ["a"])  # never started: ZooKeeper proves it
+    await store.delete(f"{ROOT}/store/partition/0")
+    for partition_id in (0, 1):
+        with pytest.raises(UnsafeChangeError, match="missing"):
+            await check_change(meta, Probe(a=GOOD), partition_id, ["a"], ["a", "b"])
+    await store.create(f"{ROOT}/store/partition/0", b"?")
+    with pytest.raises(UnsafeChangeError, match="cannot be read"):
+        await check_change(meta, Probe(a=GOOD), 0, ["a"], ["a", "b"])
+
+
+async def test_zookeeper_6_16_no_second_change_before_the_first_is_complete() -> None:
+    _, meta = await metadata(up("a", "b", "c"))
+    with pytest.raises(UnsafeChangeError, match="an earlier change is not complete"):
+        await check_change(
+            meta, Probe(a=GOOD, b=GOOD, c=GOOD), 0, ["a", "b", "c", "d"], ["a", "b", "c", "d", "e"]
+        )
+
+
+async def test_safety_a6_a_session_that_changes_meanwhile_is_unknown() -> None:
+    _, meta = await metadata(up("a", "b", "c"))
+
+    class Moving(Probe):
+        async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+            state, version = await meta.read_partition(0)
+            if state is not None:
+                await meta.write_partition(0, state, version)
+            return GOOD
+
+    with pytest.raises(UnsafeChangeError, match="changed meanwhile"):
+        await check_change(meta, Moving(), 0, ["a", "b", "c"], ["a", "b"])
+
+
+async def test_growing_from_one_needs_an_explicit_word_and_everybody() -> None:
+    _, meta = await metadata(up("a"))
+    with pytest.raises(UnsafeChangeError):
+        await check_change(meta, Probe(a=GOOD), 0, ["a"], ["a", "b"])
+    await check_change(meta, Probe(a=GOOD), 0, ["a"], ["a", "b", "c"], allow_pause=True)
+    with pytest.raises(UnsafeChangeError):
+        await check_change(meta, Probe(a=None), 0, ["a"], ["a", "b", "c"], allow_pause=True)
+    _, two = await metadata(up("a", "b"))
+    with pytest.raises(UnsafeChangeError):
+        await check_change(two, Probe(a=GOOD, b=GOOD), 0, ["a", "b"], ["a"], allow_pause=True)
+
+
+async def test_zookeeper_6_16_assign_and_unassign_ask_before_they_write() -> None:
+    store, _ = await metadata(up("a:1", "b:1", "c:1"))
+    for node in ("a:1", "b:1", "c:1", "d:1"):
+        await nodes.add_storage_node(store, ROOT, node, 2, 0)
+    await store.set(
+        f"{ROOT}/store/assignment",
+        assignments_bytes(dict.fromkeys(("a:1", "b:1", "c:1"), (P0,))),
+    )
+    before = (await store.get(f"{ROOT}/store/assignment"))[0]
+    silent = Probe(**{"a:1": GOOD, "b:1": GOOD})
+    with pytest.raises(UnsafeChangeError):
+        await assignments.assign(store, ROOT, [0], "d:1", probe=silent)
+    with pytest.raises(UnsafeChangeError):
+        await assignments.unassign(store, ROOT, [0], "a:1", probe=silent)
+    assert (await store.get(f"{ROOT}/store/assignment"))[0] == before
+    assert await assignments.unassign(store, ROOT, [0], "c:1", probe=silent) == (0,)
+    with pytest.raises(UnsafeChangeError, match="an earlier change"):
+        await assignments.assign(store, ROOT, [0], "d:1", probe=silent)
+    with pytest.raises(StorageNodeError, match=r"partition 0 still counts c:1 among its replicas"):
+        await nodes.remove_storage_node(store, ROOT, "c:1")
+
+
+def assignments_bytes(placement: dict[str, tuple[PartitionId, ...]]) -> bytes:
+    from waltz_cluster.serializers import ReplicaAssignments
+
+    return ReplicaAssignments({**placement, "d:1": ()}).to_bytes()

@@ -1,0 +1,144 @@
+"""Partitions that come, go, come back and fail."""
+
+import asyncio
+
+import pytest
+
+from waltz_protocol.messages.client import MountResponse, MountState
+from waltz_server import registry as registry_module
+from waltz_testkit.loopback_server import LoopbackServer
+
+
+async def test_adopting_creates_raises_and_closes() -> None:
+    async with LoopbackServer({0: 1, 1: 1}) as server:
+        registry = server.registry
+        await asyncio.sleep(0)
+        first, second = registry.partitions[0], registry.partitions[1]
+        registry.adopt({1: 4, 2: 1})
+        assert first.closed
+        assert registry.owned_ids() == [1, 2]
+        assert registry.partitions[1] is second
+        assert second.generation == 4
+        assert server.backend.stores[1].generation == 4
+        registry.adopt({1: 3})
+        assert second.generation == 4
+        assert list(registry.partitions) == [1]
+
+
+async def test_safety_d8_empty_assignment_closes_everything_before_it_returns() -> None:
+    async with LoopbackServer({0: 1, 1: 1}) as server:
+        await asyncio.sleep(0)
+        partitions = list(server.registry.partitions.values())
+        server.registry.adopt({})
+        assert all(partition.closed for partition in partitions)
+        assert server.registry.health() == {}
+
+
+async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> None:
+    async with LoopbackServer({0: 1}) as server:
+        await asyncio.sleep(0)
+        old = server.backend.stores[0]
+        ended: list[str] = []
+        finish = old.close
+
+        def slow_close() -> None:
+            asyncio.get_running_loop().call_later(0.02, lambda: (ended.append("old"), finish()))
+
+        old.close = slow_close  # type: ignore[method-assign]
+        server.registry.adopt({})
+        server.registry.adopt({0: 2})
+        new = server.backend.stores[0]
+        assert new is not old
+        async with asyncio.timeout(5):
+            while not new.healthy:
+                await asyncio.sleep(0.001)
+        assert ended == ["old"]
+
+
+async def test_client_server_13_12_failed_partition_starts_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "FIRST_RESTART_SECONDS", 0.02)
+    async with LoopbackServer({0: 1}) as server:
+        await asyncio.sleep(0)
+        registry, first = server.registry, server.registry.partitions[0]
+        first._fail("something impossible")
+        async with asyncio.timeout(5):
+            while registry.health() == {0: (False, "fault: something impossible")}:
+                await asyncio.sleep(0)
+            healthy, reason = registry.health()[0]
+            assert (healthy, reason) == (False, "restarting: something impossible")
+            while not registry.health()[0][0]:
+                await asyncio.sleep(0.001)
+        assert registry.partitions[0] is not first
+        assert registry.owned_ids() == [0]
+
+
+async def test_client_server_13_12_store_that_raises_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry_module, "FIRST_RESTART_SECONDS", 0.01)
+    async with LoopbackServer({}) as server:
+        make = server.backend.make_store
+        failures = 2
+
+        def failing(*args: object) -> object:
+            nonlocal failures
+            store = make(*args)  # type: ignore[arg-type]
+            if failures:
+                failures -= 1
+
+                async def run() -> None:
+                    raise OSError("broken")
+
+                store.run = run  # type: ignore[method-assign]
+            return store
+
+        server.backend.make_store = failing  # type: ignore[method-assign, assignment]
+        server.registry.adopt({0: 1})
+        async with asyncio.timeout(5):
+            while not server.registry.health()[0][0]:
+                await asyncio.sleep(0.001)
+        assert failures == 0
+
+
+async def test_release_during_the_pause_before_a_restart_ends_it() -> None:
+    async with LoopbackServer({0: 1}) as server:
+        await asyncio.sleep(0)
+        server.registry.partitions[0]._fail("something impossible")
+        while 0 in server.registry.partitions:
+            await asyncio.sleep(0)
+        server.registry.adopt({})
+        assert server.registry.health() == {}
+        assert not [name for name in server.metrics.metrics if "partition-0" in name]
+
+
+async def test_held_mounts_are_refused_when_the_server_leaves() -> None:
+    from waltz_protocol.types import ReqId
+    from waltz_testkit.client_peers import FakeClient
+
+    async with LoopbackServer({}) as server:
+        client = FakeClient()
+        first, second = ReqId(1, 1, 4, 1), ReqId(1, 1, 4, 2)
+        server.registry.hold_mount(client, 4, first.pack(), 1, -1)
+        server.registry.hold_mount(client, 4, second.pack(), 1, -1)
+        assert client.messages() == [MountResponse(first, MountState.NOT_READY)]
+        server.registry.close()
+        assert client.messages()[1:] == [MountResponse(second, MountState.NOT_READY)]
+
+
+async def test_drain_returns_when_nothing_is_undecided_and_nobody_takes_over() -> None:
+    async with LoopbackServer({0: 1}) as server:
+        await asyncio.sleep(0)
+        server.registry.begin_leaving()
+        async with asyncio.timeout(0.5):
+            await server.registry.drain(10.0, wait_for_successor=False)
+
+
+async def test_drain_closes_a_partition_when_its_successor_takes_the_session() -> None:
+    async with LoopbackServer({0: 1}) as server:
+        await asyncio.sleep(0)
+        partition = server.registry.partitions[0]
+        server.registry.begin_leaving()
+        server.registry.adopt({})
+        assert not partition.closed
+        asyncio.get_running_loop().call_later(0.05, server.backend.stores[0].lose_session, "fenced")
+        async with asyncio.timeout(2):
+            await server.registry.drain(10.0, wait_for_successor=True)
+        assert partition.closed

@@ -1,0 +1,180 @@
+"""Looking at a storage directory without touching it, for tools: no lock, nothing written.
+
+While the node runs the end of a log may move between two looks; everything below the marks stands still.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.errors import PartitionDamagedError, StorageStartError
+from waltz_storage.engine.files import File, FileSystem, OsFileSystem, join
+from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wire
+from waltz_storage.engine.partition_info import PartitionInfo, read_entry
+from waltz_storage.engine.scan import scan
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentReport:
+    """One segment. ``problem`` is ``None`` when every record follows its predecessor and carries its checksum."""
+
+    path: str
+    first_txid: int
+    records: int
+    data_bytes: int  # of valid records, header included
+    file_bytes: int
+    index_entries: int
+    problem: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionReport:
+    """One partition: control entry (``None`` when unreadable) and segments in order."""
+
+    partition_id: int
+    info: PartitionInfo | None
+    segments: list[SegmentReport] = field(default_factory=list)
+    problem: str | None = None
+
+    @property
+    def max_txid(self) -> int:
+        """Highest TXID without a gap before it, -1 when empty."""
+        expected = 0
+        for segment in self.segments:
+            if segment.first_txid != expected:
+                break
+            expected += segment.records
+        return expected - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DirectoryReport:
+    """A whole directory."""
+
+    header: ControlHeader
+    partitions: list[PartitionReport]
+
+    @property
+    def problems(self) -> list[str]:
+        """Everything that is wrong, one line each; empty for a sound directory."""
+        found = [p.problem for p in self.partitions if p.problem is not None]
+        return found + [s.problem for p in self.partitions for s in p.segments if s.problem is not None]
+
+
+def inspect_directory(directory: str, *, fs: FileSystem | None = None) -> DirectoryReport:
+    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no directory of ours."""
+    disk = fs if fs is not None else OsFileSystem()
+    path = join(directory, layout.CONTROL_FILE_NAME)
+    if not disk.exists(path):
+        raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
+    raw = _whole(disk, path)
+    if len(raw) < layout.HEADER_SIZE:
+        raise StorageStartError(f"{path} was never finished")
+    header = ControlHeader.from_bytes(raw)
+    reports = []
+    for partition_id in range(header.num_partitions):
+        start = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
+        info, problem = None, None
+        try:
+            info, _ = read_entry(partition_id, raw[start : start + layout.ENTRY_SIZE])
+        except PartitionDamagedError as error:
+            problem = str(error)
+        reports.append(_inspect_partition(disk, directory, header, partition_id, info, problem))
+    return DirectoryReport(header, reports)
+
+
+def _inspect_partition(
+    fs: FileSystem,
+    directory: str,
+    header: ControlHeader,
+    partition_id: int,
+    info: PartitionInfo | None,
+    problem: str | None,
+) -> PartitionReport:
+    path = join(directory, str(partition_id))
+    segments: list[SegmentReport] = []
+    if fs.is_dir(path):
+        names = [name for name in fs.listdir(path) if name.endswith(layout.DATA_SUFFIXES)]
+        segments = sorted(
+            (_inspect_segment(fs, path, name, header, partition_id) for name in names),
+            key=lambda s: s.first_txid,
+        )
+    report = PartitionReport(partition_id, info, segments, problem)
+    last = segments[-1].first_txid + segments[-1].records - 1 if segments else -1
+    if problem is None and report.max_txid != last:
+        problem = f"partition {partition_id}: transaction {report.max_txid + 1} is missing"
+    if problem is None and info is not None and info.local_low_water_mark > last:
+        problem = f"partition {partition_id}: ends at {last}, its local mark is {info.local_low_water_mark}"
+    return PartitionReport(partition_id, info, segments, problem)
+
+
+def _inspect_segment(
+    fs: FileSystem, directory: str, name: str, header: ControlHeader, partition_id: int
+) -> SegmentReport:
+    path = join(directory, name)
+    file = fs.open(path, read_only=True)
+    try:
+        raw, size = file.pread(layout.HEADER_SIZE, 0), file.size()
+        if len(raw) < layout.HEADER_SIZE:
+            return SegmentReport(path, -1, 0, size, size, 0, f"{path}: no header")
+        head = SegmentHeader.from_bytes(raw)
+        found = scan(file, layout.HEADER_SIZE, head.first_txid, size)
+    finally:
+        file.close()
+    count = len(found.offsets)
+    entries = _index_entries(fs, path[:-4] + layout.INDEX_SUFFIX)
+    problem = None
+    if (head.cluster_key, head.partition_id) != (header.cluster_key, partition_id):
+        problem = f"{path}: belongs to partition {head.partition_id} of cluster {head.cluster_key}"
+    elif found.end < size:
+        problem = f"{path}: transaction {found.next_txid} is broken or torn at byte {found.end} of {size}"
+    elif entries[:count] != list(found.offsets)[: len(entries)]:
+        problem = f"{path[:-4]}{layout.INDEX_SUFFIX}: the index does not match the data"
+    return SegmentReport(path, head.first_txid, count, found.end, size, len(entries), problem)
+
+
+def iterate_records(
+    directory: str, partition_id: int, first_txid: int = 0, *, fs: FileSystem | None = None
+) -> Iterator[bytes]:
+    """Wire records of a partition from ``first_txid`` up to the first one that is not there or not valid."""
+    disk = fs if fs is not None else OsFileSystem()
+    path = join(directory, str(partition_id))
+    names = [name for name in disk.listdir(path) if name.endswith(layout.DATA_SUFFIXES)]
+    expected = 0
+    for name in sorted(names):
+        file = disk.open(join(path, name), read_only=True)
+        try:
+            head = SegmentHeader.from_bytes(file.pread(layout.HEADER_SIZE, 0))
+            if head.first_txid != expected:
+                return
+            found = scan(file, layout.HEADER_SIZE, expected, file.size())
+            ends = [*found.offsets[1:], found.end]
+            for number, (start, end) in enumerate(zip(found.offsets, ends, strict=False)):
+                if expected + number >= first_txid:
+                    yield _one_record(file, start, end, expected + number)
+            expected = found.next_txid
+        finally:
+            file.close()
+
+
+def _one_record(file: File, start: int, end: int, txid: int) -> bytes:
+    return disk_to_wire(file.pread(end - start, start), txid)[0]
+
+
+def _index_entries(fs: FileSystem, path: str) -> list[int]:
+    if not fs.exists(path):
+        return []
+    raw = _whole(fs, path)[layout.HEADER_SIZE :]
+    count = len(raw) // layout.INDEX_ENTRY_SIZE
+    return list(struct.unpack(f">{count}q", raw[: count * layout.INDEX_ENTRY_SIZE]))
+
+
+def _whole(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path, read_only=True)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
