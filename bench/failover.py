@@ -22,15 +22,16 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
     load = f"{WRITERS_PER_PARTITION} closed-loop writers in each of {cluster.plan.partitions} partitions"
     group = group_name("longest time without an acknowledged append", cluster.tls)
     timeout_seconds = cluster.plan.session_timeout_ms / 1000
+    settle = cluster.plan.settle_seconds
     storage, server = cluster.local.storage_roles[-1], cluster.local.server_roles[-1]
     steps: tuple[tuple[str, str, bool, float, Target], ...] = (
-        ("SIGKILL of a storage node", storage, True, 3.0, STORAGE_KILL_TARGET),
-        ("SIGTERM of a server", server, False, 3.0, SERVER_TERM_TARGET),
+        ("SIGKILL of a storage node", storage, True, settle, STORAGE_KILL_TARGET),
+        ("SIGTERM of a server", server, False, settle, SERVER_TERM_TARGET),
         (
             f"SIGKILL of a server (session timeout {timeout_seconds:g} s)",
             server,
             True,
-            timeout_seconds + 3.0,
+            timeout_seconds + settle,
             server_kill_target(cluster.plan.session_timeout_ms),
         ),
     )
@@ -54,7 +55,7 @@ async def measure_failover(cluster: BenchCluster) -> list[Figure]:
             figures.append(Figure(group, name, gap, "s", target, load, details={"per_partition": gaps}))
             await cluster.local.start_role(role)
             await cluster.local.wait_serving()
-            await asyncio.sleep(2.0)  # partitions move back to the returned server
+            await asyncio.sleep(settle / 2)  # partitions move back to the returned server
     return figures
 
 

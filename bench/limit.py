@@ -5,9 +5,9 @@
 
 Every role is a process of its own. Frames have the sizes of the real protocols (a payload of 512 B makes an APPEND_REQUEST
 of 568 B, a record of 548 B in a storage Append frame, a FEED_DATA of 36 B); TLS is on or off alike. The relay cuts
-the record out of each request, sends what one socket read brought as one Append to all three, and answers a
-transaction when two have synced it. A disk process appends the body of each frame to its file and syncs once per
-turn of its loop. Nothing else happens: no locks, no transaction ids, no checksum checks, no indexes, no sessions,
+the record out of each request, sends what one socket read brought as one Append per partition to all three, and answers a
+transaction when two have synced it. A disk process appends the body of each frame to the file of its partition and syncs
+each file once per turn of its loop. Nothing else happens: no locks, no transaction ids, no checksum checks, no indexes, no sessions,
 no recovery. What Waltz does on top of this is what the ratio "ours / limit" shows.
 
 The load is a window: `in_flight` transactions are outstanding, an answer lets the next one go.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import gc
 import json
 import os
 import sys
@@ -289,4 +290,6 @@ async def run(options: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # as the services do: imported modules are no garbage
+    gc.set_threshold(50_000, 20, 100)
     uvloop.run(run(parse_options()))

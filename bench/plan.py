@@ -56,6 +56,7 @@ class Plan:
     start_records: int = 1_000_000  # records on a storage node before its start is timed
     counted_appends: int = 10_000
     session_timeout_ms: int = 4_000
+    settle_seconds: float = 3.0  # how long writers are watched after a process ended
     tls_modes: tuple[bool, ...] = (False, True)
 
 
@@ -80,6 +81,8 @@ QUICK = Plan(
     modes=(WriteMode(1, 1), WriteMode(50, 1), PIPELINED),
     read_at_least=20_000,
     start_records=20_000,
+    session_timeout_ms=2_000,
+    settle_seconds=1.5,
     tls_modes=(True,),
 )
 

@@ -9,7 +9,7 @@ from typing import Any
 from bench.cluster import BenchCluster
 from bench.figures import Figure
 from bench.limit import run_limit
-from bench.plan import WriteMode, cpu_target, group_name, p50_target, rate_target, ratio_target
+from bench.plan import PIPELINED, WriteMode, cpu_target, group_name, p50_target, rate_target, ratio_target
 
 
 async def measure_writing(cluster: BenchCluster, limit_directory: Path) -> list[Figure]:
@@ -17,16 +17,35 @@ async def measure_writing(cluster: BenchCluster, limit_directory: Path) -> list[
     figures: list[Figure] = []
     for mode in cluster.plan.modes:
         ours = await run_mode(cluster, mode)
-        limit = await asyncio.to_thread(
-            run_limit,
-            tls=cluster.tls,
-            in_flight=mode.in_flight,
-            seconds=min(cluster.plan.seconds, 3.0),
-            payload_bytes=cluster.plan.payload_bytes,
-            directory=limit_directory,
-        )
+        limit = await _run_limit(cluster, mode, limit_directory, files=mode.partitions)
         figures += _figures(mode, cluster.tls, ours, limit)
+        if mode == PIPELINED:
+            one = await _run_limit(cluster, mode, limit_directory, files=1)
+            rate, limit_rate = figures[-1].value * _rate(limit), _rate(one)
+            group = group_name("writing", cluster.tls)
+            note = f"limit {limit_rate:,.0f}/s"
+            name = "ours / limit with one file for all partitions"
+            figures.append(Figure(group, name, rate / limit_rate, "", None, mode.load, note, details=one))
     return figures
+
+
+async def _run_limit(
+    cluster: BenchCluster, mode: WriteMode, directory: Path, *, files: int
+) -> dict[str, object]:
+    """The bare pipeline with the same window."""
+    return await asyncio.to_thread(
+        run_limit,
+        tls=cluster.tls,
+        in_flight=mode.in_flight,
+        seconds=min(cluster.plan.seconds, 3.0),
+        payload_bytes=cluster.plan.payload_bytes,
+        files=files,
+        directory=directory,
+    )
+
+
+def _rate(result: dict[str, Any]) -> float:
+    return float(result["transactions_per_second"])
 
 
 async def run_mode(cluster: BenchCluster, mode: WriteMode) -> dict[str, Any]:
@@ -42,7 +61,7 @@ async def run_mode(cluster: BenchCluster, mode: WriteMode) -> dict[str, Any]:
 
 def _figures(mode: WriteMode, tls: bool, ours: dict[str, Any], limit: dict[str, Any]) -> list[Figure]:
     group = group_name("writing", tls)
-    rate, limit_rate = float(ours["transactions_per_second"]), float(limit["transactions_per_second"])
+    rate, limit_rate = _rate(ours), _rate(limit)
     cpu: dict[str, float] = ours["cpu_us_per_transaction"]
     details = {
         "label": mode.label,

@@ -281,7 +281,7 @@ class WaltzClient:
         """Append many in a pipeline, as many at a time as ``client.maxConcurrentTransactions`` allows per partition.
 
         Results come in the order of ``appends`` (and to ``on_result`` as they are known): Committed, or the error ``append``
-        would raise. Nothing is retried, so the committed ones of a partition are in the order given. At the deadline what is
+        would raise (as AppendFailedError where that is not an AppendError). Nothing is retried, so the committed ones of a partition are in the order given. At the deadline what is
         on its way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
         """
         return await self._appends.append_many(appends, on_result, deadline_seconds)

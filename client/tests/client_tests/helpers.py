@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 
 from waltz_client import Transaction
-from waltz_testkit.fake_server import FakeCluster
+from waltz_testkit.fake_cluster import FakeCluster
 
 
 def settings_for(cluster: FakeCluster, **overrides: object) -> dict[str, object]:

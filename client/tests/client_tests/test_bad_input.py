@@ -16,7 +16,7 @@ from waltz_client import (
 )
 from waltz_cluster.errors import ClusterNotFoundError, ConfigError, ConnectError
 from waltz_protocol.errors import TlsSettingsError
-from waltz_testkit.fake_server import FakeCluster
+from waltz_testkit.fake_cluster import FakeCluster
 
 MINIMUM: dict[str, object] = {
     "zookeeper.connectString": "127.0.0.1:1",
@@ -124,10 +124,10 @@ client:
   longWaitThreshold: 4000
   maxConcurrentTransactions: "7"
   ssl:
-    keyStore.location: /tmp/key.pem
+    keyStore.location: /etc/waltz/key.pem
     keyStore.password: secret
     keyStore.type: PKCS12
-    trustStore: {location: /tmp/trust.pem, password: secret, type: JKS}
+    trustStore: {location: /etc/waltz/trust.pem, password: secret, type: JKS}
     keyManager.algorithm: SunX509
 ssl.trustStore.location: /for/the/command/line
 """
@@ -138,7 +138,7 @@ ssl.trustStore.location: /for/the/command/line
     assert settings.retry_workers == 2
     assert settings.long_wait_threshold_ms == 4000
     assert settings.max_concurrent_transactions == 7
-    assert settings.tls_settings("client.ssl").trust_store == "/tmp/trust.pem"
+    assert settings.tls_settings("client.ssl").trust_store == "/etc/waltz/trust.pem"
     assert "client.numConsumerThreads is accepted but has no effect" in caplog.text
     assert ClientSettings.load(settings) is settings
     defaults = ClientSettings.load(MINIMUM)

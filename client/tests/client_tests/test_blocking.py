@@ -21,8 +21,8 @@ from waltz_cluster.errors import ClusterNotFoundError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.serializers import ClusterParams
 from waltz_protocol.types import Endpoint, Generation, PartitionId
-from waltz_testkit.fake_server import FakeCluster
-from waltz_testkit.fake_server import fake_cluster as start_cluster
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_cluster import fake_cluster as start_cluster
 
 
 class FakeThread:

@@ -17,6 +17,7 @@ from waltz_client import (
     PartitionInactiveError,
     PartitionLocalLock,
     PartitionUnavailableError,
+    RequestDeadlineError,
     Transaction,
     TransactionBuilder,
     TransactionContext,
@@ -24,7 +25,8 @@ from waltz_client import (
 )
 from waltz_client.errors import AppendFailedError
 from waltz_protocol.append_frame import Append as WireAppend
-from waltz_testkit.fake_server import FakeCluster, Fate
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
 
 
 class Note(TransactionContext):
@@ -321,8 +323,6 @@ async def test_client_server_13_27_an_on_done_that_raises(
 async def test_client_server_13_30_waiting_for_a_flush_has_a_deadline(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    from waltz_client import RequestDeadlineError
-
     client = await connect()
     partition = cluster.partitions[0]
     partition.fate = lambda append: Fate.HOLD
@@ -439,3 +439,22 @@ async def test_callbacks_whose_mark_cannot_be_read_yet(cluster: FakeCluster, con
 
     client = await connect(Late())
     await client.append(partition=0, data=b"x", deadline_seconds=5)
+
+
+async def test_a_retry_waits_until_a_slow_application_has_applied_the_conflict(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    app = Application()
+    app.fail = {(0, 1): 4}  # received at once, applied only after some 100 ms
+    client = await connect(app)
+    lock = LockId("acct", 1)
+    await client.submit(Note("a", lock=lock, app=app))
+    await until(lambda: "application a" in app.log)
+    other = await connect()
+    await other.append(partition=0, data=b"other", write_locks=[lock], deadline_seconds=5)
+    note = Note("b", lock=lock, app=app)
+    await client.submit(note)
+    await until(lambda: "application b" in app.log)
+    assert note.views == [0, 1]
+    executions = [i for i, line in enumerate(app.log) if line == "execute b"]
+    assert executions[0] < app.log.index("apply 1") < executions[1]

@@ -4,11 +4,12 @@ import asyncio
 
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
+from waltz_client import Append
 from waltz_client._internal.feed_cursor import CursorState, FeedCursor
 from waltz_client._internal.stream_session import StreamSession
 from waltz_client.client import WaltzClient
 from waltz_client.transaction import FeedFields
-from waltz_testkit.fake_server import FakeCluster
+from waltz_testkit.fake_cluster import FakeCluster
 
 
 def fields(first: int, last: int) -> list[FeedFields]:
@@ -114,8 +115,6 @@ async def test_no_credit_is_asked_for_while_every_reader_is_full(
 
 
 async def test_no_task_and_no_future_per_transaction(cluster: FakeCluster, connect: ConnectClient) -> None:
-    from waltz_client import Append
-
     client = await connect(maxConcurrentTransactions=1000)
     await client.writable(0)
     loop = asyncio.get_running_loop()

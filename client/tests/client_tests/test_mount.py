@@ -5,14 +5,23 @@ import asyncio
 import pytest
 
 from client_tests.conftest import ConnectClient
-from client_tests.helpers import Application, until
-from waltz_client import ClientAheadError, Committed, DeadlineExceededError, LockId, Outcome
+from client_tests.helpers import Application, settings_for, until
+from waltz_client import (
+    AppendFailedError,
+    ClientAheadError,
+    Committed,
+    DeadlineExceededError,
+    LockId,
+    Outcome,
+    WaltzClient,
+)
 from waltz_protocol.append_frame import Append as WireAppend
 from waltz_protocol.messages.client import MountState
-from waltz_testkit.fake_server import FakeCluster, Fate, fake_cluster
+from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
+from waltz_testkit.fake_server import Fate
 
 
-async def test_not_ready_is_retried_soon_and_without_blocking_others(
+async def test_client_server_13_29_not_ready_is_retried_soon_and_blocks_nobody(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
     cluster.partitions[0].mount_answers.extend([MountState.NOT_READY] * 4)
@@ -213,9 +222,6 @@ async def test_a_recovering_partition_is_waited_for(cluster: FakeCluster, connec
 @pytest.mark.parametrize("version", [0, 1, 2, 3, 4])
 async def test_every_protocol_version(version: int) -> None:
     async with fake_cluster(1, versions=(version,)) as cluster:
-        from client_tests.helpers import settings_for
-        from waltz_client import WaltzClient
-
         cluster.partitions[0].fill(2)
         async with WaltzClient.connect(settings_for(cluster), store=cluster.session()) as client:
             lock = LockId("a", 1)
@@ -271,3 +277,44 @@ async def test_overtaking_answers_decide_nothing_early(cluster: FakeCluster, con
     partition.release_feed()
     assert (await pending)[0] == Committed(0, 1)
     assert len(arrived) == 1
+
+
+async def test_client_server_13_41_overtaking_answers_are_deferred(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """A retry while the commit is still on its way would write the transaction twice."""
+    partition = cluster.partitions[0]
+    client = await connect(longWaitThreshold=250)
+    await client.append(partition=0, data=b"0")
+    partition.feed_held = True
+    pending = asyncio.gather(client.append(partition=0, data=b"1", deadline_seconds=10))
+    await until(lambda: len(cluster.servers[0].flushes) >= 2)
+    partition.release_feed()
+    assert (await pending)[0] == Committed(0, 1)
+    await asyncio.sleep(0.05)
+    assert [e.data for e in partition.log] == [b"0", b"1"]
+
+
+async def test_client_server_13_09_a_late_commit_is_reported(
+    cluster: FakeCluster, connect: ConnectClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A 0.13.2 server may commit what its flush has failed. Nothing can undo it; it must not pass unnoticed."""
+    partition = cluster.partitions[0]
+    client = await connect(longWaitThreshold=250)
+    fates = iter([Fate.DROP])
+    partition.fate = lambda append: next(fates, Fate.COMMIT)
+    assert await client.append(partition=0, data=b"1", deadline_seconds=10) == Committed(0, 0)
+    partition.commit(partition.received[0])
+    await until(lambda: client._open.partitions[0].received == 1)
+    assert "reported as failed before" in caplog.text
+
+
+async def test_locks_an_old_server_cannot_carry_are_refused() -> None:
+    async with (
+        fake_cluster(1, versions=(0,)) as cluster,
+        WaltzClient.connect(settings_for(cluster), store=cluster.session()) as client,
+    ):
+        with pytest.raises(AppendFailedError, match="version 0"):
+            await client.append(partition=0, data=b"x", read_locks=[LockId("a", 1)], deadline_seconds=5)
+        await client.append(partition=0, data=b"x", write_locks=[LockId("a", 1)], deadline_seconds=5)
+        assert len(cluster.servers[0].connections) == 2, "the connections live"

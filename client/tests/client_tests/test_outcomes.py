@@ -19,7 +19,8 @@ from waltz_client import (
     OutcomeUnknownError,
     PendingAppend,
 )
-from waltz_testkit.fake_server import FakeCluster, Fate
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
 
 
 async def test_safety_e1_deadline_before_sending_is_a_failure(

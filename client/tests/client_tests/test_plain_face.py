@@ -16,7 +16,8 @@ from waltz_client import (
     PendingAppend,
     WindowFullError,
 )
-from waltz_testkit.fake_server import FakeCluster, Fate
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
 
 
 async def test_append_and_read_back(cluster: FakeCluster, connect: ConnectClient) -> None:

@@ -5,14 +5,21 @@ import asyncio
 import pytest
 
 from client_tests.conftest import ConnectClient
-from client_tests.helpers import until
-from waltz_client import RequestDeadlineError, ServerRequestError, TransactionNotFoundError, UsageError
-from waltz_client._internal.wire import parse_data_response
+from client_tests.helpers import settings_for, until
+from waltz_client import (
+    DeadlineExceededError,
+    RequestDeadlineError,
+    ServerRequestError,
+    TransactionNotFoundError,
+    UsageError,
+    WaltzClient,
+)
+from waltz_client._internal.wire import pack_data_request, parse_data_response
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages.client import TransactionDataRequest, TransactionDataResponse
 from waltz_protocol.types import Endpoint, ReqId, data_checksum
-from waltz_testkit.fake_server import FakeCluster, fake_cluster
+from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
 
 
 async def test_failed_reads_are_retried_with_growing_delays(
@@ -60,8 +67,6 @@ async def test_client_server_13_31_a_wrong_checksum_is_not_handed_out() -> None:
     parsed = parse_data_response(memoryview(failure))
     assert (parsed.data, parsed.error, parsed.transaction_id, parsed.seq_num) == (None, "nö", 100, 4)
     request = CLIENT.encode(TransactionDataRequest(ReqId(1, 2, 3, 4), 100), 4)
-    from waltz_client._internal.wire import pack_data_request
-
     assert pack_data_request(4, 1, 2, 3, 4, 100) == request
 
 
@@ -90,9 +95,6 @@ async def test_client_server_13_32_administrative_calls_do_not_share_answers(
 
 
 async def test_an_old_server_does_not_know_a_request() -> None:
-    from client_tests.helpers import settings_for
-    from waltz_client import WaltzClient
-
     async with (
         fake_cluster(1, versions=(0,)) as cluster,
         WaltzClient.connect(settings_for(cluster), store=cluster.session()) as client,
@@ -165,9 +167,6 @@ async def test_client_server_13_38_failing_connections_are_not_tried_in_a_hot_lo
     listener = await asyncio.start_server(refuse, "127.0.0.1", 0)
     port = listener.sockets[0].getsockname()[1]
     async with fake_cluster(1) as cluster:
-        from client_tests.helpers import settings_for
-        from waltz_client import DeadlineExceededError, WaltzClient
-
         real = cluster.servers[0].endpoint
         await cluster.publish(absent=(cluster.servers[0],))
         cluster.servers[0].endpoint = Endpoint("127.0.0.1", port)

@@ -9,8 +9,10 @@ from itertools import islice
 import pytest
 
 from waltz_tools.demo.checker import FlightChecker, Verdict
+from waltz_tools.demo.faults import Fault
 from waltz_tools.demo.flights import NO_AIRCRAFT, Flight, FlightPlan, encode_payload, load_flights, make_plan
 from waltz_tools.demo.measures import Measures, latency_bucket, longest_pause_seconds
+from waltz_tools.demo.report import pauses
 
 Log = list[tuple[int, int, bytes]]
 PARTITIONS = 3
@@ -185,10 +187,35 @@ def test_latency_quantiles_are_within_a_tenth() -> None:
     assert latency_bucket(0.0) == 0
 
 
+def _with_commits(*instants: float) -> Measures:
+    measures = Measures()
+    for instant in instants:
+        measures.commit(0, instant, 0.001)
+    return measures
+
+
+def test_a_pause_belongs_to_the_kill_that_caused_it() -> None:
+    faults = [Fault("storage-3", 10.0, 20.0), Fault("server-1", 12.0, 21.0)]
+    measures = _with_commits(
+        9.0, 9.5, 10.01, 10.3, *(10.5 + step / 10 for step in range(15)), 11.99, 16.0, 16.1
+    )
+    assert pauses(measures, faults, 0) == pytest.approx((0.51, 0.51))
+    assert pauses(measures, faults, 1) == pytest.approx((4.01, 4.01))
+
+
+def test_a_quiet_partition_is_not_counted_as_waiting() -> None:
+    measures = _with_commits(*(step / 100 for step in range(1_000)))
+    measures.commit(1, 0.0, 0.001)
+    measures.commit(1, 9.9, 0.001)
+    assert pauses(measures, [Fault("server-1", 5.0, 6.0)], 0)[1] < 0.05
+
+
 def test_longest_pause_is_the_one_that_touches_the_window() -> None:
     instants = [*islice((index * 0.01 for index in range(10**6)), 100), 5.0, 5.01, 20.0]
     buckets = Counter(round(instant / 0.01) for instant in instants)
     assert longest_pause_seconds(buckets, 0.9, 6.0) == pytest.approx(14.99)
     assert longest_pause_seconds(buckets, 0.9, 4.0) == pytest.approx(4.01)
     assert longest_pause_seconds(buckets, 0.1, 0.2) == pytest.approx(0.01)
+    assert longest_pause_seconds(buckets, 6.0, 6.0) == pytest.approx(14.99)
+    assert longest_pause_seconds(buckets, 0.1, 0.99) == pytest.approx(0.01)
     assert longest_pause_seconds([], 0.0, 1.0) == 0.0

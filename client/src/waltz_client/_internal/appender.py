@@ -12,12 +12,13 @@ from waltz_client._internal.core import AppendRequest
 from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.errors import (
     AppendError,
+    AppendFailedError,
     AttemptsExhaustedError,
-    ClientClosedError,
     DeadlineExceededError,
     LockConflictError,
     OutcomeUnknownError,
     PartitionUnavailableError,
+    WaltzClientError,
     WindowFullError,
 )
 from waltz_client.transaction import Committed
@@ -198,19 +199,14 @@ class Appender:
                     await core.wait_writable(partition)
                     if append.as_of is None:
                         request = (*request[:2], core.view_of(partition), *request[3:])
+                batch.sent[index] = True
+                partition.send_append(PendingAppend(append.partition, batch.done, index), *request)
             except AppendError as error:
                 batch.settle(index, error)
-                continue
-            except ClientClosedError:
-                batch.settle(
-                    index,
-                    DeadlineExceededError(
-                        "the client was closed before it was sent", partition_id=append.partition
-                    ),
-                )
-                raise
-            batch.sent[index] = True
-            partition.send_append(PendingAppend(append.partition, batch.done, index), *request)
+            except WaltzClientError as error:
+                failed = AppendFailedError(f"append was not sent: {error}", partition_id=append.partition)
+                failed.__cause__ = error
+                batch.settle(index, failed)
             if index % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)  # let the socket be written
 

@@ -24,8 +24,15 @@ from waltz_client._internal.readers import Readers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream_session import StreamSession
 from waltz_client._internal.transaction_monitor import NEVER
-from waltz_client.errors import ClientAheadError, ClientClosedError, PartitionInactiveError, WaltzClientError
+from waltz_client.errors import (
+    AppendFailedError,
+    ClientAheadError,
+    ClientClosedError,
+    PartitionInactiveError,
+    WaltzClientError,
+)
 from waltz_client.transaction import FeedFields
+from waltz_protocol.errors import EncodeError
 from waltz_protocol.messages.client import MountState
 from waltz_protocol.types import ReqId
 
@@ -273,6 +280,8 @@ class StreamPartition:
                 resolved = window.monitor.committed(fields[3], fields[1], txid)
                 if resolved:
                     window.deliver(resolved)
+                else:
+                    self._late_commit(fields)
             if txid >= window.monitor.next_release:
                 window.deliver(window.monitor.advance(txid))
             if readers.live:
@@ -285,6 +294,15 @@ class StreamPartition:
             return False
         self._in_turn = True
         return True
+
+    def _late_commit(self, fields: FeedFields) -> None:
+        """An own append that had been decided otherwise. Only servers of release 0.13.2 can do that: an append of an old
+        connection that stalled between their check and their queue may land after the flush that failed it."""
+        log.error(
+            "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
+            self.partition_id,
+            fields[4],
+        )
 
     def end_turn(self) -> None:
         """Hand over what this turn brought."""
@@ -352,13 +370,19 @@ class StreamPartition:
         read_locks: LockHashes,
         append_locks: LockHashes,
     ) -> None:
-        """Send one append now; the caller has seen :attr:`can_send`."""
+        """Send one append now; the caller has seen :attr:`can_send`. AppendFailedError: its version lacks a kind of lock."""
         session = self.session
         if session is None or not self.mounted:
             raise RuntimeError("send_append without a mount")
-        self.window.send(
-            session, handle, high_water_mark, write_locks, read_locks, append_locks, header, data
-        )
+        try:
+            self.window.send(
+                session, handle, high_water_mark, write_locks, read_locks, append_locks, header, data
+            )
+        except EncodeError as error:
+            raise AppendFailedError(
+                f"append to partition {self.partition_id} was not sent: {error}",
+                partition_id=self.partition_id,
+            ) from None
         if self._ask_pending:
             self.ask_if_pending()
         if session.paused:

@@ -1,5 +1,6 @@
 """A store to seed clusters on: in memory, and real ZooKeeper."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -11,6 +12,9 @@ from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import connect
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
+
+# pytest-asyncio asks for the current loop before it sets its own; on Python 3.11 that would make one nobody closes
+asyncio.set_event_loop(None)
 
 
 @pytest.fixture(scope="session")
@@ -34,6 +38,7 @@ async def store(request: pytest.FixtureRequest) -> AsyncIterator[ZooKeeperStore]
         settings = {
             "zookeeper.connectString": server.connect_string,
             "zookeeper.sessionTimeout": 10000,
+            "zookeeper.connectTimeout": 30000,
             "cluster.root": "/any",
         }
         opened = await connect(ZooKeeperSettings.from_mapping(settings))

@@ -1,5 +1,6 @@
 """Stores to test on: one in memory, and real ZooKeeper (one server process for the whole run)."""
 
+import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,6 +13,9 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
 
+# pytest-asyncio asks for the current loop before it sets its own; on Python 3.11 that would make one nobody closes
+asyncio.set_event_loop(None)
+
 NewSession = Callable[[], Awaitable[ZooKeeperStore]]
 
 
@@ -20,7 +24,7 @@ def zookeeper_settings(connect_string: str, root: str, **more: object) -> ZooKee
         {
             "zookeeper.connectString": connect_string,
             "zookeeper.sessionTimeout": 4000,
-            "zookeeper.connectTimeout": 8000,
+            "zookeeper.connectTimeout": 30000,
             "cluster.root": root,
             **more,
         }

@@ -23,7 +23,9 @@ from waltz_cluster.errors import (
     VersionConflictError,
 )
 from waltz_cluster.manager import ClusterManager, Endpoints
-from waltz_cluster.memory_store import Fault, MemoryZooKeeper
+from waltz_cluster.membership import MembershipReader
+from waltz_cluster.memory_store import Fault, FaultHook, MemoryZooKeeper
+from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import Counter, PartitionAssignment, PartitionMetadata, ServerDescriptor
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
@@ -333,7 +335,13 @@ async def test_zookeeper_6_09_watches_only_wake_the_manager() -> None:
     server = await start_server(zookeeper, 8001)
     await until(lambda: len(server.partitions) == 4)
     reads: list[str] = []
-    server.memory.fault = lambda name, path: reads.append(asyncio.current_task().get_name())  # type: ignore[union-attr, func-returns-value]
+
+    def note(name: str, path: str) -> Fault | None:
+        task = asyncio.current_task()
+        reads.append("?" if task is None else task.get_name())
+        return None
+
+    server.memory.fault = note
     other = await start_server(zookeeper, 8002)
     await until(lambda: len(other.partitions) == 2)
     assert set(reads) == {"cluster-manager"}
@@ -405,6 +413,11 @@ async def test_zookeeper_6_13_ids_are_only_taken_by_who_needs_one_and_end_with_a
             await manager.new_client_id()
 
 
+def fail_once(fault: Fault) -> FaultHook:
+    faults = iter([fault])
+    return lambda name, path: next(faults, None) if name == "set" else None
+
+
 @pytest.mark.parametrize("fault", list(Fault))
 async def test_safety_a7_an_uncertain_write_burns_the_id(fault: Fault) -> None:
     zookeeper = await memory_cluster(2)
@@ -412,8 +425,7 @@ async def test_safety_a7_an_uncertain_write_burns_the_id(fault: Fault) -> None:
     given = []
     async with ClusterManager(store, ROOT, rng=random.Random(0)) as manager:
         for _ in range(3):
-            faults = iter([fault])
-            store.fault = lambda name, path, faults=faults: next(faults, None) if name == "set" else None  # type: ignore[misc]
+            store.fault = fail_once(fault)
             given.append(await manager.new_client_id())
     assert given == ([2, 4, 6] if fault is Fault.LOSE_REPLY else [1, 2, 3])
 
@@ -423,3 +435,19 @@ async def test_concurrent_ids_are_unique() -> None:
     async with ClusterManager(zookeeper.session(), ROOT, rng=random.Random(0)) as manager:
         ids = await asyncio.gather(*(manager.new_server_id() for _ in range(20)))
     assert sorted(ids) == list(range(1, 21))
+
+
+async def test_zookeeper_6_04_a_snapshot_holds_the_members_of_its_child_version() -> None:
+    zookeeper = await memory_cluster(4)
+    store, outside = zookeeper.session(), zookeeper.session()
+    late = [ServerDescriptor(server_id, Endpoint("late", server_id)).to_bytes() for server_id in (7, 8)]
+
+    def between(name: str, path: str) -> Fault | None:
+        if (name, path) == ("get", DESCRIPTORS) and late:
+            zookeeper.create(f"{DESCRIPTORS}/s_", late.pop(), outside.session_id, True)
+        return None
+
+    store.fault = between
+    snapshot = await MembershipReader(store, ClusterPaths(ROOT), lambda: None).snapshot()
+    assert set(snapshot.members) == {7, 8}
+    assert snapshot.cversion == zookeeper.tree()[DESCRIPTORS][1].cversion == 2

@@ -87,6 +87,14 @@ def success_frame(session_id: int, seq_num: int, partition_id: int) -> bytes:
     return _FRAME_PREFIX.pack(Magic.STORAGE, 0, PREFIX_SIZE, SUCCESS_TYPE, session_id, seq_num, partition_id)
 
 
+def is_success(body: memoryview | bytes, session_id: int, partition_id: int) -> bool:
+    """True for exactly a success reply to that session and partition."""
+    if len(body) != PREFIX_SIZE:
+        return False
+    code, session, _, partition = _PREFIX.unpack(body)
+    return bool(code == SUCCESS_TYPE and session == session_id and partition == partition_id)
+
+
 def record_list_parts(
     session_id: int, seq_num: int, partition_id: int, count: int, wire_records: bytes
 ) -> tuple[bytes, bytes]:

@@ -372,6 +372,10 @@ async def test_sending_before_the_hello_is_a_mistake() -> None:
 async def test_connect_errors_are_one_line_with_the_address(unused_port: int) -> None:
     with pytest.raises(ConnectError, match=rf"cannot connect to {HOST}:{unused_port}: .*refused"):
         await connect(Endpoint(HOST, unused_port), settings(), Recorder(), None)
+    with pytest.raises(ConnectError, match="not a port"):
+        await connect(Endpoint(HOST, 70_000), settings(), Recorder(), None)
+    with pytest.raises(ConnectError, match="host name is not known"):
+        await connect(Endpoint("no-such-host.invalid", 1), settings(), Recorder(), None)
     async with raw_server() as (port, peers):
         quick = settings(handshake_timeout_seconds=0.05)
         with pytest.raises(ConnectError, match="no Hello within"):

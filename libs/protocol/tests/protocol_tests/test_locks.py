@@ -142,3 +142,14 @@ def test_a_conflict_is_never_missed(
     for slots, _ in in_flight:
         table.unmark(slots)
     assert table.slots_in_flight == 0
+
+
+def test_sharing_some_slots_is_no_conflict() -> None:
+    """The estimate is the lowest of the three slots, not the highest."""
+    size = 50
+    mine = set(slots_of(1, size))
+    neighbour = next(h for h in range(2, 10_000) if 0 < len(mine & set(slots_of(h, size))) < len(mine))
+    table = LockTable(size, -1)
+    table.commit(table.mark([neighbour], []), 7)
+    assert table.estimate([neighbour], []) == 7
+    assert table.estimate([1], []) == -1

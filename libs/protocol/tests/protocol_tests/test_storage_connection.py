@@ -162,9 +162,9 @@ async def test_a_refusal_is_an_error_with_the_nodes_text() -> None:
         return storage.FailureResponse(m.session_id, m.seq_num, m.partition_id, RpcError("no", ()))
 
     async with node(refuse) as (_, connection):
-        with pytest.raises(RequestFailedError, match="^no$"):
+        with pytest.raises(RequestFailedError, match=r"^no$"):
             await connection.max_transaction_id(5, 3)
-        with pytest.raises(RequestFailedError, match="^no$"):
+        with pytest.raises(RequestFailedError, match=r"^no$"):
             await connection.record_list_raw(5, 3, 0, 1)
         outcome = Outcome()
         connection.submit_append(5, 3, 1, _WIRE, outcome)
@@ -185,7 +185,7 @@ async def test_replies_may_overtake_each_other() -> None:
         results = await asyncio.gather(
             connection.truncate(5, 1, 10), connection.truncate(5, 2, 20), connection.truncate(5, 3, 30)
         )
-        assert results == [10, 20, 30]
+        assert list(results) == [10, 20, 30]
 
 
 async def test_safety_d2_a_request_that_timed_out_is_never_counted_later() -> None:
@@ -222,7 +222,6 @@ async def test_one_timer_serves_all_requests() -> None:
             connection.submit_append(5, 3, 1, _WIRE, outcome)
             if i == 25:
                 await asyncio.sleep(0.03)
-        assert connection._requester._timer is not None
         for outcome in outcomes:
             assert isinstance(await outcome.result(), RequestTimeoutError)
         assert connection._requester._timer is None
@@ -286,7 +285,7 @@ async def test_a_reply_that_does_not_belong_ends_the_connection(answer: Answer) 
         outcome = Outcome()
         connection.submit_append(5, 3, 1, _WIRE, outcome)
         await connection.wait_closed()
-        assert outcome.calls != [None], "never taken for a success"
+        assert [type(e) for e in outcome.calls] in ([ProtocolError], [ChannelClosedError])
     async with node(answer) as (_, connection):
         with pytest.raises((ProtocolError, ChannelClosedError)):
             await connection.set_low_water_mark(5, 3, 1)
@@ -346,7 +345,7 @@ async def test_open_refused_and_open_failed() -> None:
         with pytest.raises(RequestFailedError, match="refused to open: cluster key mismatch"):
             await open_at(listener.port)
     async with listening(lambda: Closing(_ok), storage_settings) as listener:
-        with pytest.raises(ConnectError, match="cannot open 127.0.0.1"):
+        with pytest.raises(ConnectError, match=r"cannot open 127\.0\.0\.1"):
             await open_at(listener.port)
     async with listening(Recorder) as listener:
         with pytest.raises(ConnectError):

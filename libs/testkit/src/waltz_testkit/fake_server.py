@@ -2,22 +2,17 @@
 
 For tests of clients. Behaves like a server of the protocol (client-server protocol, server behaviour) unless told otherwise:
 appends can be dropped, held back or refused; the feed can be held back so that flush responses and lock failures overtake it;
-mounts can be answered with anything or not at all; reads can fail; connections can be cut. A :class:`FakeCluster` publishes
-the servers through an in-memory ZooKeeper, moves partitions and raises generations.
+mounts can be answered with anything or not at all; reads can fail; connections can be cut. ``fake_cluster`` publishes the
+servers through an in-memory ZooKeeper, moves partitions and raises generations.
 """
 
 from __future__ import annotations
 
-import contextlib
 import enum
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from waltz_cluster.memory_store import MemoryZooKeeper
-from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import ClusterParams, Counter, PartitionAssignment, ServerDescriptor
-from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.tls import ServerTls
@@ -27,7 +22,7 @@ from waltz_protocol.feed_frame import pack_feed_frame
 from waltz_protocol.frame import Magic
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
-from waltz_protocol.types import Endpoint, Generation, PartitionId, ReqId, data_checksum
+from waltz_protocol.types import Endpoint, ReqId, data_checksum
 
 MIN_CREDIT = 100
 I64_MIN = -(2**63)
@@ -353,7 +348,7 @@ class _Connection:
 
 
 class FakeServer:
-    """One listening server of a :class:`FakeCluster`."""
+    """One listening server of a fake cluster."""
 
     def __init__(self, partitions: Mapping[int, FakePartition], server_id: int) -> None:
         self.partitions = partitions
@@ -422,102 +417,3 @@ class FakeServer:
             connection.send(answer)
         else:
             self.held_admin.append(lambda: connection.send(answer))
-
-
-class FakeCluster:
-    """Servers, partitions and the in-memory ZooKeeper that publishes them."""
-
-    def __init__(self, num_partitions: int, root: str = "/fake") -> None:
-        self.root = root
-        self.partitions = {p: FakePartition(p) for p in range(num_partitions)}
-        self.servers: list[FakeServer] = []
-        self.zookeeper = MemoryZooKeeper()
-        self._paths = ClusterPaths(root)
-        self._store: ZooKeeperStore | None = None
-        self._descriptors: dict[int, str] = {}
-
-    async def start(
-        self,
-        num_servers: int = 1,
-        *,
-        versions: tuple[int, ...] = (0, 1, 2, 3, 4),
-        tls: ServerTls | None = None,
-    ) -> None:
-        """Listen, write the tree, give all partitions to the first server."""
-        store = self._store = self.zookeeper.session()
-        params = ClusterParams("fake cluster", len(self.partitions))
-        await store.create(self.root, params.to_bytes(), make_parents=True)
-        await store.create(self._paths.ids, b"")
-        await store.create(self._paths.client_ids, Counter(0).to_bytes())
-        await store.create(self._paths.server_ids, Counter(0).to_bytes())
-        await store.create(self._paths.server_descriptors, PartitionAssignment().to_bytes())
-        for number in range(num_servers):
-            server = FakeServer(self.partitions, number + 1)
-            await server.start(versions=versions, tls=tls)
-            self.servers.append(server)
-        for partition in self.partitions.values():
-            partition.owner = self.servers[0]
-        await self.publish()
-
-    def session(self) -> ZooKeeperStore:
-        """A ZooKeeper session for a client."""
-        return self.zookeeper.session()
-
-    async def publish(self, *, absent: tuple[FakeServer, ...] = ()) -> None:
-        """Write who serves what now; servers in ``absent`` are gone from discovery."""
-        store = self._store
-        if store is None:
-            raise RuntimeError("start the cluster first")
-        for server in self.servers:
-            listed = server.server_id in self._descriptors
-            if server in absent and listed:
-                await store.delete(self._descriptors.pop(server.server_id))
-            elif server not in absent and not listed:
-                descriptor = ServerDescriptor(server.server_id, server.endpoint)
-                self._descriptors[server.server_id] = await store.create(
-                    self._paths.new_server_descriptor, descriptor.to_bytes(), ephemeral=True, sequential=True
-                )
-        owned = {
-            server.server_id: tuple(
-                (PartitionId(p.partition_id), Generation(p.generation))
-                for p in self.partitions.values()
-                if p.owner is server
-            )
-            for server in self.servers
-            if server.server_id in self._descriptors
-        }
-        _, stat = await store.get(self._paths.server_descriptors)
-        assignment = PartitionAssignment(stat.cversion, len(self.partitions), owned)
-        await store.set(self._paths.server_descriptors, assignment.to_bytes())
-
-    async def move(self, partition_id: int, to: FakeServer, *, absent: tuple[FakeServer, ...] = ()) -> None:
-        """Give a partition to another server, in the next generation, and publish it."""
-        partition = self.partitions[partition_id]
-        if partition.owner is not None:
-            partition.closed_by(partition.owner)
-        partition.owner = to
-        partition.generation += 1
-        partition.table_mark = partition.high_water_mark
-        await self.publish(absent=absent)
-
-    async def close(self) -> None:
-        """Stop everything."""
-        for server in self.servers:
-            await server.kill()
-
-
-@contextlib.asynccontextmanager
-async def fake_cluster(
-    num_partitions: int = 1,
-    num_servers: int = 1,
-    *,
-    versions: tuple[int, ...] = (0, 1, 2, 3, 4),
-    tls: ServerTls | None = None,
-) -> AsyncIterator[FakeCluster]:
-    """A running :class:`FakeCluster`, closed at the end."""
-    cluster = FakeCluster(num_partitions)
-    await cluster.start(num_servers, versions=versions, tls=tls)
-    try:
-        yield cluster
-    finally:
-        await cluster.close()

@@ -87,6 +87,7 @@ class EmbeddedZooKeeper:
         )
         command = [
             find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
+            "-Dzookeeper.forceSync=no",  # a killed process loses nothing by it, and tests need not wait for the disk
             "-cp", ":".join(find_jars()),
             "org.apache.zookeeper.server.ZooKeeperServerMain", str(config),
         ]  # fmt: skip

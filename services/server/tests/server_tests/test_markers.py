@@ -66,6 +66,30 @@ async def test_safety_d5_flush_waits_for_earlier_appends_only() -> None:
         assert rig.store.pending == 1
 
 
+async def test_safety_d5_flush_waits_for_all_earlier_appends_whatever_the_order_of_their_outcomes() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        client.clear()
+        for _ in range(3):
+            rig.append(client, hwm=-1)
+        flush = rig.flush(client)
+        await rig.turns()
+        rig.store.commit_next(1)
+        await rig.turns()
+        assert client.messages() == []
+        rig.store.lose_session("gone")
+        first, second = rig.store._pending
+        rig.store._pending.remove(second)
+        rig.partition.failed([second])
+        await rig.turns()
+        rig.store.settle(committed=1)
+        assert first.transaction_id == 1
+        rig.store.open_session()
+        await rig.turns()
+        assert client.messages() == [FlushResponse(flush, 1)]
+
+
 async def test_safety_d5_flush_waits_until_a_lost_session_is_settled() -> None:
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()

@@ -5,7 +5,9 @@ import asyncio
 import pytest
 
 from waltz_protocol.messages.client import MountResponse, MountState
+from waltz_protocol.types import ReqId
 from waltz_server import registry as registry_module
+from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
 
 
@@ -42,7 +44,11 @@ async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> No
         finish = old.close
 
         def slow_close() -> None:
-            asyncio.get_running_loop().call_later(0.02, lambda: (ended.append("old"), finish()))
+            def later() -> None:
+                ended.append("old")
+                finish()
+
+            asyncio.get_running_loop().call_later(0.02, later)
 
         old.close = slow_close  # type: ignore[method-assign]
         server.registry.adopt({})
@@ -110,9 +116,6 @@ async def test_release_during_the_pause_before_a_restart_ends_it() -> None:
 
 
 async def test_held_mounts_are_refused_when_the_server_leaves() -> None:
-    from waltz_protocol.types import ReqId
-    from waltz_testkit.client_peers import FakeClient
-
     async with LoopbackServer({}) as server:
         client = FakeClient()
         first, second = ReqId(1, 1, 4, 1), ReqId(1, 1, 4, 2)

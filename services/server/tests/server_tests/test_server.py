@@ -37,7 +37,7 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-def settings(**more: object) -> ServerSettings:
+def settings(jetty_port: int | None) -> ServerSettings:
     return ServerSettings.from_mapping(
         {
             "zookeeper.connectString": "memory",
@@ -46,7 +46,7 @@ def settings(**more: object) -> ServerSettings:
             "server.port": free_port(),
             "server.bind.host": "127.0.0.1",
             "server.ssl.enabled": False,
-            **more,
+            "server.jetty.port": jetty_port,
         }
     )
 
@@ -63,13 +63,13 @@ class Cluster:
 
     @asynccontextmanager
     async def server(
-        self, *, session: MemoryStore | None = None, **more: object
+        self, *, session: MemoryStore | None = None, jetty_port: int | None = None
     ) -> AsyncIterator[tuple[WaltzServer, FakeBackend, asyncio.Event]]:
         """A server that is registered; it has left when the block ends."""
         store = session or self.zookeeper.session(1.0)
         backend = FakeBackend(self.nodes)
         server = WaltzServer(
-            settings(**more),
+            settings(jetty_port),
             zookeeper=store,
             make_backend=lambda zookeeper, params: backend,
             rng=random.Random(1),
@@ -135,7 +135,7 @@ async def test_zookeeper_6_10_port_is_open_before_the_registration(cluster: Clus
             seen.append(port)
         return await create(path, data, **how)
 
-    session.create = watched  # type: ignore[method-assign, assignment]
+    session.create = watched  # type: ignore[method-assign]
     async with cluster.server(session=session) as (server, _, _):
         assert server.endpoint is not None
         assert seen == [server.endpoint.port]
@@ -224,7 +224,7 @@ async def test_replica_changes_reach_the_stores(cluster: Cluster) -> None:
 
 
 async def test_health_and_metrics_tell_the_truth(cluster: Cluster) -> None:
-    async with cluster.server(**{"server.jetty.port": free_port()}) as (server, backend, _):
+    async with cluster.server(jetty_port=free_port()) as (server, backend, _):
         await until(lambda: all(ok for ok, _ in server.registry.health().values()))
         status, body = await get(f"http://127.0.0.1:{server.http_port}/health")
         report = json.loads(body)["server-health-check"]

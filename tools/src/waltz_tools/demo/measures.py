@@ -108,11 +108,8 @@ def latency_bucket(seconds: float) -> int:
 
 
 def longest_pause_seconds(buckets: Iterable[int], start_seconds: float, end_seconds: float) -> float:
-    """Longest time without a commit that touches [start, end]; it may begin before and end after. 0 without commits."""
+    """Longest time without a commit that begins before `end_seconds` and is not over at `start_seconds`. 0 without commits."""
     ordered = sorted(buckets)
     first, last = int(start_seconds / BUCKET_SECONDS), int(end_seconds / BUCKET_SECONDS)
-    longest = 0
-    for before, after in pairwise(ordered):
-        if after >= first and before <= last:
-            longest = max(longest, after - before)
-    return longest * BUCKET_SECONDS
+    pauses = (after - before for before, after in pairwise(ordered) if after >= first and before < last)
+    return max(pauses, default=0) * BUCKET_SECONDS

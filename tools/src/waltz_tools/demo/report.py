@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 
 from rich.console import Console
 from rich.table import Table
@@ -13,15 +14,20 @@ from waltz_tools.demo.measures import Measures, longest_pause_seconds
 from waltz_tools.demo.run import DemoResult
 
 _AFTER_SECONDS = 2.0
+_BEFORE_SECONDS = 0.1  # the last commits of a role that is about to be killed
 _MINIMUM_SHARE = 0.02
 
 
-def pauses(measures: Measures, fault: Fault) -> tuple[float, float]:
-    """Longest time without any commit, and without one in a busy partition, around a fault (seconds).
+def pauses(measures: Measures, faults: Sequence[Fault], index: int) -> tuple[float, float]:
+    """Longest time without any commit, and without one in a busy partition, because of a fault (seconds).
 
-    A partition with less than 2 % of the rows is quiet by nature and not counted.
+    A pause belongs to the fault when it ends after the kill and begins before the role was back (and a moment more), but not
+    when it begins with the next kill. A partition with less than 2 % of the rows is quiet by nature and not counted.
     """
+    fault = faults[index]
     end = fault.back_seconds + _AFTER_SECONDS
+    if index + 1 < len(faults):
+        end = min(end, faults[index + 1].killed_seconds - _BEFORE_SECONDS)
     together: Counter[int] = Counter()
     worst = 0.0
     for buckets in measures.commits.values():
@@ -54,10 +60,10 @@ def as_facts(result: DemoResult) -> dict[str, object]:
         "pauses": [
             {
                 "killed": fault.role,
-                "all_partitions_seconds": round(pauses(measures, fault)[0], 2),
-                "worst_partition_seconds": round(pauses(measures, fault)[1], 2),
+                "all_partitions_seconds": round(pauses(measures, result.faults, index)[0], 2),
+                "worst_partition_seconds": round(pauses(measures, result.faults, index)[1], 2),
             }
-            for fault in result.faults
+            for index, fault in enumerate(result.faults)
         ],
     }
 
@@ -84,8 +90,8 @@ def print_report(result: DemoResult, console: Console) -> None:
             f"{measures.latency_quantile_ms(0.5):.1f} ms / {measures.latency_quantile_ms(0.99):.1f} ms",
         ),
     ]
-    for fault in result.faults:
-        everywhere, worst = pauses(measures, fault)
+    for index, fault in enumerate(result.faults):
+        everywhere, worst = pauses(measures, result.faults, index)
         rows.append((f"time without writes after SIGKILL of {fault.role}", f"{everywhere:.2f} s"))
         rows.append(("    in the partition that waited longest", f"{worst:.2f} s"))
     rows.append(("ZooKeeper session timeout", f"{result.session_timeout_ms / 1000:.1f} s"))

@@ -26,6 +26,8 @@ async def connect(
     When it raises or is cancelled the connection is cut; the handler gets `channel_closed` if a channel had been
     made.
     """
+    if not 0 < endpoint.port < 65536:  # one kind of event loop would take it modulo 65536
+        raise ConnectError(f"cannot connect to {endpoint}: not a port")
     loop = asyncio.get_running_loop()
     channel: Channel | None = None
     try:

@@ -45,6 +45,8 @@ class Listener:
 
         Raises PortInUseError or ListenError, one line with host and port.
         """
+        if not 0 <= port < 65536:  # one kind of event loop would take it modulo 65536
+            raise ListenError(f"cannot listen on {host}:{port}: not a port")
         loop = asyncio.get_running_loop()
         self._max_connections = max_connections
         self._host = host
@@ -69,8 +71,6 @@ class Listener:
             if e.errno == errno.EADDRINUSE:
                 raise PortInUseError(f"port {port} on {host} is already in use") from None
             raise ListenError(f"cannot listen on {host}:{port}: {e.strerror or e}") from None
-        except OverflowError:
-            raise ListenError(f"cannot listen on {host}:{port}: not a port") from None
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def close(self, reason: str = "the listener is shutting down") -> None:

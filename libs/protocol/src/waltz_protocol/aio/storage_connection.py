@@ -21,9 +21,8 @@ from waltz_protocol.messages import admin, storage
 from waltz_protocol.messages.fields import Message, RpcError
 from waltz_protocol.records import pack_record, split_records
 from waltz_protocol.storage_frame import (
-    FAILURE_TYPE,
     RECORD_LIST_RESPONSE_TYPE,
-    SUCCESS_TYPE,
+    is_success,
     parse_prefix,
     parse_record_list,
     storage_append_parts,
@@ -169,22 +168,19 @@ class StorageConnection(_Connection):
         seq_num = requester.next_seq_num()
 
         def replied(body: memoryview | None, error: WaltzProtocolError | None) -> None:
-            if body is not None:
-                code = body[0]
-                if code != SUCCESS_TYPE or len(body) != 21:
-                    error = self._append_error(body)
-                self._check_echo(body, session_id, partition_id)
-            callback(error)
+            if body is None or is_success(body, session_id, partition_id):
+                callback(error)
+                return
+            try:
+                self._expect(body, storage.SuccessResponse, session_id, partition_id)
+            except RequestFailedError as e:
+                callback(e)
+            except ProtocolError as e:
+                callback(e)
+                raise  # closes the connection
 
         parts = storage_append_parts(session_id, seq_num, partition_id, count, wire_records)
         requester.submit(seq_num, parts, replied)
-
-    def _append_error(self, body: memoryview) -> WaltzProtocolError:
-        if body[0] == FAILURE_TYPE:
-            message = STORAGE.decode(body, 0)
-            if isinstance(message, storage.FailureResponse):
-                return _failure(message.error)
-        raise ProtocolError(f"an append was answered with message type {body[0]}")
 
     @staticmethod
     def _check_echo(body: memoryview, session_id: int, partition_id: int) -> None:

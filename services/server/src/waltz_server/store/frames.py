@@ -39,7 +39,8 @@ class FrameQueue:
         self.frames: deque[Frame] = deque()
         self.base_seq = 0
         self.retained_bytes = 0
-        self._waiting: list[AppendEntry] = []
+        self.waiting: list[AppendEntry] = []
+        """Entries that have an id and no frame yet."""
         self._max_frame_bytes = max_frame_bytes
         self._max_frame_records = max_frame_records
 
@@ -51,12 +52,7 @@ class FrameQueue:
     @property
     def end_txid(self) -> int:
         """First transaction id of the next frame to be built."""
-        return self._waiting[0].transaction_id if self._waiting else self.next_txid
-
-    @property
-    def waiting(self) -> list[AppendEntry]:
-        """Entries that have an id and no frame yet."""
-        return self._waiting
+        return self.waiting[0].transaction_id if self.waiting else self.next_txid
 
     def add(self, entries: Sequence[AppendEntry]) -> int:
         """Number the entries; returns the bytes of their wire records."""
@@ -67,12 +63,12 @@ class FrameQueue:
             txid += 1
             size_bytes += len(entry.tail)
         self.next_txid = txid
-        self._waiting += entries
+        self.waiting += entries
         return size_bytes
 
     def build(self) -> Frame:
         """Make the next frame of what waits: up to the limits, at least one record."""
-        waiting = self._waiting
+        waiting = self.waiting
         parts: list[bytes] = []
         add = parts.append
         room = self._max_frame_bytes
@@ -87,9 +83,9 @@ class FrameQueue:
             if room <= 0 or count == self._max_frame_records:
                 break
         if count == len(waiting):
-            taken, self._waiting = waiting, []
+            taken, self.waiting = waiting, []
         else:
-            taken, self._waiting = waiting[:count], waiting[count:]
+            taken, self.waiting = waiting[:count], waiting[count:]
         frame = Frame(self.end_seq, taken, b"".join(parts))
         self.frames.append(frame)
         self.retained_bytes += len(frame.wire_records)

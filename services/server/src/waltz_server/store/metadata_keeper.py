@@ -83,7 +83,8 @@ class MetadataKeeper:
     async def write_states(self, recovery: Recovery) -> PartitionMetadata:
         """Write what the recovery says about the replicas; returns what ZooKeeper holds for certain.
 
-        Raises `SessionSupersededError` when the session is not ours any more, or someone changed the states.
+        Raises `SessionSupersededError` when the session is not ours any more, or someone changed the states, and
+        what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call again, it reads first.
         """
         backoff = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
@@ -95,7 +96,7 @@ class MetadataKeeper:
             self._written.append(target)
             try:
                 await self._metadata.write_partition(self._partition_id, target, version)
-            except (VersionConflictError, ConnectionLostError):
+            except VersionConflictError:
                 await asyncio.sleep(backoff.next_seconds())
                 continue
             self._written = [target]

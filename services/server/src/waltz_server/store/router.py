@@ -20,7 +20,7 @@ _FIRST_EXPECTED_MS = 10.0
 _MIN_EXPECTED_MS = 1.0
 _MAX_EXPECTED_MS = 3000.0
 _MAX_RECORDS_PER_REQUEST = 256
-_FIRST_AVERAGE_BYTES = 52_000.0  # the first request asks for about 20 records, whatever their size
+_FIRST_RECORDS_PER_REQUEST = 20  # nothing is known about their size yet
 _TXID = struct.Struct(">q")
 
 
@@ -39,8 +39,7 @@ class Router:
         self._partition_id = partition_id
         self._session_id = session_id
         self._routes: dict[str, _Route] = {}
-        self._average_bytes = _FIRST_AVERAGE_BYTES
-        self._measured = False
+        self._average_bytes: float | None = None
 
     def expected_ms(self, name: str) -> float:
         route = self._routes.get(name)
@@ -78,7 +77,7 @@ class Router:
         reasons: list[str] = []
         loop = asyncio.get_running_loop()
         for name in self.order(list(links)):
-            count = min(max_count, _MAX_RECORDS_PER_REQUEST, max(1, int(max_bytes / self._average_bytes)))
+            count = min(max_count, self._request_size(max_bytes))
             began = loop.time()
             try:
                 records = await links[name].record_list_raw(
@@ -97,9 +96,15 @@ class Router:
         )
 
     def _learn_size(self, bytes_per_record: float) -> None:
-        weight = 0.5 if self._measured else 1.0
-        self._measured = True
-        self._average_bytes += weight * (bytes_per_record - self._average_bytes)
+        if self._average_bytes is None:
+            self._average_bytes = bytes_per_record
+        else:
+            self._average_bytes += 0.5 * (bytes_per_record - self._average_bytes)
+
+    def _request_size(self, max_bytes: int) -> int:
+        if self._average_bytes is None:
+            return _FIRST_RECORDS_PER_REQUEST
+        return min(_MAX_RECORDS_PER_REQUEST, max(1, int(max_bytes / self._average_bytes)))
 
     def _cut(self, records: list[bytes], max_bytes: int) -> list[bytes]:
         total = 0

@@ -57,6 +57,7 @@ class StoreSession:
         )
         self.ended = False
         self.replicas: dict[str, ReplicaSession] = {}
+        self._members: tuple[ReplicaSession, ...] = ()
         self.confirmations = Confirmations(self)
         self.router = Router(partition_id, session_id)
         self._committed_seq = 0
@@ -80,6 +81,7 @@ class StoreSession:
     def enter(self, replica: ReplicaSession, durable: int) -> None:
         """A replica that ZooKeeper lists as (this session, UNRESOLVED) takes part from now on."""
         self.replicas[replica.name] = replica
+        self._members = tuple(self.replicas.values())
         self.votes.join(replica.name, durable)
         if self.votes.admit(replica.name):
             self._advance()
@@ -96,19 +98,22 @@ class StoreSession:
         """Send what there is to every replica that has room, building frames while one of them has."""
         if self.ended:
             return
-        replicas = tuple(self.replicas.values())
+        members = self._members
         queue = self.queue
-        for replica in replicas:
-            if replica.live and replica.next_seq < queue.end_seq:
+        end_seq = queue.end_seq
+        for replica in members:
+            if replica.live and replica.next_seq < end_seq:
                 replica.fill(self)
         while queue.waiting:
-            ready = [r for r in replicas if r.has_room and r.next_seq == queue.end_seq]
+            end_seq = queue.end_seq
+            ready = [r for r in members if r.next_seq == end_seq and r.has_room]
             if not ready:
                 return
             frame = queue.build()
             for replica in ready:
                 replica.send(self, frame)
-        self._trim()
+        if queue.base_seq < self._committed_seq:
+            self._trim()
 
     def stored(self, replica: ReplicaSession, first: int) -> None:
         """A replica answered a frame with success."""
@@ -171,21 +176,23 @@ class StoreSession:
     def _trim(self) -> None:
         """Let go of committed frames nobody needs, and of slow replicas that would need too many."""
         queue = self.queue
-        needed = min(
-            (r.next_seq for r in self.replicas.values() if r.live),
-            default=queue.end_seq,
-        )
-        catching_up = any(not r.live and not r.ended for r in self.replicas.values())
+        needed = queue.end_seq
+        catching_up = False
+        for replica in self._members:
+            if replica.live:
+                needed = min(needed, replica.next_seq)
+            elif not replica.ended:
+                catching_up = True
         while queue.base_seq < self._committed_seq:
             over = queue.retained_bytes > self.settings.replica_backlog_bytes
             if not over and (catching_up or queue.base_seq >= needed):
                 return
             if queue.base_seq >= needed:
-                for replica in self.replicas.values():
+                for replica in self._members:
                     if replica.live and replica.next_seq <= queue.base_seq:
                         replica.fall_behind()
                 catching_up = True
-                needed = min((r.next_seq for r in self.replicas.values() if r.live), default=queue.end_seq)
+                needed = min((r.next_seq for r in self._members if r.live), default=queue.end_seq)
             queue.drop_first()
 
     async def read(self, first: int, max_count: int, max_bytes: int) -> list[bytes]:

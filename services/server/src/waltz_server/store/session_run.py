@@ -14,7 +14,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from waltz_cluster.errors import ClusterError
+from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import AppendEntry, StoreState
@@ -43,6 +43,7 @@ _STATES = {
 _FIRST_CHECK_SECONDS = 1.0
 _LAST_CHECK_SECONDS = 5.0
 _LISTING_RETRY_SECONDS = 0.5
+_ZOOKEEPER_SECONDS = 2.0
 _SETTLE_HEADERS = 1000
 
 
@@ -113,6 +114,7 @@ class SessionRun:
         session = self.session
         if self.opened and session is not None and not session.has_quorum:
             self.end(f"no quorum of voters is left: {name}: {reason}")
+            self.store.stopped(StoreState.NO_QUORUM, f"no quorum of voters is left: {name}: {reason}")
         else:
             self.restart(f"{name} is out: {reason}", backoff.next_seconds())
 
@@ -189,7 +191,11 @@ class SessionRun:
 
     async def _write_states(self) -> None:
         """Write replica states; afterwards the listed ones have a voice."""
-        written = await self.store.keeper.write_states(self.recovery)
+        try:
+            async with asyncio.timeout(_ZOOKEEPER_SECONDS):
+                written = await self.store.keeper.write_states(self.recovery)
+        except TimeoutError as error:
+            raise ConnectionLostError("no answer from ZooKeeper in time") from error
         self.recovery.metadata_written(written)
         if self.session is not None:
             self._enter_listed()
@@ -285,7 +291,7 @@ class SessionRun:
             if self._end_now is not None:
                 raise SessionEnded(self._end_now)
             if self._restart_at is not None and now >= self._restart_at:
-                self.store.draining(self._restart_reason)
+                self.store.stopped(StoreState.RECOVERING, self._restart_reason)
                 await session.drained(self.settings.request_timeout_seconds)
                 raise SessionEnded(self._restart_reason)
             if self.recovery.unlisted:
@@ -328,8 +334,9 @@ class SessionRun:
         if self.opened:
             self._check_at = float("inf")  # only when a node refuses us
         try:
-            await self.store.keeper.check(self.session_id)
-        except ClusterError as error:
+            async with asyncio.timeout(_ZOOKEEPER_SECONDS):
+                await self.store.keeper.check(self.session_id)
+        except (ClusterError, TimeoutError) as error:
             self.note(f"cannot look at partition metadata: {error}")
 
     def _next_wake(self, now: float, grace_ends: float | None, *, serving: bool = False) -> float | None:

@@ -293,9 +293,9 @@ class QuorumPartitionStore:
         self._changed.notify()
         self._listener.session_opened(resolved)
 
-    def draining(self, reason: str) -> None:
-        """No more appends; what is in flight is still committed by the ending session."""
-        self.report(StoreState.RECOVERING, reason)
+    def stopped(self, state: StoreState, reason: str) -> None:
+        """No more appends; what is in flight may still be committed by the ending session."""
+        self.report(state, reason)
         self._tell_lost(reason)
 
     def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:

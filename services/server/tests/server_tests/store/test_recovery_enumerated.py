@@ -100,13 +100,15 @@ def test_five_replicas_every_case(closed: int) -> None:
             continue  # voters are interchangeable
         for absent in subsets(names):
             for lost in subsets([n for n in names[:voters] if n not in absent]):
-                for order in ("ABCDE", "EDCBA", "CADBE"):
+                if len(absent) + len(lost) > 3:
+                    continue  # nothing can be decided; the three-replica cases cover it
+                for order in ("ABCDE", "EDCBA") if len(lost) < 2 else ("CADBE",):
                     check_one(marks, closed, absent, lost, order)
 
 
 def check_two_sessions(
     marks: tuple[int, ...], first_present: str, steps: int, second_present: str, wiped: str
-) -> None:
+) -> int:
     """Session 6 is interrupted after `steps` steps (never listed), then one disk may be lost, then session 7 recovers."""
     nodes, recovery = world(marks, 3 - len(marks))
     quorum = 2
@@ -114,7 +116,7 @@ def check_two_sessions(
     for name in first_present:
         answer(recovery, nodes, name)
     recovery.gather_over()
-    run_until_stuck(recovery, nodes, first_present, 6, limit=steps)
+    taken = run_until_stuck(recovery, nodes, first_present, 6, limit=steps)
     for name in wiped:
         nodes[name].wipe()
     old = [state(n, 5) if i < len(marks) else state(n, 4, BASE) for i, n in enumerate(nodes)]
@@ -130,16 +132,19 @@ def check_two_sessions(
             assert nodes[name].log == stream("s5", 0, again.resolved), case
     if not wiped and len(second_present) == 3:
         assert len(again.recovered) == 3, f"all there, but stuck: {case} {again.condition()}"
+    return taken
 
 
 def test_interrupted_recovery_followed_by_another() -> None:
-    for voters in (2, 3):
-        for marks in itertools.product(range(BASE, TOP + 1), repeat=voters):
-            for first in ("AB", "AC", "BC", "ABC"):
-                for steps in range(14):
-                    for second in ("AB", "AC", "BC", "ABC"):
-                        for wiped in ("", "A", "B", "C"):
-                            check_two_sessions(marks, first, steps, second, wiped)
+    worlds = [marks for voters in (2, 3) for marks in itertools.product(range(BASE, TOP + 1), repeat=voters)]
+    for marks, first in itertools.product(worlds, ("AB", "AC", "BC", "ABC")):
+        for steps in range(30):
+            taken = 0
+            for second in ("AB", "AC", "BC", "ABC"):
+                for wiped in ("", "A", "C"):
+                    taken = check_two_sessions(marks, first, steps, second, wiped)
+            if taken < steps:
+                break  # the first session had nothing left to do
 
 
 def test_recovery_goes_on_with_appends_and_the_next_one_keeps_them() -> None:

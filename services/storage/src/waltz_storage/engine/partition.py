@@ -154,10 +154,11 @@ class Partition:
         position = number = 0
         while number < len(sizes):
             segment = self._segments[-1]
-            if segment.size > threshold:
+            if segment.size > threshold and segment.next_txid > segment.first_txid:
                 segment = self._roll(segment)
             first, start, size = number, position, segment.size
-            while number < len(sizes) and size <= threshold:
+            # At least one record per segment, however small the threshold is.
+            while number < len(sizes) and (size <= threshold or number == first):
                 size += sizes[number]
                 position += sizes[number]
                 number += 1
@@ -234,17 +235,28 @@ class Partition:
         At least one when there is one; empty for a start that is not stored. Every record checksum is verified:
         :class:`RecordDamagedError` when the first one is bad.
         """
-        if max_count <= 0 or not 0 <= first_txid <= self.max_txid:
-            return []
-        segment = self._find(first_txid)
-        max_count = min(max_count, self.max_txid - first_txid + 1)
-        try:
-            return disk_to_wire(segment.read_raw(first_txid, max_count, max_bytes), first_txid)
-        except (OSError, StorageError) as error:
-            self.damaged_reads += 1
-            raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
-        finally:
-            self._remember_open(segment)
+        records: list[bytes] = []
+        if first_txid < 0:
+            return records
+        txid, stop = first_txid, min(first_txid + max(max_count, 0), self.max_txid + 1)
+        while txid < stop and max_bytes > 0:
+            segment = self._find(txid)
+            wanted = min(stop, segment.next_txid) - txid
+            try:
+                found = disk_to_wire(segment.read_raw(txid, wanted, max_bytes), txid)
+            except (OSError, StorageError) as error:
+                self.damaged_reads += 1
+                if records:
+                    break
+                raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
+            finally:
+                self._remember_open(segment)
+            records += found
+            if len(found) < wanted:
+                break
+            txid += len(found)
+            max_bytes -= sum(map(len, found))
+        return records
 
     def _find(self, txid: int) -> Segment:
         """The segment of a stored TXID: the newest first, then binary search."""

@@ -1,0 +1,126 @@
+"""Reads by latency weight, and the connections to storage nodes."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from itertools import pairwise
+
+import pytest
+
+from server_tests.store.fakes import FakeLink, FakeNode, entries
+from waltz_protocol.errors import ConnectError, RequestFailedError
+from waltz_protocol.types import Endpoint
+from waltz_server.store.api import ReadFailedError, StoreSettings
+from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
+from waltz_server.store.router import Router
+
+pytestmark = pytest.mark.looptime
+
+
+def node_with_records(name: str, count: int) -> FakeNode:
+    node = FakeNode(name)
+    node.log = [i.to_bytes(8, "big") + e.req_id + e.tail for i, e in enumerate(entries(count))]
+    return node
+
+
+async def test_slow_replica_gets_fewer_reads() -> None:
+    nodes = {name: node_with_records(name, 10) for name in ("a:1", "b:1")}
+    nodes["b:1"].delay_seconds = 0.5
+    links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
+    router = Router(0, 0)
+    for _ in range(100):
+        await router.read(links, 0, 5, 10_000)
+    assert nodes["a:1"].calls.count("list") > 90
+    assert nodes["b:1"].calls.count("list") >= 1
+    assert router.expected_ms("b:1") > router.expected_ms("a:1")
+
+
+async def test_failing_replica_is_expected_to_be_slow() -> None:
+    nodes = {name: node_with_records(name, 10) for name in ("a:1", "b:1")}
+    links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
+    router = Router(0, 0)
+    nodes["a:1"].refuse = lambda _kind, _session: "broken"
+    assert len(await router.read(links, 0, 5, 10_000)) == 5
+    assert router.expected_ms("a:1") > 1000
+    nodes["b:1"].refuse = lambda _kind, _session: "broken too"
+    with pytest.raises(ReadFailedError, match="broken too"):
+        await router.read(links, 0, 5, 10_000)
+
+
+async def test_gap_and_short_answers_are_noticed() -> None:
+    node = node_with_records("a:1", 10)
+    link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
+    router = Router(0, 0)
+    with pytest.raises(ReadFailedError, match="no record 10"):
+        await router.read(link, 10, 1, 10_000)
+    del node.log[3]
+    with pytest.raises(ReadFailedError, match="record 4 instead of 3"):
+        await router.read(link, 2, 5, 10_000)
+
+
+def directory(open_link: object) -> ReplicaDirectory:
+    return ReplicaDirectory(open_link, settings=StoreSettings(), rng=random.Random(1))  # type: ignore[arg-type]
+
+
+async def test_directory_shares_one_connection_and_one_attempt() -> None:
+    node = FakeNode("a:1")
+    attempts = 0
+
+    async def open_link(_endpoint: Endpoint) -> ReplicaLink:
+        nonlocal attempts
+        attempts += 1
+        await asyncio.sleep(0.1)
+        return FakeLink(node, 2.0)
+
+    nodes = directory(open_link)
+    links = await asyncio.gather(*(nodes.get("a:1") for _ in range(10)))
+    assert attempts == 1
+    assert len({id(link) for link in links}) == 1
+    links[0].close()
+    assert await nodes.get("a:1") is not links[0]
+    assert attempts == 2
+    await nodes.close()
+    with pytest.raises(ReplicaUnavailableError):
+        await nodes.get("a:1")
+
+
+async def test_directory_backs_off_per_node() -> None:
+    times: list[float] = []
+
+    async def refuse(_endpoint: Endpoint) -> ReplicaLink:
+        times.append(asyncio.get_running_loop().time())
+        raise ConnectError("connection refused")
+
+    nodes = directory(refuse)
+
+    async def caller() -> None:
+        while asyncio.get_running_loop().time() < 100:
+            try:
+                await nodes.get("a:1")
+            except ReplicaUnavailableError:
+                await asyncio.sleep(0.01)
+
+    await asyncio.gather(*(caller() for _ in range(20)))
+    gaps = [later - earlier for earlier, later in pairwise(times)]
+    assert 0.05 < gaps[0] < 0.2
+    assert 10 < gaps[-1] < 25
+    assert len(times) < 20
+
+
+async def test_directory_reports_connectivity_and_wrong_clusters() -> None:
+    node = FakeNode("a:1")
+
+    async def open_link(endpoint: Endpoint) -> ReplicaLink:
+        if endpoint.host == "b":
+            raise RequestFailedError("cluster key does not match")
+        return FakeLink(node, 2.0)
+
+    nodes = directory(open_link)
+    assert await nodes.check_connectivity(["a:1", "b:1", "no port"]) == {
+        "a:1": True,
+        "b:1": False,
+        "no port": False,
+    }
+    with pytest.raises(ReplicaUnavailableError, match="cluster key"):
+        await nodes.get("b:1")
