@@ -24,6 +24,7 @@ from bench.reading import measure_reading
 from bench.report import print_table, write_json
 from bench.upkeep import measure_memory, measure_start, measure_tasks
 from bench.writing import measure_writing
+from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks")
@@ -116,7 +117,7 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="waltz-bench-", dir=options.directory) as directory:
         try:
             figures = asyncio.run(Bench(plan, parts, Path(directory), console).run())
-        except BenchError as failure:
+        except (BenchError, LocalClusterError) as failure:
             console.print(f"Error: {failure}", markup=False)
             return 1
     options.results.mkdir(parents=True, exist_ok=True)

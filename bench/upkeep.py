@@ -91,8 +91,9 @@ def _per_turn(kind: str, plan: Plan, before: dict[str, Any], after: dict[str, An
     turns = [b - a for a, b in zip(before["turns-by-created"], after["turns-by-created"], strict=True)]
     busy = sum(turns)
     details = {"tasks_and_futures": made, "turns_by_created": turns, "appends": plan.counted_appends}
-    load = f"{plan.counted_appends:,} appends, {made:,} made in {busy:,} turns"
+    load = f"{plan.counted_appends:,} appends pipelined over {plan.partitions} partitions"
+    note = f"{made:,} made, in {busy:,} turns"
     value = made / busy if busy else 0.0
     return Figure(
-        "tasks and futures made per loop turn", kind, value, "", TASKS_TARGET, load, details=details
+        "tasks and futures made per loop turn", kind, value, "", TASKS_TARGET, load, note, details=details
     )

@@ -156,7 +156,7 @@ async def test_storage_nodes_are_added_and_removed_while_writes_go_on(tmp_path: 
         stop = asyncio.Event()
 
         async def write() -> list[int]:
-            ids = []
+            ids: list[int] = []
             while not stop.is_set():
                 committed = await client.append(
                     partition=len(ids) % 2, data=str(len(ids)).encode(), deadline_seconds=60

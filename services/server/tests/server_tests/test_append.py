@@ -120,6 +120,21 @@ async def test_overlapping_locks_wait_for_the_commit_and_others_go_together() ->
         assert rig.logged() == [first, second, third, fourth]
 
 
+async def test_locks_that_merely_share_slots_do_not_wait_for_each_other() -> None:
+    async with PartitionRig(auto_commit=False, settings=PartitionSettings(lock_table_size=1)) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        for lock in range(5):
+            rig.append(client, write=(lock,), hwm=-1)
+        await rig.turns()
+        assert rig.store.pending == 5
+        rig.store.commit_next()
+        await rig.turns()
+        spurious = rig.append(client, write=(9,), hwm=3)
+        await rig.turns()
+        assert client.of(LockFailure) == [LockFailure(spurious, 4)]  # a collision costs a retry, nothing else
+
+
 async def test_safety_d6_read_locks_wait_for_marks_but_set_none() -> None:
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()

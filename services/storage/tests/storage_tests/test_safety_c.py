@@ -105,6 +105,14 @@ SCENARIOS: dict[str, list[Step]] = {
     "checkpoint": [step_assign(), step_append(0, 998), step_append(998, 5), step_append(1003, 1)],
     "roll": [step_assign(), *[step_append(i * 4, 4, 100) for i in range(5)]],
     "truncate": [step_assign(), step_append(0, 5), step_truncate(2), step_append(3, 4), step_truncate(-1)],
+    "truncate_checkpoint": [step_assign(), step_append(0, 1005), step_truncate(700), step_append(701, 2)],
+    "reset_without_session": [
+        step_assign(),
+        step_append(0, 4),
+        step_reset(),
+        step_assign(),
+        step_append(0, 1),
+    ],
     "truncate_rolled": [
         step_assign(),
         *[step_append(i * 4, 4, 100) for i in range(4)],
@@ -133,7 +141,7 @@ SCENARIOS: dict[str, list[Step]] = {
     ],
 }
 SIZES = {"append_big": 700, "roll": 100, "truncate_rolled": 100}
-THRESHOLDS = {"checkpoint": 60_000}
+THRESHOLDS = {"checkpoint": 60_000, "truncate_checkpoint": 1_000_000}
 
 
 def run_until_crash(disk: FaultyDisk, steps: list[Step], threshold: int = 700) -> Acknowledged:

@@ -350,7 +350,8 @@ def test_safety_a5_restored_copy_does_not_vote() -> None:
     assert reset_for_restore(ROOT, [0], fs=disk) == [0]
     control = disk.content(CONTROL)
     for place in (4, 40):
-        assert struct.unpack_from(">qqq", control, 128 + place) == (-1, -1, -1)
+        for entry in (0, 2):
+            assert struct.unpack_from(">qqq", control, 128 + 76 * entry + place) == (-1, -1, -1)
     manager = open_manager(disk)
     assert manager.damaged == {}
     assert manager.status() == {0: True, 2: False}

@@ -240,7 +240,8 @@ async def test_storage_7_23_a_replica_failing_late_in_its_recovery_stops_nobody(
         cluster.check_equal(4)
 
 
-async def test_replica_with_a_change_in_doubt_waits_for_the_next_session() -> None:
+@pytest.mark.parametrize("change", ["append", "set_lwm"])
+async def test_replica_with_a_change_in_doubt_waits_for_the_next_session(change: str) -> None:
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()
@@ -248,16 +249,25 @@ async def test_replica_with_a_change_in_doubt_waits_for_the_next_session() -> No
         cluster.nodes["c:1"].kill()
         await until(lambda: server.store.session_id == 1 and server.store.state is StoreState.OPEN)
         await server.append(entries(5))
+        server.store.set_generation(2)  # so that the next mark is above what c holds
+        await until(lambda: server.store.session_id == 2 and server.store.state is StoreState.OPEN)
         node = cluster.nodes["c:1"]
 
-        def hang_on_append(kind: str, _session: int) -> str | None:
-            node.answers = kind != "append"
+        hanging: list[str] = []
+
+        def hang(kind: str, session: int) -> str | None:
+            node.answers = kind != change or session != 2
+            if not node.answers:
+                hanging.append(kind)
             return None
 
-        node.refuse = hang_on_append
+        node.calls.clear()
+        node.refuse = hang
         node.start()
-        await until(lambda: any(kind == "append" for kind in node.calls), 60)
-        await until(lambda: server.store.session_id == 2, 60)
+        await until(lambda: change in node.calls, 60)
+        assert server.store.session_id == 2
+        await until(lambda: server.store.session_id == 3, 60)
+        assert hanging == [change]  # nothing was tried again in the session
         node.refuse, node.answers = None, True
         await until(lambda: node.max_txid == 9, 100)
         cluster.check_equal(9)

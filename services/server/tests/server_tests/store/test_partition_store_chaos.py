@@ -13,7 +13,7 @@ from waltz_server.store.api import AppendEntry, StoreSettings, StoreState
 
 pytestmark = pytest.mark.looptime
 
-FAULT_SECONDS = 40.0
+FAULT_SECONDS = 20.0
 
 
 class Chaos:
@@ -43,7 +43,7 @@ class Chaos:
             for server in self.cluster.servers:
                 if server.store.state is StoreState.OPEN and server.store.writable:
                     server.store.append(entries(self.rng.randint(1, 12), self.rng.randint(0, 60)))
-            await asyncio.sleep(self.rng.random() * 0.02)
+            await asyncio.sleep(self.rng.random() * 0.04)
 
     async def one_fault(self) -> None:
         """Something breaks, lasts a while (perhaps into the next fault), and is mended."""
@@ -140,7 +140,7 @@ class Chaos:
             assert not any(entry.req_id in present for entry in failed), "a failed record was committed"
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", range(6))
 async def test_random_faults(seed: int) -> None:
     names = ("a:1", "b:1", "c:1") if seed % 3 else ("a:1", "b:1", "c:1", "d:1", "e:1")
     async with Cluster(names) as cluster:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
+from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream, take_step
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.quorum import decide, quorum_of
@@ -226,6 +226,37 @@ def test_safety_a2_late_replica_above_the_resolved_mark_is_refused_untouched() -
     run_until_stuck(recovery, nodes, "ABC", 6)
     assert isinstance(recovery.next_step("C"), Refuse)
     assert len(nodes["C"].log) == 21
+
+
+def test_safety_a2_nothing_is_truncated_below_a_mark_the_node_reports() -> None:
+    nodes = {"A": member(9), "B": member(9), "C": Node(stream("s5", 0, 15), session=5, lwm=15, local_lwm=15)}
+    old = metadata(6, state("A", 5), state("B", 5), state("C", 4, 7))
+    recovery = start(nodes, old, present="AB")
+    answer(recovery, nodes, "C")
+    run_until_stuck(recovery, nodes, "ABC", 6)
+    assert isinstance(recovery.next_step("C"), Refuse)
+    assert len(nodes["C"].log) == 16
+
+
+def test_low_water_mark_never_rests_on_copies_that_the_next_session_would_cut() -> None:
+    """B's tail got its majority by copying to the closed C; C must be marked first, then B."""
+    closed = Node(stream("s5", 0, 1), session=4, lwm=0, local_lwm=0)
+    nodes = {"A": member(1), "B": member(2), "C": closed}
+    old = metadata(6, state("A", 5), state("B", 5), state("C", 4, 1))
+    recovery = start(nodes, old, present="")
+    for name in "BC":
+        answer(recovery, nodes, name)
+    while recovery.resolved is None:
+        assert take_step(recovery, nodes, "C", 6)
+    assert recovery.resolved == 2
+    while take_step(recovery, nodes, "B", 6):
+        pass
+    assert recovery.next_step("B") == Wait()
+    assert nodes["B"].session == 5
+    while take_step(recovery, nodes, "C", 6):
+        pass
+    assert nodes["C"].lwm == 2
+    assert recovery.next_step("B") == SetLowWaterMark(2)
 
 
 def test_forked_replica_is_refused_untouched() -> None:

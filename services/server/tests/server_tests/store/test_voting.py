@@ -67,7 +67,8 @@ def test_safety_a3_a_prefix_counts_only_once_admitted() -> None:
     votes.join("a", -1)
     votes.admit("a")
     votes.join("b", -1)
-    for name in ("a", "b"):
+    votes.join("c", -1)
+    for name in ("b", "c", "a"):  # the one with a voice comes last
         votes.sent(name, 0, 4)
         votes.stored(name, 0)
     assert votes.committed == -1

@@ -40,6 +40,7 @@ class Fence:
             return None
         if not available:
             return "the partition is not available"
-        if session_id != self.session_id:
-            return f"session {session_id} is fenced off: session {self.session_id} has begun"
+        current = max(self.session_id, durable_session_id)
+        if session_id != current:
+            return f"session {session_id} is fenced off: session {current} has begun"
         return None

@@ -121,6 +121,7 @@ class Job:
             offline=request.offline,
             available=info.available,
             persisted_session_id=info.session_id,
+            durable_session_id=partition.durable_fence,
         )
         if refusal is not None or request.problem is not None:
             # After the appends before it: replies of a partition keep the order of the requests.
