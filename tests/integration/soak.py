@@ -40,6 +40,7 @@ async def run_round(cluster: LocalCluster, workload: Workload, each: Round) -> f
         async with administrator(cluster) as admin:
             seconds = await admin.wait_complete()
         await asyncio.sleep(SETTLE_SECONDS)
+        history.end_round()
     return seconds
 
 

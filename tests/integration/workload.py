@@ -38,6 +38,10 @@ class History:
         self.last_acknowledged = time.monotonic()
         self.longest_gap_seconds = 0.0
 
+    def end_round(self) -> None:
+        """Count the pause that is still going on."""
+        self.longest_gap_seconds = max(self.longest_gap_seconds, time.monotonic() - self.last_acknowledged)
+
 
 class Workload:
     """Closed-loop writers over all partitions, with and without locks, through one client object each.

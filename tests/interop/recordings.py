@@ -2,7 +2,7 @@
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -37,21 +37,26 @@ def lines(session: str) -> tuple[dict[str, Any], ...]:
         return tuple(json.loads(line) for line in source)
 
 
+def frame_of(line: Mapping[str, Any]) -> RecordedFrame:
+    """The frame of a line that has one."""
+    return RecordedFrame(
+        line["t"],
+        line["link"],
+        line["conn"],
+        line["dir"] == "c2s",
+        line["magic"],
+        line["ver"],
+        line.get("type"),
+        line["name"],
+        bytes.fromhex(line["hex"]),
+    )
+
+
 def frames(session: str) -> Iterator[RecordedFrame]:
     """All frames of a session in the order of their recording."""
     for line in lines(session):
         if "hex" in line:
-            yield RecordedFrame(
-                line["t"],
-                line["link"],
-                line["conn"],
-                line["dir"] == "c2s",
-                line["magic"],
-                line["ver"],
-                line.get("type"),
-                line["name"],
-                bytes.fromhex(line["hex"]),
-            )
+            yield frame_of(line)
 
 
 def zookeeper_tree(stage: str) -> dict[str, dict[str, Any]]:

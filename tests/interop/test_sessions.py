@@ -1,13 +1,13 @@
 """Every frame that release 0.13.2 sent is read by our codec, and written again byte for byte."""
 
 import pytest
+
+from tests.interop.recordings import SESSIONS, RecordedFrame, frames
 from waltz_protocol.append_frame import parse_append
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import FrameSplitter
 from waltz_protocol.handshake import decode_hello, encode_hello
-
-from tests.interop.recordings import SESSIONS, RecordedFrame, frames
 
 PROTOCOLS = {"L": CLIENT, "S": STORAGE, "A": ADMIN}
 DELIBERATELY_WRONG = {"bad crc", "unknown type 99", "trailing bytes", "wrong frame version"}
@@ -34,7 +34,9 @@ def test_every_frame_is_decoded_and_encoded_again(session: str) -> None:
     right, wrong = split_wrong(session)
     for frame in right:
         protocol = PROTOCOLS[frame.magic]
-        assert protocol.encode(protocol.decode(frame.body, frame.version), frame.version) == frame.raw, frame.name
+        assert protocol.encode(protocol.decode(frame.body, frame.version), frame.version) == frame.raw, (
+            frame.name
+        )
     assert len(right) > 10
     assert len(wrong) <= (len(DELIBERATELY_WRONG) if session == "client-raw-all-versions" else 0)
 

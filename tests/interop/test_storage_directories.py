@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from tests.interop.recordings import GOLDEN, transactions
 from waltz_protocol.records import pack_record, unpack_record
 from waltz_protocol.types import Record, ReqId
 from waltz_storage.engine.layout import ControlHeader, wire_to_disk
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.storage_manager import StorageManager
-
-from tests.interop.recordings import GOLDEN, transactions
 
 NODES = ("node0", "node1")
 THRESHOLDS = {"node0": 1_000_000_000, "node1": 1024}
@@ -51,7 +51,11 @@ def open_manager(directory: Path, node: str, now_ms: int = 0) -> StorageManager:
 
 def listing(directory: Path) -> dict[str, bytes]:
     suffixes = {".seg", ".idx", ".ctl"}
-    return {str(path.relative_to(directory)): path.read_bytes() for path in directory.rglob("*") if path.suffix in suffixes}
+    return {
+        str(path.relative_to(directory)): path.read_bytes()
+        for path in directory.rglob("*")
+        if path.suffix in suffixes
+    }
 
 
 @pytest.mark.parametrize("node", NODES)
@@ -64,7 +68,11 @@ def test_an_old_directory_opens_and_gives_back_every_transaction(node: str, tmp_
         expected = records_of(partition_id)
         partition = manager.get(partition_id)
         assert partition.max_txid == expected[-1].transaction_id
-        raw = [bytes(record) for first in range(0, len(expected), 5) for record in partition.read(first, 5, 1 << 20)]
+        raw = [
+            bytes(record)
+            for first in range(0, len(expected), 5)
+            for record in partition.read(first, 5, 1 << 20)
+        ]
         assert [unpack_record(record)[0] for record in raw] == expected
     manager.close()
     # Opening changes nothing that the old release would read.

@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+
+from tests.interop.recordings import GOLDEN, zookeeper_tree
 from waltz_cluster.serializers import (
     ClusterParams,
     ConnectionMetadata,
@@ -14,8 +16,6 @@ from waltz_cluster.serializers import (
     ServerDescriptor,
     StoreParams,
 )
-
-from tests.interop.recordings import GOLDEN, zookeeper_tree
 
 ROOT = "/waltz_gold"
 STAGES = sorted(path.stem for path in (GOLDEN / "zk").glob("*.json"))

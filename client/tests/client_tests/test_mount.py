@@ -16,7 +16,7 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_protocol.append_frame import Append as WireAppend
-from waltz_protocol.messages.client import MountState
+from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
 from waltz_testkit.fake_server import Fate
 
@@ -33,6 +33,31 @@ async def test_client_server_13_29_not_ready_is_retried_soon_and_blocks_nobody(
     await first
     assert len(cluster.partitions[0].mounts) == 5
     assert loop.time() - begun < 1.5  # 20 + 40 + 80 + 160 ms at most
+
+
+async def test_not_ready_for_an_established_mount_makes_the_client_mount_again(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """A server that closed and reopened a partition says so this way: nothing else on the wire would tell."""
+    partition = cluster.partitions[0]
+    client = await connect()
+    await client.append(partition=0, data=b"0")
+    connection, request_id = partition.forget_mounts()
+    connection.send(MountResponse(request_id, MountState.NOT_READY))
+    await client.append(partition=0, data=b"1", deadline_seconds=2)
+    assert len(partition.mounts) == 2
+
+
+async def test_appends_dropped_in_silence_make_the_client_mount_again(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """A server that forgot the mount drops every append and answers every flush: only mounting again gets through."""
+    partition = cluster.partitions[0]
+    client = await connect(longWaitThreshold=300)
+    await client.append(partition=0, data=b"0")
+    partition.forget_mounts()
+    assert await client.append(partition=0, data=b"1", deadline_seconds=5) == Committed(0, 1)
+    assert len(partition.mounts) == 2
 
 
 async def test_a_lost_connection_is_replaced_and_the_flush_decides(

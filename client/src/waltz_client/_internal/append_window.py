@@ -132,6 +132,7 @@ class AppendWindow:
         self.stopped = False
         self.tick = 0
         self.flush_tick = 0
+        self.dropped_seq_num = 0  # newest append that a flush found undone: its server dropped it
         self._req_ids = req_ids
         self._waiters: deque[asyncio.Future[None]] = deque()
 
@@ -182,6 +183,8 @@ class AppendWindow:
                 continue
             entry.cause = cause
             entry.mark = mark
+            if cause is Cause.FLUSHED:
+                self.dropped_seq_num = entry.seq_num
             try:
                 entry.on_done(entry)
             except Exception:

@@ -223,6 +223,11 @@ class StreamPartition:
     def mount_response(self, seq_num: int, state: MountState) -> None:
         """MOUNT_RESPONSE; anything but the answer to a mount of this session is ignored."""
         session = self.session
+        if session is not None and self._is_withdrawn(seq_num, state):
+            # The server closed the partition and opened it again: it does not know this mount any more.
+            self._unmount("its server lost the mount")
+            self._begin_mount()
+            return
         if seq_num not in self._mount_seqs or session is None:
             return
         self._mount_seqs.clear()
@@ -234,6 +239,10 @@ class StreamPartition:
         else:
             self.why_unavailable = "its server is not ready"
             self._start_timer(self._not_ready.next_seconds(), self._send_mount)
+
+    def _is_withdrawn(self, seq_num: int, state: MountState) -> bool:
+        mounted = self._feed_req_id
+        return mounted is not None and state is MountState.NOT_READY and seq_num == mounted.seq_num
 
     def _mounted(self, session: StreamSession, seq_num: int) -> None:
         self.mounted = True
@@ -416,7 +425,12 @@ class StreamPartition:
         behind = (
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )
-        if not behind or self.received != self._stuck_at:
+        if self._feed_req_id is not None and self.window.dropped_seq_num > self._feed_req_id.seq_num:
+            # Dropped in silence, though sent after the mount: the server may not know the mount any more.
+            self.window.dropped_seq_num = 0
+            self._unmount("its server drops appends")
+            self._begin_mount()
+        elif not behind or self.received != self._stuck_at:
             self._stuck_at = self.received
             self._stuck_since = self.window.tick
         elif self.window.tick - self._stuck_since >= 2 * nudge_ticks:

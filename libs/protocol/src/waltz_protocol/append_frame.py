@@ -22,6 +22,20 @@ _PREFIX_SIZE = _PREFIX.size
 _INT = struct.Struct(">i")
 _TAIL_HEAD = struct.Struct(">ii")  # header, data length
 _FRAME_HEAD = struct.Struct(">bhib16sq")
+# Nearly all appends (version 2 on) carry no lock or one write lock: their whole head goes in one call, up to the data.
+# Frame header, type, ReqId, mark, count of write locks, [the lock,] counts of read and append locks, header, length.
+_pack_no_lock = struct.Struct(">bhib16sqiiiii").pack
+_pack_one_lock = struct.Struct(">bhib16sqiiiiii").pack
+# The same for reading: type, ReqId, mark, count of write locks and four more integers.
+_unpack_common = struct.Struct(">b16sqiiiii").unpack_from
+_unpack_int = _INT.unpack_from
+_unpack_crc = struct.Struct(">I").unpack_from
+_GENERATION_OFFSET = 4  # inside a ReqId
+_TAIL_NO_LOCK = 37
+_TAIL_ONE_LOCK = 41
+_TAIL_OVERHEAD = 12  # header, length and checksum around the data
+_crc32 = zlib.crc32
+_make = tuple.__new__
 _LOCKS = [struct.Struct(f">{n}i") for n in range(9)]
 
 
@@ -45,6 +59,36 @@ def _read_locks(body: memoryview, offset: int, count: int) -> tuple[int, ...]:
     return struct.unpack_from(f">{count}i", body, offset)
 
 
+def _parse_common(body: memoryview) -> Append | None:
+    """An append with no lock or one write lock, as version 2 on sends it, complete and with the right checksum.
+
+    None for anything else: then the careful way says what it is, or what is wrong with it.
+    """
+    message_type, req_id, high_water_mark, count, second, third, fourth, length = _unpack_common(body)
+    if message_type != APPEND_TYPE:
+        return None
+    write: tuple[int, ...] = ()
+    offset = _TAIL_NO_LOCK
+    if count == 0:
+        if second or third:  # counts of read and append locks
+            return None
+    elif count == 1:  # the lock, counts of read and append locks, header; the length comes after them
+        if third or fourth or len(body) < _TAIL_ONE_LOCK + _TAIL_OVERHEAD:
+            return None
+        write = (second,)
+        offset = _TAIL_ONE_LOCK
+        length = _unpack_int(body, offset + 4)[0]
+    else:
+        return None
+    tail = bytes(body[offset:])
+    if len(tail) != length + _TAIL_OVERHEAD or length < 0:
+        return None
+    if _crc32(tail[8:-4]) != _unpack_crc(tail, length + 8)[0]:
+        return None
+    generation = _unpack_int(req_id, _GENERATION_OFFSET)[0]
+    return _make(Append, (req_id, generation, high_water_mark, write, (), (), tail))
+
+
 def parse_append(body: memoryview, version: int) -> Append | None:
     """Parse the body of an APPEND_REQUEST frame (without the 7 bytes of frame header).
 
@@ -52,6 +96,10 @@ def parse_append(body: memoryview, version: int) -> Append | None:
     be dropped without an answer (client-server protocol, "what a client observes for a bad append").
     ProtocolError on a checksum mismatch, null data, bytes left over or missing: the connection is to be closed.
     """
+    if version >= 2 and len(body) >= _TAIL_NO_LOCK + _TAIL_OVERHEAD:
+        common = _parse_common(body)
+        if common is not None:
+            return common
     try:
         message_type, generation, high_water_mark, count = _PREFIX.unpack_from(body)
         if message_type != APPEND_TYPE:
@@ -113,6 +161,8 @@ def encode_append(
     if (read_locks and version < 1) or (append_locks and version < 2):
         kind = "read" if read_locks and version < 1 else "append"
         raise EncodeError(f"{kind} locks cannot be sent with protocol version {version}")
+    if version >= 2 and not read_locks and not append_locks and len(write_locks) < 2:
+        return _encode_common(req_id, client_high_water_mark, write_locks, header, data, version)
     arrays = (write_locks, read_locks, append_locks)[: min(version, 2) + 1]
     size = 25 + sum(4 + 4 * len(locks) for locks in arrays) + 12 + len(data)
     try:
@@ -125,3 +175,30 @@ def encode_append(
     except struct.error as e:
         raise EncodeError(f"an append cannot be encoded: {e}") from None
     return b"".join(parts)
+
+
+def _encode_common(
+    req_id: bytes,
+    client_high_water_mark: int,
+    write_locks: Sequence[int],
+    header: int,
+    data: bytes | bytearray | memoryview,
+    version: int,
+) -> bytes:
+    """The frame of an append with no lock or one write lock, version 2 on."""
+    length = len(data)
+    try:
+        if write_locks:
+            size = length + (_TAIL_ONE_LOCK + _TAIL_OVERHEAD)
+            head = _pack_one_lock(
+                0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark,
+                1, write_locks[0], 0, 0, header, length,
+            )  # fmt: skip
+        else:
+            size = length + (_TAIL_NO_LOCK + _TAIL_OVERHEAD)
+            head = _pack_no_lock(
+                0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark, 0, 0, 0, header, length
+            )
+    except struct.error as e:
+        raise EncodeError(f"an append cannot be encoded: {e}") from None
+    return b"".join((head, data, _crc32(data).to_bytes(4, "big")))

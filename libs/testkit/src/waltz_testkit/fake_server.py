@@ -87,6 +87,7 @@ class FakePartition:
     table_mark: int = -1
     _feeds: list[_Feed] = field(default_factory=list)
     _registry: dict[int, tuple[_Connection, int]] = field(default_factory=dict)
+    _last_mount: ReqId = ReqId(-1, -1, -1, -1)
     _held_answers: list[tuple[_Connection, m.TransactionDataRequest]] = field(default_factory=list)
 
     @property
@@ -159,6 +160,7 @@ class FakePartition:
         if gap < 0:
             connection.send(m.MountResponse(req_id, m.MountState.CLIENT_AHEAD))
             return
+        self._last_mount = req_id
         self._feeds.append(_Feed(connection, req_id, request.client_high_water_mark, gap, is_mount=True))
         self.pump()
 
@@ -254,6 +256,13 @@ class FakePartition:
         self._feeds = [feed for feed in self._feeds if feed.connection is not connection]
         for client_id in [c for c, entry in self._registry.items() if entry[0] is connection]:
             del self._registry[client_id]
+
+    def forget_mounts(self) -> tuple[_Connection, ReqId]:
+        """Close and reopen the partition on the same server, in silence; a connection and its last mount's id."""
+        connection, _generation = next(iter(self._registry.values()))
+        self._registry.clear()
+        self._feeds.clear()
+        return connection, self._last_mount
 
     def closed_by(self, server: FakeServer) -> None:
         """The partition leaves a server: its feeds end silently and it forgets who mounted it."""

@@ -606,3 +606,31 @@ async def test_damaged_record_is_a_failure_not_a_wrong_answer() -> None:
         with pytest.raises(RequestFailedError, match="damaged"):
             await server.record(4, 0, 2)
         assert node.health()[0] is False
+
+
+async def test_storage_7_11_open_is_enforced_on_both_ports(tmp_path: Path) -> None:
+    """A peer that got through TLS and no further changes nothing, on either port."""
+    async with running_node(tmp_path, assign=(0,)) as node:
+        async with raw_connection(node) as stranger:
+            for message in (
+                storage.TruncateRequest(99, 0, 0, -1),
+                storage.MaxTransactionIdRequest(99, 1, 0, True),
+            ):
+                assert isinstance(await stranger.ask(message), storage.FailureResponse)
+        async with raw_connection(node, admin=True) as stranger:
+            reply = await stranger.ask(admin.PartitionAssignmentRequest(0, (0,), False, True))
+            assert isinstance(reply, admin.FailureResponse)
+        assert node.manager.status() == {0: True}
+        assert node.pool.queue(0).fence.session_id == -1
+        assert node.manager.get(0).durable_fence == -1
+
+
+async def test_storage_7_12_fence_survives_a_restart(tmp_path: Path) -> None:
+    """Raised by a first request only, no mark set: after a restart the older session is still locked out."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        await server.max_transaction_id(9, 0)
+    async with running_node(tmp_path) as node, connected(node) as server:
+        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+            await server.append(4, 0, records(1, 1))
+        assert await server.last_session_info(9, 0) == SessionInfo(-1, -1, -1)

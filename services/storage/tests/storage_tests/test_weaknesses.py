@@ -286,9 +286,6 @@ def test_a_million_records_need_no_scan() -> None:
     manager = open_manager(disk)
     manager.close()
 
-    class Counting(FaultyDisk):
-        pass
-
     original = type(disk.open(segment_path(0, 0))).pread
 
     def counting(self: object, size: int, offset: int) -> bytes:

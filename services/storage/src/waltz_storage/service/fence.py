@@ -29,9 +29,19 @@ class Fence:
         return True
 
     def refusal(
-        self, session_id: int, *, offline: bool, available: bool, persisted_session_id: int
+        self,
+        session_id: int,
+        *,
+        offline: bool,
+        available: bool,
+        persisted_session_id: int,
+        durable_session_id: int,
     ) -> str | None:
-        """Why a request must not run now, or ``None``. ``offline`` is the flag of offline recovery."""
+        """Why a request must not run now, or ``None``. ``offline`` is the flag of offline recovery.
+
+        ``durable_session_id`` is the fence on the disk: it counts too, because a partition that was assigned a moment
+        ago may get requests before the loop has taken its fence over.
+        """
         if offline:
             if available:
                 return "the partition is available: offline recovery needs it unavailable"

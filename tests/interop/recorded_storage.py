@@ -1,0 +1,58 @@
+"""A storage node of release 0.13.2 as far as it was recorded: gives the recorded reply to each recorded request."""
+
+from collections import defaultdict, deque
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+from tests.interop.recordings import RecordedFrame
+from waltz_protocol.codec import STORAGE
+
+
+def without_seq_num(raw: bytes) -> bytes:
+    """A request with the sequence number 0: how a connection counts is its own affair."""
+    message: Any = STORAGE.decode(raw[7:], 0)
+    return STORAGE.encode(replace(message, seq_num=0), 0)
+
+
+class RecordedStorage:
+    """One link. `asked` is every frame that came in, numbers taken off, in order; a request that 0.13.2 never sent is an
+    AssertionError and ends the connection. A request that was recorded several times is answered in that order."""
+
+    def __init__(self, recorded: Iterable[RecordedFrame]) -> None:
+        frames = [frame for frame in recorded if frame.body]
+        self.hellos = {frame.from_client: frame.raw for frame in frames if frame.magic == "H"}
+        replies = {(frame.conn, self._seq_num(frame)): frame for frame in frames if self._is(frame, False)}
+        self.requests = [frame for frame in frames if self._is(frame, True)]
+        self.asked: list[bytes] = []
+        self._replies: dict[bytes, deque[Any]] = defaultdict(deque)
+        for request in self.requests:
+            reply = replies[request.conn, self._seq_num(request)]
+            self._replies[without_seq_num(request.raw)].append(STORAGE.decode(reply.body, 0))
+
+    @staticmethod
+    def _is(frame: RecordedFrame, from_client: bool) -> bool:
+        return frame.magic == "S" and frame.from_client is from_client
+
+    @staticmethod
+    def _seq_num(frame: RecordedFrame) -> int:
+        return STORAGE.decode(frame.body, 0).seq_num  # type: ignore[attr-defined, no-any-return]
+
+    def answer(self, raw: bytes) -> list[bytes]:
+        if raw[:1] == b"H":
+            assert raw == self.hellos[True]
+            return [self.hellos[False]]
+        message: Any = STORAGE.decode(raw[7:], 0)
+        key = without_seq_num(raw)
+        self.asked.append(key)
+        known = self._replies[key]
+        assert known, f"release 0.13.2 never sent {message}"
+        return [STORAGE.encode(replace(known.popleft(), seq_num=message.seq_num), 0)]
+
+    def left(self) -> list[bytes]:
+        """Recorded requests that never came."""
+        return [key for key, replies in self._replies.items() if replies]
+
+    def of_partition(self, keys: Iterable[bytes], partition_id: int) -> list[bytes]:
+        """Those of one partition, in their order."""
+        return [key for key in keys if STORAGE.decode(key[7:], 0).partition_id == partition_id]  # type: ignore[attr-defined]
