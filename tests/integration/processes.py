@@ -76,7 +76,11 @@ def _owner_rules() -> tuple[str, ...] | None:
     """A prefix under which file permissions hold: nothing for a person, root without its privilege over files."""
     if os.geteuid() != 0:
         return ()
-    drop = ("setpriv", "--bounding-set=-dac_override,-dac_read_search", "--inh-caps=-dac_override,-dac_read_search")
+    drop = (
+        "setpriv",
+        "--bounding-set=-dac_override,-dac_read_search",
+        "--inh-caps=-dac_override,-dac_read_search",
+    )
     if shutil.which("setpriv") is None or subprocess.run([*drop, "true"], capture_output=True).returncode:
         return None
     return drop
@@ -120,7 +124,11 @@ def read_only(path: Path) -> Iterator[Path]:
 
 
 def _mount(*arguments: str) -> None:
-    done = subprocess.run(["mount", *arguments], capture_output=True, text=True) if shutil.which("mount") else None
+    done = (
+        subprocess.run(["mount", *arguments], capture_output=True, text=True)
+        if shutil.which("mount")
+        else None
+    )
     if done is None or done.returncode:
         pytest.skip(f"mounting is not permitted here: {done.stderr.strip() if done else 'no mount command'}")
 
@@ -131,7 +139,11 @@ def free_port() -> int:
 
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file below a directory with its bytes."""
-    return {str(file.relative_to(directory)): file.read_bytes() for file in sorted(directory.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(directory)): file.read_bytes()
+        for file in sorted(directory.rglob("*"))
+        if file.is_file()
+    }
 
 
 @dataclass
@@ -142,7 +154,9 @@ class Patient:
     history: History = field(default_factory=History)
     count: int = 0
 
-    async def append(self, client: WaltzClient, data: bytes | None = None, deadline_seconds: float = 60) -> None:
+    async def append(
+        self, client: WaltzClient, data: bytes | None = None, deadline_seconds: float = 60
+    ) -> None:
         """One acknowledged transaction, remembered."""
         self.count += 1
         payload = f"{self.count}".encode() if data is None else data
@@ -169,5 +183,3 @@ class Patient:
     def client(self, path: Path, **changes: object) -> str:
         """The configuration of clients and commands with `changes`."""
         return self.config(path, "client", **changes)
-
-

@@ -43,7 +43,7 @@ class Administrator:
             raise AssertionError(f"not complete after {timeout_seconds} s: {failures[:3]}") from None
 
     async def replicas_of(self, partition: int) -> list[str]:
-        metadata, _version = await StoreMetadata(self.store, self.root).read_partition(partition)  # type: ignore[arg-type]
+        metadata, _version = await StoreMetadata(self.store, self.root).read_partition(partition)
         return [] if metadata is None else sorted(metadata.replicas)
 
 
@@ -74,7 +74,9 @@ async def compare_replicas(cluster: LocalCluster) -> int:
             first_role, first = next(iter(logs.items()))
             for role, log in logs.items():
                 if log != first:
-                    raise AssertionError(f"partition {partition}: {role} ({len(log)}) differs from {first_role} ({len(first)})")
+                    raise AssertionError(
+                        f"partition {partition}: {role} ({len(log)}) differs from {first_role} ({len(first)})"
+                    )
             total += len(first)
         return total
 

@@ -11,16 +11,17 @@ import tempfile
 import time
 from pathlib import Path
 
-from waltz_tools.local import LocalCluster, LocalSettings
-
 from tests.integration.replicas import administrator, compare_replicas
 from tests.integration.soak_rounds import Plan, Round, rounds
 from tests.integration.workload import History, Verdict, Workload, check_log
+from waltz_tools.local import LocalCluster, LocalSettings
 
 SETTLE_SECONDS = 1.0
 
 
-def report(number: int, count: int, what: str, acknowledged: int, verdict: Verdict, history: History, seconds: float) -> None:
+def report(
+    number: int, count: int, what: str, acknowledged: int, verdict: Verdict, history: History, seconds: float
+) -> None:
     print(
         f"[{number:2}/{count}] {what:45} acknowledged {acknowledged:7,}  lost {len(verdict.lost)}"
         f"  doubled {len(verdict.doubled)}  failed-but-present {len(verdict.resurrected)}  gaps {len(verdict.gaps)}"
@@ -65,7 +66,9 @@ async def soak(directory: Path, plan: Plan, *, tls: bool) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.integration.soak", description=__doc__)
     parser.add_argument("--kills", type=int, default=20, help="rounds of SIGKILL over every role in turn")
-    parser.add_argument("--pause-seconds", type=float, default=60.0, help="how long one storage node is stopped")
+    parser.add_argument(
+        "--pause-seconds", type=float, default=60.0, help="how long one storage node is stopped"
+    )
     parser.add_argument("--no-tls", action="store_true")
     arguments = parser.parse_args()
     started = time.monotonic()

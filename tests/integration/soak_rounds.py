@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from itertools import cycle, islice
 from pathlib import Path
 
+from tests.integration.replicas import Administrator
 from waltz_admin import storage_admin
 from waltz_tools.local import LocalCluster
 from waltz_tools.repair import restore_reset
-
-from tests.integration.replicas import Administrator
 
 _DOWN_SECONDS = 0.5
 

@@ -71,7 +71,9 @@ class Workload:
             for partition in range(client.num_partitions):
                 group.create_task(self._write_partition(client, number, partition, stop))
 
-    async def _write_partition(self, client: WaltzClient, number: int, partition: int, stop: asyncio.Event) -> None:
+    async def _write_partition(
+        self, client: WaltzClient, number: int, partition: int, stop: asyncio.Event
+    ) -> None:
         history = self.history
         count = 0
         while not stop.is_set():
@@ -80,7 +82,9 @@ class Workload:
             # Every third append competes for one of a few locks, so that conflicts and their retries happen.
             locks = [LockId("register", count % 5)] if count % 3 == 0 else []
             try:
-                done = await client.append(partition=partition, data=data, write_locks=locks, deadline_seconds=120)
+                done = await client.append(
+                    partition=partition, data=data, write_locks=locks, deadline_seconds=120
+                )
             except AppendError as error:
                 if error.outcome is Outcome.FAILED:
                     history.failed.add(data)
@@ -118,18 +122,26 @@ async def check_log(config: Path, history: History) -> Verdict:
     places: dict[bytes, tuple[int, int]] = {}
     gaps: list[str] = []
     async with WaltzClient.connect(config) as client:
-        until = {partition: await client.high_water_mark(partition) for partition in range(client.num_partitions)}
+        until = {
+            partition: await client.high_water_mark(partition) for partition in range(client.num_partitions)
+        }
         expected = dict.fromkeys(until, 0)
         async with client.feed([p for p in until if until[p] >= 0], after=-1, until=until) as feed:
             async for transaction in feed:
                 partition, transaction_id = transaction.partition_id, transaction.transaction_id
                 if transaction_id != expected[partition]:
-                    gaps.append(f"partition {partition}: {transaction_id} where {expected[partition]} was expected")
+                    gaps.append(
+                        f"partition {partition}: {transaction_id} where {expected[partition]} was expected"
+                    )
                 expected[partition] = transaction_id + 1
                 data = bytes(transaction.data or b"")
                 seen[data] += 1
                 places[data] = (partition, transaction_id)
-    gaps += [f"partition {p} ends at {expected[p] - 1}, not {until[p]}" for p in until if expected[p] != until[p] + 1]
+    gaps += [
+        f"partition {p} ends at {expected[p] - 1}, not {until[p]}"
+        for p in until
+        if expected[p] != until[p] + 1
+    ]
     return Verdict(
         sum(seen.values()),
         [data for data, place in history.acknowledged.items() if places.get(data) != place],

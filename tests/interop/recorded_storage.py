@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.interop.recordings import RecordedFrame
 from waltz_protocol.codec import STORAGE
+from waltz_protocol.messages.fields import Message
 
 
 def without_seq_num(raw: bytes) -> bytes:
@@ -49,9 +50,9 @@ class RecordedStorage:
         assert known, f"release 0.13.2 never sent {message}"
         return [STORAGE.encode(replace(known.popleft(), seq_num=message.seq_num), 0)]
 
-    def left(self) -> list[bytes]:
+    def left(self) -> list[Message]:
         """Recorded requests that never came."""
-        return [key for key, replies in self._replies.items() if replies]
+        return [STORAGE.decode(key[7:], 0) for key, replies in self._replies.items() if replies]
 
     def of_partition(self, keys: Iterable[bytes], partition_id: int) -> list[bytes]:
         """Those of one partition, in their order."""

@@ -38,7 +38,9 @@ async def read_tree(store: ZooKeeperStore, path: str = ROOT) -> dict[str, Znode]
     data, stat = await store.get(path)
     names, _ = await store.get_children(path)
     tree = {
-        path: Znode(data or b"", stat.version, stat.cversion, bool(stat.ephemeral_owner), tuple(sorted(names)))
+        path: Znode(
+            data or b"", stat.version, stat.cversion, bool(stat.ephemeral_owner), tuple(sorted(names))
+        )
     }
     for name in names:
         tree.update(await read_tree(store, f"{path}/{name}"))

@@ -26,4 +26,6 @@ def text_files(*suffixes: str) -> list[Path]:
 
 def members() -> list[Path]:
     """The folders of the workspace members, found by their pyproject.toml."""
-    return sorted(path.parent for path in tracked_files() if path.name == "pyproject.toml" and path.parent != ROOT)
+    return sorted(
+        path.parent for path in tracked_files() if path.name == "pyproject.toml" and path.parent != ROOT
+    )

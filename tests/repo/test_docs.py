@@ -14,7 +14,8 @@ def test_links_lead_to_files(document) -> None:  # type: ignore[no-untyped-def]
     missing = [
         target
         for target in LINK.findall(document.read_text())
-        if not target.startswith(("http://", "https://", "mailto:")) and not (document.parent / target).exists()
+        if not target.startswith(("http://", "https://", "mailto:"))
+        and not (document.parent / target).exists()
     ]
     assert not missing
 

@@ -59,11 +59,24 @@ def test_functions_stay_small() -> None:
 
 def test_nothing_names_a_registry_host_or_a_path_of_one_machine() -> None:
     # Spelled in pieces, so that this file does not find itself.
-    banned = re.compile("|".join([r"pypi\." + "org", r"files\.python" + "hosted", r"repo1?\.maven", r"registry\.npm" + "js", "/" + "work/", "/" + "root/", "/" + "home/"]))
+    banned = re.compile(
+        "|".join(
+            [
+                r"pypi\." + "org",
+                r"files\.python" + "hosted",
+                r"repo1?\.maven",
+                r"registry\.npm" + "js",
+                "/" + "work/",
+                "/" + "root/",
+                "/" + "home/",
+            ]
+        )
+    )
     found = [
         f"{path.relative_to(ROOT)}: {match.group()}"
         for path in tracked_files()
-        if path.suffix in {".py", ".md", ".toml", ".txt", ".in", ".yaml", ".yml", ".json", ".cfg", ""} and path.name != "LICENSE"
+        if path.suffix in {".py", ".md", ".toml", ".txt", ".in", ".yaml", ".yml", ".json", ".cfg", ""}
+        and path.name != "LICENSE"
         for match in banned.finditer(path.read_text(errors="replace"))
     ]
     assert not found
@@ -78,7 +91,9 @@ def test_no_lock_file_with_download_addresses() -> None:
 
 
 def test_one_version_for_all_members() -> None:
-    versions = {tomllib.loads((member / "pyproject.toml").read_text())["project"]["version"] for member in members()}
+    versions = {
+        tomllib.loads((member / "pyproject.toml").read_text())["project"]["version"] for member in members()
+    }
     assert len(versions) == 1
 
 

@@ -14,7 +14,8 @@ from uuid import UUID
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
 from waltz_protocol.codec import ADMIN, STORAGE
 from waltz_protocol.messages.fields import Message
-from waltz_protocol.types import Endpoint
+from waltz_protocol.records import unpack_record
+from waltz_protocol.types import Endpoint, Record
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.files import FileSystem, OsFileSystem
 from waltz_storage.engine.partition import EngineSettings
@@ -23,7 +24,7 @@ from waltz_storage.service.executor import QueueLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.server import NodeOptions, StorageNode
 
-from .support import KEY, now_ms
+from .support import KEY, now_ms, payload, wire_record
 
 HELLO = "4800000000001e0000000100000000001457616c747a2053746f7261676520436c69656e74"
 ADMIN_HELLO = HELLO
@@ -174,3 +175,11 @@ async def raw_connection(node: StorageNode, *, admin: bool = False) -> AsyncIter
         yield connection
     finally:
         await connection.close()
+
+
+def record(txid: int, size: int = 40) -> Record:
+    return unpack_record(wire_record(txid, payload(txid, size)))[0]
+
+
+def records(first: int, count: int, size: int = 40) -> list[Record]:
+    return [record(txid, size) for txid in range(first, first + count)]

@@ -1,46 +1,38 @@
-"""A node over real sockets: requests, fence, queues, admin port, health."""
+"""A node over real sockets: sessions, requests, queues."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import struct
 from pathlib import Path
 
-import aiohttp
 import pytest
 
-from waltz_protocol.codec import ADMIN, STORAGE
-from waltz_protocol.errors import ChannelClosedError, RequestFailedError
+from waltz_protocol.codec import STORAGE
+from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.messages import admin, storage
-from waltz_protocol.messages.fields import RpcError
-from waltz_protocol.records import unpack_record
-from waltz_protocol.types import Record, SessionInfo
+from waltz_protocol.types import SessionInfo
 from waltz_storage.service.executor import QueueLimits
 from waltz_storage.service.jobs import ReadLimits
-from waltz_testkit.faulty_disk import CrashMode
 
-from .node_support import GatedExecutor, admin_connected, connected, raw_connection, running_node
+from .node_support import (
+    GatedExecutor,
+    admin_connected,
+    connected,
+    raw_connection,
+    record,
+    records,
+    running_node,
+)
 from .support import (
     KEY,
-    OTHER_KEY,
     empty_disk,
-    open_manager,
-    payload,
     segment_path,
     wire_record,
     wire_records,
 )
 
 OPEN = storage.OpenRequest(-1, -1, -1, KEY, 4)
-
-
-def record(txid: int, size: int = 40) -> Record:
-    return unpack_record(wire_record(txid, payload(txid, size)))[0]
-
-
-def records(first: int, count: int, size: int = 40) -> list[Record]:
-    return [record(txid, size) for txid in range(first, first + count)]
 
 
 async def test_end_to_end_session(tmp_path: Path) -> None:
@@ -91,150 +83,6 @@ async def test_pipelined_appends_share_syncs(tmp_path: Path) -> None:
             await asyncio.sleep(0)
         assert done == [None] * 20
         assert sum(1 for c in disk.calls if c[0] == "sync" and str(c[1]).endswith(".seg")) <= 2
-
-
-async def test_safety_b1_refused_request_raises_fence(tmp_path: Path) -> None:
-    """A truncate that is going to be refused (the partition is unavailable) still locks the older session out."""
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.last_session_info(4, 0)
-        await server.append(4, 0, records(0, 1))
-        async with admin_connected(node) as tool:
-            await tool.set_available([0], False)
-            with pytest.raises(RequestFailedError, match="not available"):
-                await server.truncate(9, 0, -1)
-            await tool.set_available([0], True)
-        with pytest.raises(RequestFailedError, match="session 4 is fenced off: session 9 has begun"):
-            await server.append(4, 0, records(1, 1))
-        assert await server.max_transaction_id(9, 0) == 0
-
-
-async def test_safety_b1_a_bad_append_raises_the_fence_too(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.append(4, 0, records(0, 1))
-        with pytest.raises(RequestFailedError, match="where 1 was expected"):
-            await server.append(9, 0, records(7, 1))
-        with pytest.raises(RequestFailedError, match="fenced off"):
-            await server.append(4, 0, records(1, 1))
-
-
-async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None:
-    """storage_7_11: without a successful Open nothing runs and nothing is fenced, also after a refused Open."""
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.append(4, 0, records(0, 1))
-        async with raw_connection(node) as stranger:
-            request = storage.LastSessionInfoRequest(99, 1, 0)
-            reply = await stranger.ask(request)
-            assert isinstance(reply, storage.FailureResponse)
-            assert (reply.session_id, reply.seq_num, reply.partition_id) == (99, 1, 0)
-            assert "Open first" in str(reply.error.message)
-            assert await stranger.ask(
-                storage.OpenRequest(-1, -1, -1, OTHER_KEY, 4)
-            ) == storage.FailureResponse(
-                -1, -1, -1, RpcError(f"this node belongs to cluster key {KEY}, not {OTHER_KEY}")
-            )
-            assert isinstance(
-                await stranger.ask(storage.OpenRequest(-1, -1, -1, KEY, 5)), storage.FailureResponse
-            )
-            assert isinstance(await stranger.ask(request), storage.FailureResponse)
-            reply = await stranger.ask(storage.AppendRequest(99, 2, 0, tuple(records(1, 1))))
-            assert isinstance(reply, storage.FailureResponse)
-            # The connection stays usable after a failed Open.
-            assert await stranger.ask(OPEN) == storage.SuccessResponse(-1, -1, -1)
-        await server.append(4, 0, records(1, 1))
-
-
-async def test_safety_b1_fence_is_checked_again_when_the_job_runs(tmp_path: Path) -> None:
-    """An append that was fine on arrival waits in the queue while a newer session arrives: it must not be written."""
-    gate = GatedExecutor()
-    async with (
-        running_node(tmp_path, executor=gate, assign=(0,)) as node,
-        connected(node) as old,
-        connected(node) as new,
-    ):
-        await old.append(4, 0, records(0, 1))
-        gate.open = False
-        outcome: list[Exception | None] = []
-        first = asyncio.ensure_future(old.max_transaction_id(4, 0))  # noqa: TID251
-        while not gate.waiting:
-            await asyncio.sleep(0)
-        old.submit_append(4, 0, 1, wire_record(1), outcome.append)
-        while node.pool.queue(0).size < 1:
-            await asyncio.sleep(0)
-        second = asyncio.ensure_future(new.last_session_info(5, 0))  # noqa: TID251
-        while node.pool.queue(0).size < 2:
-            await asyncio.sleep(0)
-        gate.release()
-        await second
-        with pytest.raises(RequestFailedError, match="fenced off"):
-            await first
-        assert "fenced off" in str(outcome[0])
-        assert await new.max_transaction_id(5, 0) == 0
-
-
-async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
-    """storage_7_12: power loss right after the reply: the older session stays out, and is still not reported."""
-    disk = empty_disk()
-    gate = GatedExecutor()
-    async with running_node("/data", fs=disk, executor=gate, assign=(0,)) as node, connected(node) as server:
-        await server.append(4, 0, records(0, 1))
-        await server.set_low_water_mark(4, 0, 0)
-        disk.calls.clear()
-        assert await server.last_session_info(9, 0) == SessionInfo(4, 0, 0)
-        assert [c[:2] for c in disk.calls] == [
-            ("pwrite", "/data/0/waltz-fence"),
-            ("sync", "/data/0/waltz-fence"),
-        ]
-        disk.restart(CrashMode.LOSE)
-        manager = open_manager(disk)
-        assert manager.get(0).durable_fence == 9
-        assert manager.get(0).info[:3] == (4, 0, 0)
-        manager.close()
-
-
-async def test_safety_b2_fence_holds_after_restart_and_reassignment(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.last_session_info(9, 0)
-    async with running_node(tmp_path) as node, connected(node) as server:
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
-            await server.append(8, 0, records(0, 1))
-        async with admin_connected(node) as tool:
-            await tool.assign([0], False, delete_files=True)
-            await tool.assign([0], True)
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
-            await server.append(8, 0, records(0, 1))
-        assert await server.last_session_info(10, 0) == SessionInfo(-1, -1, -1)
-
-
-async def test_safety_b2_a_failed_fence_sync_is_no_success() -> None:
-    disk = empty_disk()
-    async with running_node("/data", fs=disk, assign=(0,)) as node, connected(node) as server:
-        await server.append(4, 0, records(0, 1))
-        disk.fail_sync_once = "waltz-fence"
-        with pytest.raises(RequestFailedError, match=r"out of service|Input/output"):
-            await server.last_session_info(9, 0)
-        with pytest.raises(RequestFailedError):
-            await server.last_session_info(9, 0)
-        healthy, body = node.health()
-        assert not healthy
-        assert "out of service" in json.dumps(body)
-
-
-async def test_safety_b3_flags_and_marks_do_not_overwrite_each_other(tmp_path: Path) -> None:
-    async with (
-        running_node(tmp_path, assign=(0,)) as node,
-        connected(node) as server,
-        admin_connected(node) as tool,
-    ):
-        await server.last_session_info(3, 0)
-        for mark in range(20):
-            change = tool.set_available([0], True)
-            await asyncio.gather(
-                change, server.set_low_water_mark(3, 0, mark), tool.set_available([1], mark % 2 == 0)
-            )
-        info = node.manager.control.info(0)
-        assert info[:3] == (3, 19, -1)
-        assert info.flags == 5
-        assert node.manager.control.info(1).flags == 0
 
 
 async def test_offline_requests(tmp_path: Path) -> None:
@@ -401,187 +249,6 @@ async def test_safety_c1_max_transaction_id_waits_for_the_sync(tmp_path: Path) -
         assert isinstance(replies[4], storage.SuccessResponse)
 
 
-async def test_unknown_and_unassigned_partitions_are_refused(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        for partition_id in (1, 4, -1, 1 << 30):
-            with pytest.raises(RequestFailedError, match="not assigned"):
-                await server.max_transaction_id(4, partition_id)
-
-
-async def test_storage_7_15_admin_mistakes_are_answered(tmp_path: Path) -> None:
-    """Unknown partitions, a null list, un-assigning twice, unknown record: Failure or success, never a closed connection."""
-    async with running_node(tmp_path, assign=(0,)) as node, raw_connection(node, admin=True) as tool:
-        refused = await tool.ask(admin.AssignedPartitionStatusRequest(1))
-        assert isinstance(refused, admin.FailureResponse)
-        assert await tool.ask(admin.OpenRequest(-1, KEY, 4)) == admin.SuccessResponse(-1)
-        reply = await tool.ask(admin.PartitionAssignmentRequest(2, (0, 9), False))
-        assert isinstance(reply, admin.FailureResponse)
-        assert node.manager.status() == {0: True}  # nothing of it was done
-        for message in (
-            admin.PartitionAvailableRequest(3, (4,), True),
-            admin.PartitionAvailableRequest(3, None, True),
-            admin.PartitionAssignmentRequest(3, None, True),
-            admin.RecordListRequest(3, 1, 0, 10),
-            admin.LastSessionInfoRequest(3, 17),
-            admin.SuccessResponse(3),
-        ):
-            reply = await tool.ask(message)
-            assert isinstance(reply, admin.FailureResponse), message
-            assert reply.seq_num == 3
-            assert reply.error.stack == ()
-        assert await tool.ask(admin.PartitionAssignmentRequest(4, (0,), False)) == admin.SuccessResponse(4)
-        assert await tool.ask(
-            admin.PartitionAssignmentRequest(5, (0,), False, True)
-        ) == admin.SuccessResponse(5)
-        assert not list((tmp_path / "0").glob("*.seg"))
-        await tool.send(
-            ADMIN.encode(admin.MetricsRequest(6), 0)[:7] + bytes([5]) + bytes(8)
-        )  # the retired code
-        assert await tool.is_closed()
-
-
-async def test_storage_7_17_failures_carry_no_stack(tmp_path: Path) -> None:
-    async with running_node(tmp_path, assign=(0,)) as node, raw_connection(node) as peer:
-        await peer.ask(OPEN)
-        reply = await peer.ask(storage.SetLowWaterMarkRequest(4, 1, 0, -9))
-        assert isinstance(reply, storage.FailureResponse)
-        assert reply.error.stack == ()
-
-
-async def test_storage_7_16_idle_peers_are_noticed(tmp_path: Path) -> None:
-    """Three times 0.13.2's keep-alive interval without a byte ends an accepted connection; vanished ones end by TCP."""
-    async with running_node(tmp_path) as node, connected(node):
-        (channel,) = node._data.channels
-        assert channel._read_idle == 1900
-        assert channel.settings.tcp_user_timeout_ms == 30_000
-
-
-async def test_reassignment_without_deletion_finds_the_files_again(tmp_path: Path) -> None:
-    async with (
-        running_node(tmp_path, assign=(0,)) as node,
-        connected(node) as server,
-        admin_connected(node) as tool,
-    ):
-        await server.append(4, 0, records(0, 5))
-        await server.set_low_water_mark(4, 0, 4)
-        await tool.assign([0], False)
-        with pytest.raises(RequestFailedError, match="not assigned"):
-            await server.max_transaction_id(4, 0)
-        await tool.assign([0], True)
-        assert await tool.last_session_info(0) == SessionInfo(-1, -1, -1)
-        assert await server.max_transaction_id(5, 0) == 4
-        await tool.assign([0], False, delete_files=True)
-        await tool.assign([0], True)
-        assert await server.max_transaction_id(5, 0) == -1
-
-
-async def test_metrics_and_health(tmp_path: Path) -> None:
-    async with (
-        running_node(tmp_path, assign=(0, 3), http=True) as node,
-        connected(node) as server,
-        admin_connected(node) as tool,
-    ):
-        await server.last_session_info(4, 3)
-        await server.set_low_water_mark(4, 3, 7)
-        await server.append(4, 3, records(0, 2))
-        metrics = await tool.metrics()
-        gauges = metrics["gauges"]
-        assert gauges["waltz-storage.waltz-storage-partition-ids"]["value"] == [0, 3]
-        assert gauges["waltz-storage.waltz-storage-num-partitions"]["value"] == 4
-        values = {
-            name: gauges[f"waltz-storage.partition-3.{name}"]["value"]
-            for name in (
-                "session-id",
-                "low-water-mark",
-                "local-low-water-mark",
-                "flags",
-                "sequence-number",
-                "max-transaction-id",
-                "process-queue-size",
-            )
-        }
-        assert values == {
-            "session-id": 4,
-            "low-water-mark": 7,
-            "local-low-water-mark": -1,
-            "flags": 5,
-            "sequence-number": 2,
-            "max-transaction-id": 1,
-            "process-queue-size": 0,
-        }
-        assert metrics["counters"]["waltz-storage.partition-3.last-session-info-request"]["count"] == 1
-        assert metrics["meters"]["waltz-storage.partition-3.append"]["count"] == 1
-        assert metrics["timers"]["waltz-storage.partition-3.append-latency"]["count"] == 1
-        await tool.assign([0], False)
-        assert not [n for n in (await tool.metrics())["gauges"] if "partition-0." in n]
-        url = f"http://127.0.0.1:{node.http_port}"
-        async with aiohttp.ClientSession() as http:
-            async with http.get(f"{url}/ping") as answer:
-                assert await answer.text() == "pong\n"
-            async with http.get(f"{url}/health") as answer:
-                assert answer.status == 200
-                assert (await answer.json())["storage-health-check"]["healthy"] is True
-            async with http.get(f"{url}/metrics", headers={"Accept": "application/json"}) as answer:
-                assert (await answer.json())["gauges"]["waltz-storage.partition-3.session-id"]["value"] == 4
-            async with http.get(f"{url}/metrics") as answer:
-                assert 'waltz_storage_session_id{partition="3"} 4' in await answer.text()
-
-
-async def test_storage_7_19_health_tells_the_truth(tmp_path: Path) -> None:
-    """A damaged partition: the node runs, the others serve, /health is 500 and says which and why."""
-    async with running_node(tmp_path, assign=(0, 1)) as node, connected(node) as server:
-        for partition_id in (0, 1):
-            await server.append(4, partition_id, records(0, 5))
-    data = tmp_path / "1" / "0000000000000000000.seg"
-    raw = bytearray(data.read_bytes())
-    raw[200] ^= 1
-    data.write_bytes(raw)
-    async with (
-        running_node(tmp_path, http=True) as node,
-        connected(node) as server,
-        admin_connected(node) as tool,
-    ):
-        assert await server.max_transaction_id(4, 0) == 4
-        with pytest.raises(RequestFailedError, match="partition 1 is damaged"):
-            await server.last_session_info(4, 1)
-        assert await tool.partition_status() == {0: True, 1: False}
-        async with (
-            aiohttp.ClientSession() as http,
-            http.get(f"http://127.0.0.1:{node.http_port}/health") as answer,
-        ):
-            assert answer.status == 500
-            body = (await answer.json())["storage-health-check"]
-        assert body["healthy"] is False
-        assert list(body["partitions"]) == ["1"]
-        # The way back: un-assign with its files, assign again, peers refill it.
-        await tool.assign([1], False, delete_files=True)
-        await tool.assign([1], True)
-        assert node.health()[0] is True
-        assert await server.max_transaction_id(5, 1) == -1
-
-
-async def test_storage_7_19_orderly_close_finishes_what_is_queued(tmp_path: Path) -> None:
-    gate = GatedExecutor()
-    outcome: list[Exception | None] = []
-    async with running_node(tmp_path, executor=gate, assign=(0,)) as node, connected(node) as server:
-        await server.last_session_info(4, 0)
-        gate.open = False
-        server.submit_append(4, 0, 1, wire_record(0), outcome.append)
-        while not gate.waiting:
-            await asyncio.sleep(0)
-        closing = asyncio.ensure_future(node.close())  # noqa: TID251
-        await asyncio.sleep(0)
-        with pytest.raises(RequestFailedError, match="shutting down"):
-            await server.max_transaction_id(4, 0)
-        gate.release()
-        await closing
-        while not outcome:
-            await asyncio.sleep(0)
-        assert outcome == [None]
-        with pytest.raises(ChannelClosedError):
-            await server.max_transaction_id(4, 0)
-
-
 async def test_safety_d7_full_disk_is_a_failure_and_goes_on_later() -> None:
     disk = empty_disk()
     async with running_node("/data", fs=disk, assign=(0, 1)) as node, connected(node) as server:
@@ -623,14 +290,3 @@ async def test_storage_7_11_open_is_enforced_on_both_ports(tmp_path: Path) -> No
         assert node.manager.status() == {0: True}
         assert node.pool.queue(0).fence.session_id == -1
         assert node.manager.get(0).durable_fence == -1
-
-
-async def test_storage_7_12_fence_survives_a_restart(tmp_path: Path) -> None:
-    """Raised by a first request only, no mark set: after a restart the older session is still locked out."""
-    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.append(4, 0, records(0, 1))
-        await server.max_transaction_id(9, 0)
-    async with running_node(tmp_path) as node, connected(node) as server:
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
-            await server.append(4, 0, records(1, 1))
-        assert await server.last_session_info(9, 0) == SessionInfo(-1, -1, -1)

@@ -98,8 +98,9 @@ class DataHandler:
     def frames_ended(self, channel: Channel) -> None:
         """The batch is complete: start the jobs."""
         touched, self._touched = self._touched, {}
+        alone = len(touched) == 1
         for queue in touched.values():
-            queue.kick()
+            queue.kick(alone=alone)
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
         """A peer that does not take its replies is not read from."""

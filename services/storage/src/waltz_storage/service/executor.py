@@ -2,7 +2,8 @@
 
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job takes
 everything queued (bounded in count and bytes) to a disk thread; when it is done, one ``call_soon_threadsafe`` brings
-all replies back. While a job runs, the next batch forms by itself.
+all replies back. While a job runs, the next batch forms by itself. One small append job that is alone may run on the
+loop instead, while the disk is fast: see ``inline``.
 
 Invariants:
 
@@ -20,11 +21,13 @@ import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
+from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
+from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
@@ -85,8 +88,8 @@ class PartitionQueue:
         self._bytes += call.size_bytes
         self.kick()
 
-    def kick(self) -> None:
-        """Start a job unless one is running."""
+    def kick(self, *, alone: bool = False) -> None:
+        """Start a job unless one is running. ``alone``: nothing else arrived, so it may run on the loop (see ``inline``)."""
         if self._running is not None or not self._items:
             return
         limits = self._pool.queue_limits
@@ -98,7 +101,7 @@ class PartitionQueue:
                 break
             items.append(self._items.popleft())
         self._running = items
-        self._pool.submit(self, items)
+        self._pool.submit(self, items, alone=alone)
 
     def finished(self, result: JobResult) -> None:
         """The job is done: send the replies, start the next."""
@@ -125,13 +128,17 @@ class DiskPool:
         metrics: StorageMetrics,
         queue_limits: QueueLimits = QueueLimits(),  # noqa: B008 - immutable
         read_limits: ReadLimits = ReadLimits(),  # noqa: B008 - immutable
+        inline_limits: InlineLimits | None = None,
     ) -> None:
+        """Without ``inline_limits`` every job goes to the executor."""
         self.manager = manager
         self.queue_limits = queue_limits
         self.read_limits = read_limits
         self._executor = executor
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
+        self._gate = InlineGate(inline_limits) if inline_limits is not None else None
+        self._on_threads = 0  # jobs
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -156,20 +163,41 @@ class DiskPool:
         """A partition is not open any more."""
         self._metrics.partition_closed(partition_id)
 
-    def submit(self, queue: PartitionQueue, items: list[Request | Call]) -> None:
-        """Hand a job to a disk thread."""
+    def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:
+        """Hand a job to a disk thread, or run it here and now."""
         self._idle.clear()
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
-        self._executor.submit(self._run, queue, job, items)
+        gate = self._gate
+        small = gate is not None and _is_small(items, gate.limits)
+        if gate is not None and alone and small and not self._on_threads and gate.open:
+            started = perf_counter()
+            result = self._run(queue, job, items)
+            gate.took(perf_counter() - started, inline=True)
+            queue.finished(result)
+            return
+        self._on_threads += 1
+        self._executor.submit(self._run_on_thread, queue, job, items, small)
 
-    def _run(self, queue: PartitionQueue, job: Job, items: list[Request | Call]) -> None:
-        """On a disk thread."""
+    def _run_on_thread(
+        self, queue: PartitionQueue, job: Job, items: list[Request | Call], small: bool
+    ) -> None:
+        started = perf_counter()
+        result = self._run(queue, job, items)
+        seconds = perf_counter() - started if small else -1.0
+        self._loop.call_soon_threadsafe(self._thread_done, queue, result, seconds)
+
+    def _thread_done(self, queue: PartitionQueue, result: JobResult, seconds: float) -> None:
+        self._on_threads -= 1
+        if self._gate is not None and seconds >= 0:
+            self._gate.took(seconds, inline=False)
+        queue.finished(result)
+
+    def _run(self, queue: PartitionQueue, job: Job, items: list[Request | Call]) -> JobResult:
         try:
-            result = job.run()
+            return job.run()
         except BaseException as error:
             _log.exception("the job of partition %d failed", queue.partition_id)
-            result = self._broken(queue.partition_id, items, error)
-        self._loop.call_soon_threadsafe(queue.finished, result)
+            return self._broken(queue.partition_id, items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
         """An error nobody foresaw: nothing is known about the partition any more, so it stops."""
@@ -221,6 +249,16 @@ class DiskPool:
     async def drained(self) -> None:
         """Wait until nothing waits and nothing runs."""
         await self._idle.wait()
+
+
+def _is_small(items: list[Request | Call], limits: InlineLimits) -> bool:
+    """Only appends, and few bytes of them. Reads may meet a cold page, calls of the admin port anything."""
+    size = 0
+    for item in items:
+        if isinstance(item, Call) or item.kind != APPEND:
+            return False
+        size += item.size_bytes
+    return size <= limits.max_bytes
 
 
 __all__ = ["DiskPool", "PartitionMetrics", "PartitionQueue", "QueueLimits"]

@@ -25,6 +25,7 @@ from waltz_storage.engine.storage_manager import StorageManager, run_in_order
 from waltz_storage.service.admin_handler import AdminHandler
 from waltz_storage.service.data_handler import DataHandler, NodeIdentity
 from waltz_storage.service.executor import DiskPool, QueueLimits
+from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
 
@@ -42,6 +43,7 @@ class NodeOptions(NamedTuple):
     max_frame_bytes: int = 64 << 20
     queue_limits: QueueLimits = QueueLimits()
     read_limits: ReadLimits = ReadLimits()
+    inline_limits: InlineLimits | None = None  # None = every job on a disk thread
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
@@ -70,7 +72,14 @@ class StorageNode:
         header = manager.control.header
         self._identity = NodeIdentity(header.cluster_key, header.num_partitions)
         self._metrics = StorageMetrics(registry, manager)
-        self.pool = DiskPool(manager, executor, self._metrics, options.queue_limits, options.read_limits)
+        self.pool = DiskPool(
+            manager,
+            executor,
+            self._metrics,
+            options.queue_limits,
+            options.read_limits,
+            options.inline_limits,
+        )
         self._data = Listener()
         self._admin = Listener()
         self._http = HttpEndpoints(

@@ -1,0 +1,68 @@
+"""When a job runs on the loop itself instead of a disk thread (pure: decisions only, durations are given).
+
+A hand-over to a thread and back costs two wake-ups of sleeping threads and two changes of the interpreter's lock: about
+200 µs of CPU, more than everything else about one small append (write, sync of 60-150 µs on a fast disk, reply). With one
+job at a time there is nothing to gain for it: nobody else wants the disk, and what arrives meanwhile waits in the socket
+and forms the next batch, as it would wait in the queue. With several partitions busy the threads win, because syncs overlap.
+
+The price is that the loop stands still during a sync. So a job runs inline only if it is small, alone (no other job
+runs, nothing else arrived in this turn) and the disk has been fast lately, as measured on every small job wherever it ran.
+One inline job slower than ``max_seconds`` sends everything back to the threads, until so many jobs in a row were fast
+there (``trial_jobs``, doubled each time up to ``max_trial_jobs``). A disk that hangs can thus hold up the loop
+once; appends to that disk would wait for the same sync on a thread, and the next ones already go there.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class InlineLimits(NamedTuple):
+    """Bounds of what may run on the loop."""
+
+    max_bytes: int = 64 << 10
+    """Of the requests of one job; a write of this size costs little beside its sync."""
+    max_seconds: float = 0.004
+    """One inline job slower than this ends running inline."""
+    usual_seconds: float = 0.001
+    """The moving average of the durations has to stay below this."""
+    trial_jobs: int = 32
+    max_trial_jobs: int = 4096
+    calm_jobs: int = 10_000
+    """After so many inline jobs without a slow one the trial is short again."""
+
+
+_AVERAGE_WEIGHT = 0.125
+
+
+class InlineGate:
+    """Whether the next small job may run on the loop. Starts on the threads: the disk is measured first."""
+
+    def __init__(self, limits: InlineLimits) -> None:
+        self.limits = limits
+        self._average_seconds = 0.0
+        self._trial = limits.trial_jobs
+        self._trial_left = limits.trial_jobs
+        self._calm = 0
+
+    @property
+    def open(self) -> bool:
+        """A small job that is alone may run on the loop."""
+        return self._trial_left <= 0 and self._average_seconds <= self.limits.usual_seconds
+
+    def took(self, seconds: float, *, inline: bool) -> None:
+        """A small job took so long, on the loop or on a thread (there the wait for the interpreter is included)."""
+        limits = self.limits
+        self._average_seconds += _AVERAGE_WEIGHT * (seconds - self._average_seconds)
+        slow = seconds > limits.max_seconds
+        if not inline:
+            self._trial_left = self._trial if slow else self._trial_left - 1
+        elif slow:
+            self._trial_left = self._trial
+            self._trial = min(self._trial * 2, limits.max_trial_jobs)
+            self._calm = 0
+        else:
+            self._calm += 1
+            if self._calm >= limits.calm_jobs:
+                self._calm = 0
+                self._trial = limits.trial_jobs

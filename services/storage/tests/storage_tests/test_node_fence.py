@@ -1,0 +1,188 @@
+"""The fence of a node over real sockets: raised by whom, durable when, checked again."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from pathlib import Path
+
+import pytest
+
+from waltz_protocol.errors import RequestFailedError
+from waltz_protocol.messages import storage
+from waltz_protocol.messages.fields import RpcError
+from waltz_protocol.types import SessionInfo
+from waltz_testkit.faulty_disk import CrashMode
+
+from .node_support import (
+    GatedExecutor,
+    admin_connected,
+    connected,
+    raw_connection,
+    records,
+    running_node,
+)
+from .support import (
+    KEY,
+    OTHER_KEY,
+    empty_disk,
+    open_manager,
+    wire_record,
+)
+
+OPEN = storage.OpenRequest(-1, -1, -1, KEY, 4)
+
+
+async def test_safety_b1_refused_request_raises_fence(tmp_path: Path) -> None:
+    """A truncate that is going to be refused (the partition is unavailable) still locks the older session out."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.last_session_info(4, 0)
+        await server.append(4, 0, records(0, 1))
+        async with admin_connected(node) as tool:
+            await tool.set_available([0], False)
+            with pytest.raises(RequestFailedError, match="not available"):
+                await server.truncate(9, 0, -1)
+            await tool.set_available([0], True)
+        with pytest.raises(RequestFailedError, match="session 4 is fenced off: session 9 has begun"):
+            await server.append(4, 0, records(1, 1))
+        assert await server.max_transaction_id(9, 0) == 0
+
+
+async def test_safety_b1_a_bad_append_raises_the_fence_too(tmp_path: Path) -> None:
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        with pytest.raises(RequestFailedError, match="where 1 was expected"):
+            await server.append(9, 0, records(7, 1))
+        with pytest.raises(RequestFailedError, match="fenced off"):
+            await server.append(4, 0, records(1, 1))
+
+
+async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None:
+    """storage_7_11: without a successful Open nothing runs and nothing is fenced, also after a refused Open."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        async with raw_connection(node) as stranger:
+            request = storage.LastSessionInfoRequest(99, 1, 0)
+            reply = await stranger.ask(request)
+            assert isinstance(reply, storage.FailureResponse)
+            assert (reply.session_id, reply.seq_num, reply.partition_id) == (99, 1, 0)
+            assert "Open first" in str(reply.error.message)
+            assert await stranger.ask(
+                storage.OpenRequest(-1, -1, -1, OTHER_KEY, 4)
+            ) == storage.FailureResponse(
+                -1, -1, -1, RpcError(f"this node belongs to cluster key {KEY}, not {OTHER_KEY}")
+            )
+            assert isinstance(
+                await stranger.ask(storage.OpenRequest(-1, -1, -1, KEY, 5)), storage.FailureResponse
+            )
+            assert isinstance(await stranger.ask(request), storage.FailureResponse)
+            reply = await stranger.ask(storage.AppendRequest(99, 2, 0, tuple(records(1, 1))))
+            assert isinstance(reply, storage.FailureResponse)
+            # The connection stays usable after a failed Open.
+            assert await stranger.ask(OPEN) == storage.SuccessResponse(-1, -1, -1)
+        await server.append(4, 0, records(1, 1))
+
+
+async def test_safety_b1_fence_is_checked_again_when_the_job_runs(tmp_path: Path) -> None:
+    """An append that was fine on arrival waits in the queue while a newer session arrives: it must not be written."""
+    gate = GatedExecutor()
+    async with (
+        running_node(tmp_path, executor=gate, assign=(0,)) as node,
+        connected(node) as old,
+        connected(node) as new,
+    ):
+        await old.append(4, 0, records(0, 1))
+        gate.open = False
+        outcome: list[Exception | None] = []
+        first = asyncio.ensure_future(old.max_transaction_id(4, 0))  # noqa: TID251
+        while not gate.waiting:
+            await asyncio.sleep(0)
+        old.submit_append(4, 0, 1, wire_record(1), outcome.append)
+        while node.pool.queue(0).size < 1:
+            await asyncio.sleep(0)
+        second = asyncio.ensure_future(new.last_session_info(5, 0))  # noqa: TID251
+        while node.pool.queue(0).size < 2:
+            await asyncio.sleep(0)
+        gate.release()
+        await second
+        with pytest.raises(RequestFailedError, match="fenced off"):
+            await first
+        assert "fenced off" in str(outcome[0])
+        assert await new.max_transaction_id(5, 0) == 0
+
+
+async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
+    """storage_7_12: power loss right after the reply: the older session stays out, and is still not reported."""
+    disk = empty_disk()
+    gate = GatedExecutor()
+    async with running_node("/data", fs=disk, executor=gate, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        await server.set_low_water_mark(4, 0, 0)
+        disk.calls.clear()
+        assert await server.last_session_info(9, 0) == SessionInfo(4, 0, 0)
+        assert [c[:2] for c in disk.calls] == [
+            ("pwrite", "/data/0/waltz-fence"),
+            ("sync", "/data/0/waltz-fence"),
+        ]
+        disk.restart(CrashMode.LOSE)
+        manager = open_manager(disk)
+        assert manager.get(0).durable_fence == 9
+        assert manager.get(0).info[:3] == (4, 0, 0)
+        manager.close()
+
+
+async def test_safety_b2_fence_holds_after_restart_and_reassignment(tmp_path: Path) -> None:
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.last_session_info(9, 0)
+    async with running_node(tmp_path) as node, connected(node) as server:
+        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+            await server.append(8, 0, records(0, 1))
+        async with admin_connected(node) as tool:
+            await tool.assign([0], False, delete_files=True)
+            await tool.assign([0], True)
+        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+            await server.append(8, 0, records(0, 1))
+        assert await server.last_session_info(10, 0) == SessionInfo(-1, -1, -1)
+
+
+async def test_safety_b2_a_failed_fence_sync_is_no_success() -> None:
+    disk = empty_disk()
+    async with running_node("/data", fs=disk, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        disk.fail_sync_once = "waltz-fence"
+        with pytest.raises(RequestFailedError, match=r"out of service|Input/output"):
+            await server.last_session_info(9, 0)
+        with pytest.raises(RequestFailedError):
+            await server.last_session_info(9, 0)
+        healthy, body = node.health()
+        assert not healthy
+        assert "out of service" in json.dumps(body)
+
+
+async def test_safety_b3_flags_and_marks_do_not_overwrite_each_other(tmp_path: Path) -> None:
+    async with (
+        running_node(tmp_path, assign=(0,)) as node,
+        connected(node) as server,
+        admin_connected(node) as tool,
+    ):
+        await server.last_session_info(3, 0)
+        for mark in range(20):
+            change = tool.set_available([0], True)
+            await asyncio.gather(
+                change, server.set_low_water_mark(3, 0, mark), tool.set_available([1], mark % 2 == 0)
+            )
+        info = node.manager.control.info(0)
+        assert info[:3] == (3, 19, -1)
+        assert info.flags == 5
+        assert node.manager.control.info(1).flags == 0
+
+
+async def test_storage_7_12_fence_survives_a_restart(tmp_path: Path) -> None:
+    """Raised by a first request only, no mark set: after a restart the older session is still locked out."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        await server.max_transaction_id(9, 0)
+    async with running_node(tmp_path) as node, connected(node) as server:
+        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+            await server.append(4, 0, records(1, 1))
+        assert await server.last_session_info(9, 0) == SessionInfo(-1, -1, -1)
