@@ -6,7 +6,7 @@ import random
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,11 +15,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.integration.workload import History, check_log
 from waltz_client import WaltzClient
 from waltz_tools.local import LocalCluster
 from waltz_tools.local.ports import pick_free_port
-
-from tests.integration.workload import History, check_log
 
 WALTZ = (sys.executable, "-m", "waltz_tools")
 STORAGE = (sys.executable, "-m", "waltz_storage")
@@ -45,16 +44,14 @@ class Ended:
         return errors[0]
 
 
-async def run_program(
-    *command: str, stdin: bytes = b"", environment: Mapping[str, str] | None = None
-) -> Ended:
+async def run_program(*command: str, stdin: bytes = b"", directory: Path | None = None) -> Ended:
     """Run a program that is expected to end by itself."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env={**os.environ, **(environment or {})},
+        cwd=directory,
     )
     try:
         async with asyncio.timeout(_PROGRAM_SECONDS):
@@ -81,7 +78,10 @@ def _owner_rules() -> tuple[str, ...] | None:
         "--bounding-set=-dac_override,-dac_read_search",
         "--inh-caps=-dac_override,-dac_read_search",
     )
-    if shutil.which("setpriv") is None or subprocess.run([*drop, "true"], capture_output=True).returncode:
+    if (
+        shutil.which("setpriv") is None
+        or subprocess.run([*drop, "true"], check=False, capture_output=True).returncode
+    ):
         return None
     return drop
 
@@ -125,7 +125,7 @@ def read_only(path: Path) -> Iterator[Path]:
 
 def _mount(*arguments: str) -> None:
     done = (
-        subprocess.run(["mount", *arguments], capture_output=True, text=True)
+        subprocess.run(["mount", *arguments], check=False, capture_output=True, text=True)
         if shutil.which("mount")
         else None
     )

@@ -54,6 +54,11 @@ class Workload:
         self._config = config
         self._writers = writers
 
+    @property
+    def in_flight(self) -> int:
+        """Appends under way per partition while it runs."""
+        return self._writers
+
     @asynccontextmanager
     async def running(self) -> AsyncIterator[History]:
         """Writes from entry to exit; what is under way at exit is waited for."""

@@ -7,7 +7,9 @@ from typing import Any
 
 from tests.interop.recordings import RecordedFrame
 from waltz_protocol.codec import STORAGE
+from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import Message
+from waltz_protocol.types import RecordHeader
 
 
 def without_seq_num(raw: bytes) -> bytes:
@@ -17,15 +19,26 @@ def without_seq_num(raw: bytes) -> bytes:
 
 
 class RecordedStorage:
-    """One link. `asked` is every frame that came in, numbers taken off, in order; a request that 0.13.2 never sent is an
-    AssertionError and ends the connection. A request that was recorded several times is answered in that order."""
+    """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that was recorded
+    several times is answered in that order. Record headers are answered from the recorded appends and kept in `headers_asked`;
+    any other request that 0.13.2 never sent is an AssertionError and ends the connection.
 
-    def __init__(self, recorded: Iterable[RecordedFrame]) -> None:
+    `recorded` are the frames to answer from, `history` all frames of the link up to them.
+    """
+
+    def __init__(self, recorded: Iterable[RecordedFrame], history: Iterable[RecordedFrame] = ()) -> None:
         frames = [frame for frame in recorded if frame.body]
         self.hellos = {frame.from_client: frame.raw for frame in frames if frame.magic == "H"}
         replies = {(frame.conn, self._seq_num(frame)): frame for frame in frames if self._is(frame, False)}
         self.requests = [frame for frame in frames if self._is(frame, True)]
         self.asked: list[bytes] = []
+        self.headers_asked: list[tuple[int, int]] = []
+        self._headers: dict[tuple[int, int], RecordHeader] = {}
+        for frame in history:
+            if frame.name == "APPEND_REQUEST":
+                for record in STORAGE.decode(frame.body, 0).records:  # type: ignore[attr-defined]
+                    header = RecordHeader(record.transaction_id, record.req_id, record.header)
+                    self._headers[record.req_id.partition_id, record.transaction_id] = header
         self._replies: dict[bytes, deque[Any]] = defaultdict(deque)
         for request in self.requests:
             reply = replies[request.conn, self._seq_num(request)]
@@ -44,10 +57,15 @@ class RecordedStorage:
             assert raw == self.hellos[True]
             return [self.hellos[False]]
         message: Any = STORAGE.decode(raw[7:], 0)
+        if isinstance(message, storage.RecordHeaderRequest):
+            place = (message.partition_id, message.transaction_id)
+            self.headers_asked.append(place)
+            ids = (message.session_id, message.seq_num, message.partition_id)
+            return [STORAGE.encode(storage.RecordHeaderResponse(*ids, self._headers.get(place)), 0)]
         key = without_seq_num(raw)
-        self.asked.append(key)
-        known = self._replies[key]
+        known = self._replies.get(key)
         assert known, f"release 0.13.2 never sent {message}"
+        self.asked.append(key)
         return [STORAGE.encode(replace(known.popleft(), seq_num=message.seq_num), 0)]
 
     def left(self) -> list[Message]:

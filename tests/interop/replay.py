@@ -55,6 +55,9 @@ class Wire:
         await self.close()
         return rest
 
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
     async def close(self) -> None:
         self._writer.close()
         try:
@@ -133,20 +136,28 @@ Answer = Callable[[bytes], Iterable[bytes]]
 
 @asynccontextmanager
 async def listening(make_answer: Callable[[], Answer]) -> AsyncIterator[int]:
-    """A listening side: each connection gets its own `make_answer()`, called with every frame. Gives the port."""
+    """A listening side: each connection gets its own `make_answer()`, called with every frame. Gives the port.
+
+    An error of an `answer` ends its connection and is raised on leaving.
+    """
     tasks: set[asyncio.Task[None]] = set()
+    wires: set[Wire] = set()
+    errors: list[Exception] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
-        tasks.add(task)
         wire, answer = Wire(reader, writer), make_answer()
+        tasks.add(task)
+        wires.add(wire)
         try:
             while (raw := await wire.frame()) is not None:
                 for reply in answer(raw):
                     wire.send(reply)
+        except Exception as error:
+            errors.append(error)
         finally:
-            tasks.discard(task)
+            wires.discard(wire)
             await wire.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)
@@ -154,7 +165,9 @@ async def listening(make_answer: Callable[[], Answer]) -> AsyncIterator[int]:
         yield server.sockets[0].getsockname()[1]
     finally:
         server.close()
-        for task in list(tasks):
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        for wire in list(wires):
+            wire.abort()
+        await asyncio.gather(*tasks)
         await server.wait_closed()
+        if errors:
+            raise errors[0]

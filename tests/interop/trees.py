@@ -1,5 +1,6 @@
 """The recorded ZooKeeper trees: put into an in-memory ZooKeeper, and taken out of any ZooKeeper for comparison."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tests.interop.recordings import zookeeper_tree
@@ -47,15 +48,21 @@ async def read_tree(store: ZooKeeperStore, path: str = ROOT) -> dict[str, Znode]
     return tree
 
 
-async def load_tree(memory: MemoryZooKeeper, stage: str) -> None:
-    """Make the tree of a stage, with its data and child versions; ephemeral znodes are left out."""
+async def load_tree(
+    memory: MemoryZooKeeper, stage: str, ephemeral: Mapping[str, bytes] | None = None
+) -> ZooKeeperStore:
+    """Make the tree of a stage, with its data and child versions, and return the session that did it.
+
+    Of the ephemeral znodes only those in `ephemeral` are made, with that content; they live as long as the session.
+    """
     store = memory.session()
-    for path, znode in sorted(golden_tree(stage).items()):
-        if znode.ephemeral:
-            continue
-        await store.create(path, znode.data, make_parents=True)
-    for path, znode in golden_tree(stage).items():
-        if not znode.ephemeral:
-            node = memory.node(path)
-            node.version, node.creations, node.deletions = znode.version, znode.cversion, 0
-    await store.close()
+    owned = ephemeral or {}
+    golden = {
+        path: znode for path, znode in golden_tree(stage).items() if not znode.ephemeral or path in owned
+    }
+    for path, znode in sorted(golden.items()):
+        await store.create(path, owned.get(path, znode.data), ephemeral=znode.ephemeral, make_parents=True)
+    for path, znode in golden.items():
+        node = memory.node(path)
+        node.version, node.creations, node.deletions = znode.version, znode.cversion, 0
+    return store

@@ -257,8 +257,8 @@ class WaltzClient:
         ``client.maxConcurrentTransactions`` are on their way (wait with :meth:`writable`), PartitionUnavailableError when it
         is not mounted: nothing was sent.
         """
-        append = Append(partition, data, header, write_locks, read_locks, append_locks, as_of, context)
-        return self._appends.append_nowait(append, on_done)
+        locks = (write_locks, read_locks, append_locks)
+        return self._appends.append_nowait(partition, data, header, locks, as_of, context, on_done)
 
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it beforehand."""

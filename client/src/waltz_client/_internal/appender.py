@@ -110,6 +110,47 @@ class Appender:
     ) -> Committed | AppendError:
         core = self._core
         partition, request = self.prepare(append)
+        if not partition.can_send:
+            await self._wait_writable(partition, append, deadline, seconds, last)
+            if append.as_of is None and last is None:
+                # The view may have moved while waiting for room; without as_of the view is that of the sending.
+                request = (*request[:2], core.view_of(partition), *request[3:])
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()  # True: resolved, False: the deadline came first
+
+        def on_done(_: PendingAppend) -> None:
+            if not done.done():
+                done.set_result(True)
+
+        handle = PendingAppend(append.partition, on_done)
+        partition.send_append(handle, *request)
+        timer = loop.call_at(deadline, _expire, done)
+        try:
+            resolved = await done
+        finally:
+            timer.cancel()
+        if not resolved:
+            return OutcomeUnknownError(
+                f"append to partition {append.partition} was sent, but its outcome did not come within {seconds:g} s",
+                partition_id=append.partition,
+            )
+        if handle.committed:
+            return Committed(append.partition, handle.mark)
+        error = handle.error
+        if error is None:
+            raise RuntimeError("an append ended without an outcome")
+        return error
+
+    async def _wait_writable(
+        self,
+        partition: StreamPartition,
+        append: Append,
+        deadline: float,
+        seconds: float,
+        last: AppendError | None,
+    ) -> None:
+        """Until the append can be sent; DeadlineExceededError."""
+        core = self._core
         try:
             async with asyncio.timeout_at(deadline):
                 await core.wait_writable(partition)
@@ -123,45 +164,32 @@ class Appender:
                 f"append to partition {append.partition} was not sent within {seconds:g} s: {reason}",
                 partition_id=append.partition,
             ) from last
-        if append.as_of is None and last is None:
-            # The view may have moved while waiting for room; without as_of the view is that of the sending.
-            request = (*request[:2], core.view_of(partition), *request[3:])
-        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-
-        def on_done(_: PendingAppend) -> None:
-            if not done.done():
-                done.set_result(None)
-
-        handle = PendingAppend(append.partition, on_done)
-        partition.send_append(handle, *request)
-        try:
-            async with asyncio.timeout_at(deadline):
-                await done
-        except TimeoutError:
-            return OutcomeUnknownError(
-                f"append to partition {append.partition} was sent, but its outcome did not come within {seconds:g} s",
-                partition_id=append.partition,
-            )
-        if handle.committed:
-            return Committed(append.partition, handle.mark)
-        error = handle.error
-        if error is None:
-            raise RuntimeError("an append ended without an outcome")
-        return error
 
     # -- without waiting ----------------------------------------------------------------------------------------------
 
-    def append_nowait(self, append: Append, on_done: Callable[[PendingAppend], object]) -> PendingAppend:
-        """See ``WaltzClient.append_nowait``."""
-        partition, request = self.prepare(append)
+    def append_nowait(
+        self,
+        partition_id: int,
+        data: bytes,
+        header: int,
+        locks: tuple[Iterable[LockId], Iterable[LockId], Iterable[LockId]],
+        as_of: int | None,
+        context: object,
+        on_done: Callable[[PendingAppend], object],
+    ) -> PendingAppend:
+        """See ``WaltzClient.append_nowait``. `locks`: write, read and append locks."""
+        core = self._core
+        partition = core.use_partition(partition_id)
+        view = core.view_of(partition) if as_of is None else as_of
+        request = core.checked_append(partition_id, data, header, *locks, view)
         if not partition.can_send:
-            self._core.check_open()
+            core.check_open()
             if not partition.mounted:
                 raise PartitionUnavailableError(
-                    f"partition {append.partition} is not available: {self._core.why_unavailable(append.partition)}"
+                    f"partition {partition_id} is not available: {core.why_unavailable(partition_id)}"
                 )
-            raise WindowFullError(f"too many appends to partition {append.partition} are on their way")
-        handle = PendingAppend(append.partition, on_done, append.context)
+            raise WindowFullError(f"too many appends to partition {partition_id} are on their way")
+        handle = PendingAppend(partition_id, on_done, context)
         partition.send_append(handle, *request)
         return handle
 
@@ -209,6 +237,11 @@ class Appender:
                 batch.settle(index, failed)
             if index % YIELD_EVERY == YIELD_EVERY - 1:
                 await asyncio.sleep(0)  # let the socket be written
+
+
+def _expire(done: asyncio.Future[bool]) -> None:
+    if not done.done():
+        done.set_result(False)
 
 
 class _Batch:

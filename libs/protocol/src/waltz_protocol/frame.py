@@ -15,6 +15,8 @@ from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
 FRAME_HEADER_SIZE = 7
 DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 INITIAL_BUFFER_BYTES = 64 * 1024
+KEPT_FACTOR = 16
+CALM_READS = 256
 
 _HEADER = struct.Struct(">bhi")
 
@@ -48,7 +50,16 @@ class FrameSplitter:
     it may be changed between two yielded frames (after a Hello). None accepts all.
     """
 
-    __slots__ = ("_buffer", "_end", "_start", "_view", "expected", "initial_bytes", "max_frame_bytes")
+    __slots__ = (
+        "_buffer",
+        "_calm_reads",
+        "_end",
+        "_start",
+        "_view",
+        "expected",
+        "initial_bytes",
+        "max_frame_bytes",
+    )
 
     def __init__(
         self,
@@ -59,6 +70,7 @@ class FrameSplitter:
         self.max_frame_bytes = max_frame_bytes
         self.expected = expected
         self.initial_bytes = max(initial_bytes, FRAME_HEADER_SIZE)
+        self._calm_reads = 0
         self._buffer = bytearray(self.initial_bytes)
         self._view = memoryview(self._buffer)
         self._start = 0
@@ -79,9 +91,10 @@ class FrameSplitter:
         capacity = len(self._buffer)
         held = self._end - self._start
         if not held:
+            received = self._end
             self._start = self._end = 0
-            if capacity > self.initial_bytes:  # a large frame is done: give its memory back
-                self._resize(self.initial_bytes, 0)
+            if capacity > self.initial_bytes:
+                self._shrink_when_calm(capacity, received)
         elif capacity - self._end <= capacity >> 2:
             # Little room at the end: make some. Moving is cheap here, it is one frame's beginning, and rare.
             if held > capacity >> 1:
@@ -93,6 +106,14 @@ class FrameSplitter:
                 self._view[:held] = self._view[self._start : self._end]
                 self._start, self._end = 0, held
         return self._view[self._end :]
+
+    def _shrink_when_calm(self, capacity: int, received: int) -> None:
+        """Frames are done. A very large buffer goes at once; one that large frames need again and again stays for a
+        while, because a new one has to be filled with zeros each time."""
+        self._calm_reads = 0 if received > self.initial_bytes else self._calm_reads + 1
+        if capacity > KEPT_FACTOR * self.initial_bytes or self._calm_reads > CALM_READS:
+            self._calm_reads = 0
+            self._resize(self.initial_bytes, 0)
 
     def _resize(self, capacity: int, held: int) -> None:
         grown = bytearray(capacity)

@@ -3,7 +3,15 @@
 import pytest
 
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, HandshakeError, ProtocolError
-from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, Magic, frame, keep_alive_frame
+from waltz_protocol.frame import (
+    CALM_READS,
+    FRAME_HEADER_SIZE,
+    KEPT_FACTOR,
+    FrameSplitter,
+    Magic,
+    frame,
+    keep_alive_frame,
+)
 from waltz_protocol.handshake import choose_version, decode_hello, encode_hello
 
 INITIAL = 64
@@ -114,3 +122,16 @@ def test_a_malformed_hello_is_a_protocol_error(body: str) -> None:
 def test_a_frame_that_cannot_be_expressed_is_an_encode_error() -> None:
     with pytest.raises(EncodeError):
         frame(300, 0, b"")
+
+
+def test_a_grown_buffer_stays_while_large_frames_come_and_goes_after_calm_reads() -> None:
+    splitter = FrameSplitter(initial_bytes=INITIAL)
+    large, small = frame(Magic.CLIENT, 4, bytes(8 * INITIAL)), frame(Magic.CLIENT, 4, b"x")
+    for _ in range(3):
+        for i in range(0, len(large), INITIAL):
+            feed(splitter, large[i : i + INITIAL])
+        splitter.get_buffer()
+        assert INITIAL < splitter.capacity_bytes <= KEPT_FACTOR * INITIAL
+    for _ in range(CALM_READS + 2):
+        assert [body for _, _, body in feed(splitter, small)] == [b"x"]
+    assert splitter.capacity_bytes == INITIAL

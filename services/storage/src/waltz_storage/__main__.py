@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from typing import NoReturn
 
 import structlog
 
@@ -70,6 +71,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             tls,
             settings.max_frame_bytes,
             settings.queue_limits(),
+            inline_limits=settings.inline_limits(),
         )
         node = StorageNode(manager, options, executor, registry)
         for partition_id, trouble in manager.troubles().items():
@@ -93,10 +95,17 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     log.info("closed")
 
 
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"Error: {message} (usage: waltz-storage CONFIG.yaml)\n")
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="waltz-storage", description="Run a Waltz storage node.")
-    parser.add_argument("config", help="configuration file (YAML)")
+    parser = _Parser(prog="waltz-storage", description="Run a Waltz storage node.")
+    parser.add_argument("config", metavar="CONFIG.yaml", help="configuration file (YAML)")
     options = parser.parse_args(arguments)
     try:
         settings = StorageSettings.from_file(options.config)

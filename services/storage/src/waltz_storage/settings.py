@@ -1,7 +1,8 @@
 """Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files: configuration).
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
-``storage.disk.threads``, ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.log.level`` and
+``storage.disk.threads``, ``storage.disk.inline`` (a small append that is alone runs without a thread while the disk is
+fast), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.log.level`` and
 ``storage.log.json``.
 """
 
@@ -16,6 +17,7 @@ from waltz_cluster.settings import ConfigError, ZooKeeperSettings
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.inline import InlineLimits
 
 _MAX_PORT = 65535
 
@@ -33,6 +35,7 @@ class StorageSettings(ZooKeeperSettings):
     segment_cache_capacity: int = Field(default=5, alias="storage.segment.cache.capacity", ge=0)
     bind_host: str | None = Field(default=None, alias="storage.bind.host")
     disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
+    disk_inline: bool = Field(default=True, alias="storage.disk.inline")
     max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
     queue_bytes: int = Field(default=32 << 20, alias="storage.queue.maxBytes", ge=1024)
     log_level: str = Field(default="INFO", alias="storage.log.level")
@@ -69,6 +72,10 @@ class StorageSettings(ZooKeeperSettings):
     def queue_limits(self) -> QueueLimits:
         """Bounds of each partition's queue."""
         return QueueLimits(max_bytes=self.queue_bytes)
+
+    def inline_limits(self) -> InlineLimits | None:
+        """What may run on the loop; ``None`` = nothing."""
+        return InlineLimits() if self.disk_inline else None
 
     def graphite(self) -> GraphiteSettings:
         """Where metrics are reported to."""

@@ -133,6 +133,16 @@ async def test_bad_input_wrong_key_or_partition_count(
     assert (directory / "waltz-storage.ctl").read_bytes() == before
 
 
+@pytest.mark.parametrize("arguments", [[], ["--nonsense"], ["a.yaml", "b.yaml"]])
+def test_bad_input_command_line_is_one_line(arguments: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        program.main(arguments)
+    lines = capsys.readouterr().err.splitlines()
+    assert (ended.value.code, len(lines)) == (2, 1)
+    assert lines[0].startswith("Error: ")
+    assert "usage: waltz-storage CONFIG.yaml" in lines[0]
+
+
 @pytest.mark.usefixtures("in_memory_zookeeper")
 async def test_bad_input_directory_missing(tmp_path: Path) -> None:
     assert "no such directory" in await mistake(configuration(tmp_path / "nowhere"))

@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from waltz_admin import offline_copy, storage_admin
+from waltz_admin.forget import forget_replica
 from waltz_cluster.settings import CliSettings
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
@@ -327,7 +328,7 @@ def forget(
         raise UsageError(
             "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
         )
-    done = run_admin(config, lambda c: repair.forget_replica(c.store, c.root, node, chosen))
+    done = run_admin(config, lambda c: forget_replica(c.store, c.root, str(node), chosen, tls=c.tls))
     render_result(
         output, f"{node} is forgotten in partitions {','.join(map(str, done))}", node=node, forgotten=done
     )

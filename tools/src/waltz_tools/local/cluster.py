@@ -176,7 +176,9 @@ class LocalCluster:
                 self._report(
                     f"creating the cluster: {self.state.partitions} partitions, {self.state.storage_nodes} storage nodes"
                 )
-                self.state.cluster_key = await admin.create(self.state.partitions, self.state.cluster_key)
+            # A seeded cluster is only looked at: lost or foreign ZooKeeper data is refused before anything else starts.
+            self.state.cluster_key = await admin.create(self.state.partitions, self.state.cluster_key)
+            if not self.state.seeded:
                 self.directory.save(self.state)
                 for role in self.storage_roles:
                     await admin.add_node(

@@ -7,12 +7,12 @@ import asyncio
 import pytest
 
 from server_tests.store.fakes import PARTITION, ROOT, Cluster, entries, entry, until
+from waltz_admin.forget import without_replica
 from waltz_cluster.memory_store import Fault
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.types import UNRESOLVED
 from waltz_server.store.api import StoreNotOpenError, StoreState
-from waltz_server.store.replica_states import forget_replica
 
 pytestmark = pytest.mark.looptime
 
@@ -71,7 +71,7 @@ async def test_forgetting_replicas_is_the_way_out_of_undecidable() -> None:
         cluster.nodes["c:1"].wipe()
         second = cluster.server(generation=2)
         await until(lambda: second.store.state is StoreState.UNDECIDABLE, 60)
-        await cluster.write(lambda m: forget_replica(forget_replica(m, "b:1"), "c:1"))
+        await cluster.write(lambda m: without_replica(without_replica(m, "b:1"), "c:1"))
         await until(lambda: second.store.state is StoreState.OPEN, 60)
         assert second.store.high_water_mark == 99
         await second.append(entries(5))

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
-
 from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream, take_step
+from waltz_admin.forget import without_replica
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.quorum import decide, quorum_of
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition, Copy, Recovered, Refuse, SetLowWaterMark, Wait
-from waltz_server.store.replica_states import LastReplicaError, UnknownReplicaError, forget_replica
 
 H_C, H_A, H_B = 2, 4, 6
 
@@ -301,21 +299,10 @@ def test_unreadable_tail_is_given_up_only_when_it_is_decidable_without() -> None
     assert recovery.resolved == 8
 
 
-def test_forget_replica() -> None:
-    old = metadata(6, state("A", 5), state("B", 5), state("C", 4, 2))
-    smaller = forget_replica(old, "B")
-    assert set(smaller.replicas) == {"A", "C"}
-    assert (smaller.session_id, smaller.generation) == (6, 1)
-    with pytest.raises(UnknownReplicaError, match="known: A, B, C"):
-        forget_replica(old, "X")
-    with pytest.raises(LastReplicaError):
-        forget_replica(metadata(6, state("A", 5)), "A")
-
-
 def test_forgetting_one_keeps_what_the_others_hold() -> None:
     """A holds 9, the closed C less; B is gone for good: what A holds stays."""
     nodes = {"A": member(9), "B": Node(), "C": Node(stream("s5", 0, 2), session=4, lwm=0, local_lwm=0)}
-    old = forget_replica(metadata(6, state("A", 5), state("B", 5), state("C", 4, 2)), "B")
+    old = without_replica(metadata(6, state("A", 5), state("B", 5), state("C", 4, 2)), "B")
     without_a = start({n: v.copy() for n, v in nodes.items()}, old, present="C")
     assert without_a.resolved is None
     recovery = start(nodes, old, present="AC")

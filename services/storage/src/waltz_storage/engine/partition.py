@@ -24,6 +24,7 @@ from typing import NamedTuple, TypeVar
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
     DiskWriteError,
+    PartitionDamagedError,
     PartitionFailedError,
     RecordDamagedError,
     RequestRefusedError,
@@ -322,10 +323,10 @@ class Partition:
             raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run a disk action; a failed sync or an error of unknown effect takes the partition out of service."""
+        """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of service."""
         try:
             return action()
-        except PartitionFailedError as error:
+        except (PartitionFailedError, PartitionDamagedError) as error:
             self.failed = self.failed or str(error)
             raise
         except OSError as error:

@@ -32,6 +32,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully, write_parts_fully
 from waltz_storage.engine.layout import SegmentHeader
+from waltz_storage.engine.scan import record_end, scan
 
 _I64 = struct.Struct(">q")
 
@@ -189,11 +190,28 @@ class Segment:
         return PartitionFailedError(f"{self.data_path}: sync failed: {cause.strerror}")
 
     def cut(self, next_txid: int) -> None:
-        """Keep only the records below ``next_txid``. ``OSError``: how far it got is not known."""
-        offset = self.offset_of(next_txid)
+        """Keep only the records below ``next_txid``.
+
+        :class:`PartitionDamagedError`: nothing was cut. ``OSError``: how far it got is not known.
+        """
+        offset = self._end_before(next_txid)
         self._cut_files(next_txid, offset)
         self.next_txid = next_txid
         self.size = offset
+
+    def _end_before(self, next_txid: int) -> int:
+        """Where record ``next_txid - 1`` ends. The index is not believed: a wrong entry would cut at a wrong byte."""
+        if next_txid == self.first_txid:
+            return layout.HEADER_SIZE
+        data, index = self.files()
+        last = next_txid - 1
+        end = record_end(data, read_index_entry(index, self.first_txid, last), last, self.size)
+        if end < 0:
+            found = scan(data, layout.HEADER_SIZE, self.first_txid, self.size, stop_txid=next_txid)
+            if found.next_txid != next_txid:
+                raise PartitionDamagedError(f"{self.data_path}: transaction {found.next_txid} is damaged")
+            end = found.end
+        return end
 
     def _cut_files(self, next_txid: int, size: int, *, sync: bool = True) -> None:
         data, index = self.files()
@@ -235,14 +253,11 @@ class Segment:
             previous = offset
         return found
 
-    def offset_of(self, txid: int) -> int:
-        """Data offset of one record, or the end for ``next_txid``."""
-        return self.size if txid >= self.next_txid else self.offsets(txid, 1)[0]
-
     def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
         """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about ``max_bytes``."""
         data, _ = self.files()
-        offsets = self.offsets(txid, min(max_count, self.next_txid - txid))
+        most = max_bytes // layout.RECORD_FIXED_SIZE + 1  # no more of the index is read than that, whatever was asked
+        offsets = self.offsets(txid, min(max_count, self.next_txid - txid, most))
         start = offsets[0]
         fitting = max(1, bisect_right(offsets, start + max_bytes) - 1)
         size = offsets[fitting] - start

@@ -158,10 +158,11 @@ class StorageManager:
     def unassign(self, partition_id: int, *, delete_files: bool) -> None:
         """See the module. A partition that is not assigned stays so; its files are deleted if asked for."""
         partition = self.partitions.get(partition_id)
-        if partition is None and partition_id not in self.damaged:
+        damaged = partition_id in self.damaged or partition_id in self.control.damaged
+        if partition is None and not damaged:
             self.control.info(partition_id)  # raises for ids that do not exist
         _translated(lambda: self._prepare_reset(partition_id, partition))
-        if partition is not None or partition_id in self.damaged:
+        if partition is not None or damaged:
             self.control.reset(partition_id)
         self.partitions.pop(partition_id, None)
         self.damaged.pop(partition_id, None)
@@ -173,7 +174,7 @@ class StorageManager:
     def _prepare_reset(self, partition_id: int, partition: Partition | None) -> None:
         if partition is not None and partition.failed is None:
             partition.prepare_reset()
-        elif partition is None and self._has_directory(partition_id):
+        elif self._has_directory(partition_id):  # not open, or out of service: its files are written afresh
             known = partition_id not in self.control.damaged
             session_id = self.control.info(partition_id).session_id if known else -1
             prepare_reset(self._fs, self._path(partition_id), partition_id, session_id)

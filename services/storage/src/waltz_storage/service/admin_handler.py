@@ -22,6 +22,7 @@ from waltz_protocol.types import SessionInfo
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, StorageError
 from waltz_storage.engine.partition import Partition
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.data_handler import NodeIdentity
 from waltz_storage.service.executor import DiskPool
 
@@ -40,6 +41,7 @@ class AdminHandler:
         self._opened = False
         self._waiting: deque[Message] = deque()
         self._worker: asyncio.Task[None] | None = None
+        self._may_send = asyncio.Event()
 
     def channel_ready(self, channel: Channel) -> None:
         """Nothing to do: the connecting side speaks first."""
@@ -58,19 +60,24 @@ class AdminHandler:
     def writable_changed(self, channel: Channel, writable: bool) -> None:
         """A peer that does not take its replies is not read from."""
         if writable:
+            self._may_send.set()
             channel.resume_reading()
         else:
+            self._may_send.clear()
             channel.pause_reading()
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
         """What has been started on a partition is finished there; the rest is dropped."""
         self._waiting.clear()
+        self._may_send.set()
 
     async def _work(self, channel: Channel) -> None:
         try:
             while self._waiting:
                 message = self._waiting.popleft()
                 channel.send(ADMIN.encode(await self._answer(message), 0))
+                if not channel.writable:
+                    await self._may_send.wait()
                 if not self._waiting and channel.writable:
                     channel.resume_reading()
         finally:
@@ -97,8 +104,6 @@ class AdminHandler:
             return admin.SuccessResponse(seq_num)
         if not self._opened:
             raise RequestRefusedError("the connection has not been opened: send Open first")
-        if self._identity.closing:
-            raise RequestRefusedError("the node is shutting down")
         if isinstance(message, admin.PartitionAvailableRequest):
             for partition_id in self._checked(message.partitions):
                 await self._set_available(partition_id, message.available)
@@ -136,22 +141,21 @@ class AdminHandler:
         return partitions
 
     async def _set_available(self, partition_id: int, available: bool) -> None:
-        await self._pool.run(partition_id, lambda manager: manager.set_available(partition_id, available))
+        await self._run(partition_id, lambda manager: manager.set_available(partition_id, available))
 
     async def _assign(self, partition_id: int) -> None:
-        known = partition_id in self._pool.manager.partitions
-        await self._pool.run(partition_id, lambda manager: manager.assign(partition_id))
-        if not known:
-            self._pool.opened(partition_id)
+        try:
+            await self._run(partition_id, lambda manager: manager.assign(partition_id))
+        finally:
+            self._pool.refresh(partition_id)
 
     async def _unassign(self, partition_id: int, delete_files: bool) -> None:
         try:
-            await self._pool.run(
+            await self._run(
                 partition_id, lambda manager: manager.unassign(partition_id, delete_files=delete_files)
             )
         finally:
-            if partition_id not in self._pool.manager.partitions:
-                self._pool.closed(partition_id)
+            self._pool.refresh(partition_id)
 
     async def _record_list(self, message: admin.RecordListRequest) -> Message:
         limit = self._pool.read_limits.max_list_bytes
@@ -164,4 +168,10 @@ class AdminHandler:
 
     async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
         self._checked((partition_id,))
-        return await self._pool.run(partition_id, lambda manager: action(manager.get(partition_id)))
+        return await self._run(partition_id, lambda manager: action(manager.get(partition_id)))
+
+    async def _run(self, partition_id: int, action: Callable[[StorageManager], T]) -> T:
+        """As the partition's job; not any more once the node is leaving (it waits only for what was queued before)."""
+        if self._identity.closing:
+            raise RequestRefusedError("the node is shutting down")
+        return await self._pool.run(partition_id, action)

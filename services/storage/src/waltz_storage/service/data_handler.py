@@ -19,7 +19,7 @@ from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import StorageError
 from waltz_storage.service.executor import DiskPool, PartitionQueue
-from waltz_storage.service.requests import APPEND, Request, RoutedMessage, parse_append, parse_routed
+from waltz_storage.service.requests import APPEND, Request, RoutedMessage, parse_append, parse_ids, parse_routed
 
 
 class NodeIdentity:
@@ -55,7 +55,8 @@ class DataHandler:
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
         if body[0] == APPEND:
-            self._route(channel, parse_append(channel, body, self._time()))
+            parse = parse_append if self._opened else parse_ids  # converting records is not done for strangers
+            self._route(channel, parse(channel, body, self._time()))
             return
         message = STORAGE.decode(body, 0)
         if isinstance(message, storage.OpenRequest):

@@ -25,10 +25,11 @@ from time import perf_counter
 from typing import NamedTuple, TypeVar
 
 from waltz_storage.engine.errors import StorageError
+from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
-from waltz_storage.service.jobs import Job, JobResult, ReadLimits
+from waltz_storage.service.jobs import READ_KINDS, Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
 
@@ -99,7 +100,11 @@ class PartitionQueue:
             size += self._items[0].size_bytes
             if items and size > limits.job_bytes:
                 break
-            items.append(self._items.popleft())
+            item = self._items.popleft()
+            if isinstance(item, Request) and item.kind in READ_KINDS:
+                if item.channel.pending_bytes > self._pool.read_limits.max_unsent_bytes:
+                    item.problem = "too many replies are waiting for this connection to take them"
+            items.append(item)
         self._running = items
         self._pool.submit(self, items, alone=alone)
 
@@ -142,8 +147,9 @@ class DiskPool:
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
+        self._published: dict[int, Partition] = {}
         for partition_id in manager.partitions:
-            self.opened(partition_id)
+            self.refresh(partition_id)
 
     def queue(self, partition_id: int) -> PartitionQueue:
         """The queue of a partition, made on first use."""
@@ -152,16 +158,21 @@ class DiskPool:
             queue = self._queues[partition_id] = PartitionQueue(partition_id, self)
         return queue
 
-    def opened(self, partition_id: int) -> None:
-        """A partition is open now: its durable fence counts, its metrics appear."""
-        partition = self.manager.partitions[partition_id]
-        queue = self.queue(partition_id)
-        queue.fence.arrive(partition.durable_fence)
-        self._metrics.partition_opened(partition, lambda: queue.size)
+    def refresh(self, partition_id: int) -> None:
+        """After a change: the durable fence of an open partition counts, its metrics are there; of a closed one not.
 
-    def closed(self, partition_id: int) -> None:
-        """A partition is not open any more."""
-        self._metrics.partition_closed(partition_id)
+        Requests may cross, so what counts is what is open now, not what one request did.
+        """
+        partition = self.manager.partitions.get(partition_id)
+        if partition is self._published.get(partition_id):
+            return
+        if self._published.pop(partition_id, None) is not None:
+            self._metrics.partition_closed(partition_id)
+        if partition is not None:
+            self._published[partition_id] = partition
+            queue = self.queue(partition_id)
+            queue.fence.arrive(partition.durable_fence)
+            self._metrics.partition_opened(partition, lambda: queue.size)
 
     def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:
         """Hand a job to a disk thread, or run it here and now."""

@@ -22,9 +22,9 @@ class InlineLimits(NamedTuple):
 
     max_bytes: int = 64 << 10
     """Of the requests of one job; a write of this size costs little beside its sync."""
-    max_seconds: float = 0.004
+    max_seconds: float = 0.02
     """One inline job slower than this ends running inline."""
-    usual_seconds: float = 0.001
+    usual_seconds: float = 0.002
     """The moving average of the durations has to stay below this."""
     trial_jobs: int = 32
     max_trial_jobs: int = 4096
@@ -32,7 +32,7 @@ class InlineLimits(NamedTuple):
     """After so many inline jobs without a slow one the trial is short again."""
 
 
-_AVERAGE_WEIGHT = 0.125
+_AVERAGE_WEIGHT = 0.0625
 
 
 class InlineGate:

@@ -28,7 +28,7 @@ from waltz_storage.service.requests import APPEND, Call, ReplyChannel, Request
 Reply: TypeAlias = tuple[ReplyChannel, Sequence[bytes]]
 
 _COUNT = struct.Struct(">i")
-_READ_KINDS = frozenset(
+READ_KINDS = frozenset(
     {
         storage.RecordHeaderRequest.TYPE,
         storage.RecordRequest.TYPE,
@@ -43,6 +43,7 @@ class ReadLimits(NamedTuple):
 
     max_list_bytes: int = 4 << 20  # one list reply: fewer records than asked for when reached
     max_reply_bytes: int = 8 << 20  # all read replies of one job
+    max_unsent_bytes: int = 128 << 20  # of one connection: beyond it reads are refused until the peer takes its replies
 
 
 class JobResult(NamedTuple):
@@ -136,7 +137,7 @@ class Job:
 
     def _reads_below(self, request: Request, partition: Partition) -> bool:
         """True for a read that the waiting appends cannot change, from another connection than theirs."""
-        if request.kind not in _READ_KINDS:
+        if request.kind not in READ_KINDS:
             return False
         if any(append.channel is request.channel for append in self._appends):
             return False
@@ -164,7 +165,7 @@ class Job:
         self._replies.append((request.channel, (request.failure(text),)))
 
     def _execute(self, request: Request, partition: Partition) -> None:
-        if request.kind in _READ_KINDS and request.channel.closed:
+        if request.kind in READ_KINDS and request.channel.closed:
             return  # nobody is left to read it
         try:
             parts = _HANDLERS[request.kind](self, request, partition)

@@ -22,6 +22,7 @@ from waltz_storage.engine.storage_manager import StorageManager
 APPEND = storage.AppendRequest.TYPE
 
 _APPEND_HEAD = struct.Struct(">bqqii")
+_PREFIX = struct.Struct(">bqqi")
 _FRAME_HEAD = struct.Struct(">bhibqqi")
 _PREFIX_SIZE = 21
 _SMALL_REQUEST_BYTES = 64
@@ -54,6 +55,11 @@ class ReplyChannel(Protocol):
     """Where replies go."""
 
     closed: bool
+
+    @property
+    def pending_bytes(self) -> int:
+        """Bytes queued and not taken by the peer yet."""
+        ...
 
     def send(self, *parts: bytes | bytearray | memoryview) -> None:
         """Queue whole frames."""
@@ -126,6 +132,15 @@ class Call:
         self.action = action
         self.done = done
         self.size_bytes = _SMALL_REQUEST_BYTES
+
+
+def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
+    """Only whom to answer and with which ids: for a request that is refused unseen."""
+    try:
+        kind, session_id, seq_num, partition_id = _PREFIX.unpack_from(body)
+    except struct.error:
+        raise ProtocolError("a request is cut short") from None
+    return Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
 
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:

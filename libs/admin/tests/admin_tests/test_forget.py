@@ -1,0 +1,78 @@
+"""Giving up a replica loses data only when asked to, and never by accident."""
+
+import pytest
+
+from waltz_admin import seeding
+from waltz_admin.errors import AdminError, UnsafeChangeError
+from waltz_admin.forget import LastReplicaError, UnknownReplicaError, forget_replica, without_replica
+from waltz_admin.safety import ReplicaAnswer
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.types import Generation, PartitionId, SessionId
+
+ROOT = "/test"
+LOST = "h:3"
+
+
+class Nodes:
+    """Everybody answers but the silent ones."""
+
+    def __init__(self, *silent: str) -> None:
+        self.silent = silent
+
+    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+        return None if connect_string in self.silent else ReplicaAnswer(4, True, True)
+
+
+def _metadata(*ports: int) -> PartitionMetadata:
+    replicas = {f"h:{port}": ReplicaState(PartitionId(0), f"h:{port}", SessionId(4)) for port in ports}
+    return PartitionMetadata(Generation(2), SessionId(4), replicas)
+
+
+async def _cluster(partitions: int) -> tuple[ZooKeeperStore, StoreMetadata]:
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", partitions)
+    return store, StoreMetadata(store, ROOT)
+
+
+async def test_forgotten_replica_leaves_the_metadata_of_the_named_partitions_only() -> None:
+    store, metadata = await _cluster(3)
+    for partition in (0, 1):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    assert await forget_replica(store, ROOT, LOST, [0], probe=Nodes(LOST)) == [0]
+    assert (await metadata.read_partition(0))[0] == _metadata(1, 2)
+    assert (await metadata.read_partition(1))[0] == _metadata(1, 2, 3)
+
+
+async def test_safety_a1_nothing_is_forgotten_while_another_replica_is_silent() -> None:
+    store, metadata = await _cluster(1)
+    await metadata.create_partition(0, _metadata(1, 2, 3))
+    with pytest.raises(UnsafeChangeError, match="h:2 does not answer"):
+        await forget_replica(store, ROOT, LOST, [0], probe=Nodes(LOST, "h:2"))
+    assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
+
+
+async def test_nothing_is_forgotten_when_one_partition_cannot_be_changed() -> None:
+    store, metadata = await _cluster(4)
+    await metadata.create_partition(0, _metadata(1, 2, 3))
+    await metadata.create_partition(1, _metadata(3))
+    with pytest.raises(LastReplicaError):
+        await forget_replica(store, ROOT, LOST, [0, 1], probe=Nodes())
+    with pytest.raises(AdminError, match="partition 2 has no metadata"):
+        await forget_replica(store, ROOT, LOST, [0, 2], probe=Nodes())
+    with pytest.raises(UnknownReplicaError, match="h:9 is not a replica"):
+        await forget_replica(store, ROOT, "h:9", [0], probe=Nodes())
+    with pytest.raises(AdminError, match="no partition 4"):
+        await forget_replica(store, ROOT, LOST, [0, 4], probe=Nodes())
+    assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
+
+
+def test_without_replica() -> None:
+    smaller = without_replica(_metadata(1, 2, 3), "h:2")
+    assert smaller == _metadata(1, 3)
+    with pytest.raises(UnknownReplicaError, match="known: h:1, h:2, h:3"):
+        without_replica(_metadata(1, 2, 3), "h:7")
+    with pytest.raises(LastReplicaError):
+        without_replica(_metadata(1), "h:1")

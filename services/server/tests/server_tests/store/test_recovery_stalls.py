@@ -1,0 +1,112 @@
+"""One bad node must not keep a partition from coming back, and what was acknowledged is never cut."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from server_tests.store.fakes import Cluster, entries, until
+from waltz_protocol.aio.tasks import spawn
+from waltz_server.store.api import StoreState
+
+pytestmark = pytest.mark.looptime
+
+
+async def _a_holds_more_than_b_and_c_is_lost(cluster: Cluster) -> None:
+    """Record 100 is on A (and was on C): only a copy from A to B can decide it."""
+    first = cluster.server()
+    await first.opened()
+    await first.append(entries(100))
+    await until(lambda: all(n.max_txid == 99 for n in cluster.nodes.values()))
+    cluster.nodes["b:1"].delay_seconds = 1.0
+    await first.append(entries(1))
+    await first.crash()
+    cluster.nodes["b:1"].delay_seconds = 0.0
+    cluster.nodes["c:1"].wipe()
+    assert cluster.nodes["b:1"].max_txid == 99
+
+
+@pytest.mark.parametrize("failures", [1, 3])
+async def test_a_source_that_could_not_be_read_for_a_moment_is_asked_again(failures: int) -> None:
+    """Before, one failed read of the only source left the partition undecidable for good."""
+    async with Cluster() as cluster:
+        await _a_holds_more_than_b_and_c_is_lost(cluster)
+        left = failures + 1  # the first list request is the comparison of the last common record
+
+        def busy(kind: str, _session: int) -> str | None:
+            nonlocal left
+            if kind != "list":
+                return None
+            left -= 1
+            return "busy" if 0 <= left < failures else None
+
+        cluster.nodes["a:1"].refuse = busy
+        second = cluster.server(generation=2)
+        await until(lambda: second.store.state is StoreState.OPEN, 60)
+        assert second.store.high_water_mark == 100
+
+
+@pytest.mark.parametrize("bad", ["a:1", "b:1", "c:1"])
+async def test_a_node_that_cannot_read_does_not_keep_the_others_from_recovering(bad: str) -> None:
+    """Before, the others waited for ever to compare themselves with it."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        await first.crash()
+        cluster.nodes[bad].refuse = lambda kind, _session: "io error" if kind == "list" else None
+        second = cluster.server(generation=2)
+        await until(lambda: second.store.state is StoreState.OPEN, 60)
+        assert second.store.high_water_mark == 9
+        await second.append(entries(5))
+        cluster.nodes[bad].refuse = None
+        await until(lambda: cluster.nodes[bad].max_txid == 14, 120)
+        cluster.check_equal(14)
+
+
+async def test_safety_a2_nothing_is_cut_below_what_this_server_acknowledged() -> None:
+    """Two disks forgot synced records; the third, which comes late, is the last to have them."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        for node in cluster.nodes.values():
+            node.kill()
+        for name in ("a:1", "b:1"):
+            del cluster.nodes[name].log[5:]
+            cluster.nodes[name].start()
+        await until(lambda: server.store.state is StoreState.FAULT, 60)
+        cluster.nodes["c:1"].start()
+        await asyncio.sleep(60)
+        assert server.store.state is StoreState.FAULT
+        assert "acknowledged" in server.store.state_reason
+        assert cluster.nodes["c:1"].max_txid == 9
+
+
+async def test_sessions_that_open_and_lose_their_quorum_at_once_are_not_tried_in_a_hot_loop() -> None:
+    """Three full disks: every session opens, fails its first append and ends. ZooKeeper must not pay for it."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(3))
+        for node in cluster.nodes.values():
+            node.refuse = lambda kind, _session: "disk full" if kind == "append" else None
+
+        async def load() -> None:
+            while True:
+                if server.store.state is StoreState.OPEN:
+                    server.store.append(entries(1))
+                await asyncio.sleep(0.001)
+
+        loading = spawn(load(), "load")
+        await asyncio.sleep(30)
+        tried = server.store.session_id
+        for node in cluster.nodes.values():
+            node.refuse = None
+        await until(lambda: len(server.listener.committed_entries) > 50, 60)
+        loading.cancel()
+        await asyncio.gather(loading, return_exceptions=True)
+        assert tried < 30

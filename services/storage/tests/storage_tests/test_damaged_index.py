@@ -1,0 +1,123 @@
+"""An index entry that changed on the disk: reads notice, and a truncation neither cuts in the wrong place nor half."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from waltz_storage.engine.inspect import inspect_directory
+from waltz_storage.engine.layout import RecordBatch, wire_to_disk
+from waltz_storage.engine.partition_info import virgin
+from waltz_testkit.faulty_disk import FaultyDisk
+
+from .support import (
+    ROOT,
+    append,
+    empty_disk,
+    open_manager,
+    path,
+    segment_path,
+    wire_record,
+)
+
+RECORD = 80
+
+
+def disk_with(count: int) -> FaultyDisk:
+    disk = empty_disk()
+    manager = open_manager(disk)
+    append(manager.assign(0), 0, count)
+    manager.close()
+    return disk
+
+
+def batch_of(txid: int, data: bytes) -> RecordBatch:
+    return wire_to_disk(wire_record(txid, data), 0, 1).batch
+
+
+def set_index_entry(disk: FaultyDisk, txid: int, offset: int) -> None:
+    disk.overwrite(segment_path(0, 0, ".idx"), 128 + 8 * txid, struct.pack(">q", offset))
+
+
+@pytest.mark.parametrize("offset", [-1, 0, 1 << 40, 128 + 5 * RECORD + 7, 128 + 3 * RECORD])
+def test_safety_c4_truncation_does_not_believe_a_damaged_index(offset: int) -> None:
+    """The entry of the first record to go is wrong: the cut is at the right byte, and what is appended then stays."""
+    disk = disk_with(2500)
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    set_index_entry(disk, 5, offset)
+    assert partition.truncate(4) == 4
+    for result in partition.append([batch_of(5, b"new")]):
+        assert result is None
+    assert partition.read(5, 1, 1000) == [wire_record(5, b"new")]
+    manager.close()
+    assert inspect_directory(ROOT, fs=disk).problems == []
+    manager = open_manager(disk)
+    assert manager.damaged == {}
+    assert manager.get(0).read(0, 9, 1000) == [*map(wire_record, range(5)), wire_record(5, b"new")]
+    manager.close()
+
+
+def test_safety_c4_a_truncation_that_fails_stops_the_partition() -> None:
+    """The record to keep is damaged itself: nothing may be appended behind what could not be cut."""
+    disk = disk_with(2500)
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    disk.flip_bit(segment_path(0, 0), 128 + 4 * RECORD + 40)
+    with pytest.raises(Exception, match="transaction 4"):
+        partition.truncate(4)
+    assert partition.failed is not None
+    (result,) = partition.append([batch_of(5, b"new")])
+    assert result is not None
+    manager.close()
+
+
+def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A record list for 2**31 - 1 records must not load the index of a whole segment (200 MB of small records)."""
+    disk = disk_with(5000)
+    manager = open_manager(disk)
+    sizes: list[int] = []
+    original = type(disk.open(segment_path(0, 0))).pread
+
+    def counting(self: object, size: int, offset: int) -> bytes:
+        sizes.append(size)
+        return original(self, size, offset)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("waltz_testkit.faulty_disk.FaultyFile.pread", counting)
+    records = manager.get(0).read(0, 2**31 - 1, 4000)
+    assert len(records) == 4000 // RECORD
+    assert max(sizes) <= 4000
+    manager.close()
+
+
+def test_a_damaged_entry_without_a_directory_can_be_reset() -> None:
+    """Both copies of a control entry are broken and the partition was never here: assigning it must be possible again."""
+    disk = empty_disk()
+    open_manager(disk).close()
+    for offset in (4 + 10, 40 + 10):
+        disk.flip_bit("/data/waltz-storage.ctl", 128 + 76 * 2 + offset)
+    manager = open_manager(disk)
+    manager.unassign(2, delete_files=False)
+    assert manager.control.info(2) == virgin(0)
+    assert manager.assign(2).max_txid == -1
+    manager.close()
+
+
+def test_safety_b2_unassigning_a_failed_partition_keeps_its_fence() -> None:
+    """A directory of 0.13.2 has no sidecar: the fence is the persisted session, and it must outlive the control entry."""
+    disk = empty_disk()
+    manager = open_manager(disk)
+    partition = manager.assign(0)
+    append(partition, 0)
+    partition.set_low_water_mark(5, 0)
+    manager.close()
+    disk.remove(path(0, "waltz-fence"))
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    partition.failed = "a sync failed"
+    manager.unassign(0, delete_files=True)
+    manager.close()
+    manager = open_manager(disk)
+    assert manager.assign(0).durable_fence == 5
+    manager.close()

@@ -1,0 +1,110 @@
+"""Disks that are full: at the start, on one node, on a majority; and what happens when there is room again.
+
+The disks are small file systems in memory, mounted by the test; it is skipped where mounting is not permitted.
+"""
+
+import asyncio
+import os
+import subprocess
+from pathlib import Path
+from uuid import uuid4
+
+import pytest
+
+from tests.integration.processes import (
+    STORAGE,
+    WALTZ,
+    Patient,
+    contents,
+    run_program,
+    small_disk,
+)
+from tests.integration.replicas import administrator, compare_replicas
+from tests.integration.workload import check_log
+from waltz_client import WaltzClient
+from waltz_client.errors import AppendError, Outcome
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_tools.local import LocalCluster, LocalSettings
+from waltz_tools.local.http import get_json
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+DATA_BYTES = 128 * 1024
+KIB = 1024
+FULL = "No space left on device"
+
+
+async def test_local_up_on_a_full_disk_is_one_line(tmp_path: Path) -> None:
+    with small_disk(tmp_path / "disk", 64, used=True) as disk:
+        ended = await run_program(*WALTZ, "local", "up", "--data", str(disk / "cluster"))
+        assert FULL in ended.one_error()
+        assert ended.err.count("\n") == 1
+
+
+async def test_full_disk_stops_a_node_then_writes_and_room_brings_all_back(tmp_path: Path) -> None:
+    """One full disk of three: writes go on. Two: they stop and the health says why. With room again nothing is lost."""
+    settings = LocalSettings(tmp_path / "cluster", partitions=1, servers=1, tls=False)
+    with (
+        small_disk(settings.directory / "storage-2", 8 * KIB) as second,
+        small_disk(settings.directory / "storage-3", 4 * KIB) as third,
+    ):
+        async with LocalCluster(settings) as cluster:
+            patient = Patient(cluster)
+            await _refuses_to_start(patient, tmp_path)
+            async with WaltzClient.connect(cluster.client_config) as client:
+                await _write(patient, client, 4 * KIB * KIB + 10 * DATA_BYTES)
+                assert _free(third) < 2 * DATA_BYTES
+                status, _ = await get_json(cluster.port("server-1", "http"), "/health")
+                assert status == 200
+                with pytest.raises(AppendError) as caught:
+                    await _write(patient, client, 8 * KIB * KIB)
+                assert "\n" not in str(caught.value)
+                await _until_health(cluster, 500, FULL)
+                for disk in (second, third):
+                    subprocess.run(["mount", "-o", f"remount,size={64 * KIB}k", str(disk)], check=True)
+                await _until_health(cluster, 200, "")
+                await patient.append(client)
+            async with administrator(cluster) as admin:
+                await admin.wait_complete()
+            verdict = await check_log(cluster.client_config, patient.history)
+            assert verdict.passed, str(verdict)
+            assert await compare_replicas(cluster) == verdict.transactions
+            assert cluster.unexpected_ends() == []
+
+
+async def _refuses_to_start(patient: Patient, path: Path) -> None:
+    """A node whose disk is full from the start ends with one line; with room the same directory is usable."""
+    with small_disk(path / "full", 64, used=True) as disk:
+        config = patient.config(path, "storage-1", storage__directory=str(disk))
+        assert FULL in (await run_program(*STORAGE, config)).one_error()
+        (disk / "ballast").unlink()
+        assert all(not data for data in contents(disk).values())
+        StorageManager.open(str(disk), cluster_key=uuid4(), num_partitions=1, now_ms=lambda: 0).close()
+
+
+async def _write(patient: Patient, client: WaltzClient, size_bytes: int) -> None:
+    """Append until so many bytes are acknowledged; AppendError when one is not, and then it is remembered how."""
+    for _ in range(size_bytes // DATA_BYTES):
+        data = f"{patient.count}".encode().ljust(DATA_BYTES, b".")
+        try:
+            await patient.append(client, data, deadline_seconds=3)
+        except AppendError as error:
+            known = patient.history.failed if error.outcome is Outcome.FAILED else patient.history.unknown
+            known.add(data)
+            raise
+
+
+def _free(disk: Path) -> int:
+    facts = os.statvfs(disk)
+    return facts.f_bavail * facts.f_frsize
+
+
+async def _until_health(cluster: LocalCluster, status: int, words: str) -> None:
+    seen: tuple[int, dict[str, object]] = (0, {})
+    try:
+        async with asyncio.timeout(60):
+            while seen[0] != status or words not in str(seen[1]):
+                seen = await get_json(cluster.port("server-1", "http"), "/health")
+                await asyncio.sleep(0.05)
+    except TimeoutError:
+        raise AssertionError(f"health is {seen}, expected {status} with {words!r}") from None
