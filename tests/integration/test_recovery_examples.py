@@ -16,6 +16,7 @@ from tests.integration.workload import History, Workload, check_log
 from waltz_admin import assignments, storage_admin
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import Endpoint, PartitionId
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
@@ -44,6 +45,8 @@ async def under_load(
     async with LocalCluster(settings) as cluster:
         workload = Workload(cluster.client_config, writers=2)
         async with workload.running() as history:
+            async with administrator(cluster) as admin:
+                await admin.wait_complete()
             await more(history)
             yield cluster, history
             async with administrator(cluster) as admin:
@@ -89,8 +92,6 @@ async def test_adding_one_replica(tmp_path: Path) -> None:
 async def test_adding_several_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """3 → 5 in one change: any three of five are a quorum, and the three old ones are all there to be it."""
     async with under_load(tmp_path, 3) as (cluster, history):
-        async with administrator(cluster) as admin:
-            await admin.wait_complete()
         monkeypatch.setattr(ClusterAdmin, "join_node", known_only)
         added = [await cluster.add_storage_node(), await cluster.add_storage_node()]
         async with administrator(cluster) as admin:
@@ -115,7 +116,6 @@ async def test_removing_several_replicas(tmp_path: Path) -> None:
         left = endpoints(cluster, A, B, C)
         gone = ["storage-4", "storage-5"]
         async with administrator(cluster) as admin:
-            await admin.wait_complete()
             await change(admin, {str(cluster.storage_endpoint(role)): () for role in gone})
             await more(history)
             async with asyncio.timeout(SECONDS):
@@ -190,6 +190,14 @@ async def marks(cluster: LocalCluster, *roles: str) -> list[int]:
     return [await stored(cluster, role) for role in roles]
 
 
+async def states(cluster: LocalCluster) -> Mapping[str, ReplicaState]:
+    """What ZooKeeper says of the replicas of partition 0."""
+    async with administrator(cluster) as admin:
+        metadata, _ = await StoreMetadata(admin.store, admin.root).read_partition(PartitionId(0))
+    assert metadata is not None
+    return metadata.replicas
+
+
 async def health(cluster: LocalCluster) -> tuple[int, str]:
     status, body = await get_json(cluster.port(SERVER, "http"), "/health")
     return status, str(body)
@@ -215,7 +223,8 @@ async def test_quorum_b_offline(tmp_path: Path) -> None:
         acknowledged = await diverge(cluster, history)
         (c,) = await marks(cluster, C)
         assert c < acknowledged
-        count = len(history.acknowledged)
+        count, before = len(history.acknowledged), await states(cluster)
+        assert not any(state.resolved for state in before.values())
         await cluster.start_role(SERVER)
         async with asyncio.timeout(SECONDS):
             while (seen := await health(cluster))[0] != 500 or str(cluster.storage_endpoint(B)) not in seen[
@@ -226,10 +235,7 @@ async def test_quorum_b_offline(tmp_path: Path) -> None:
         await asyncio.sleep(1.0)
         assert len(history.acknowledged) == count
         assert await stored(cluster, C) == c
-        async with administrator(cluster) as admin:
-            metadata, _ = await StoreMetadata(admin.store, admin.root).read_partition(PartitionId(0))
-            assert metadata is not None
-            assert not any(state.resolved for state in metadata.replicas.values())
+        assert await states(cluster) == before
         for role in (A, B):
             await cluster.start_role(role)
         await more(history)
@@ -245,10 +251,7 @@ async def test_quorum_c_caught_up(tmp_path: Path) -> None:
         await cluster.wait_serving()
         await more(history)
         assert await stored(cluster, C) > acknowledged
-        async with administrator(cluster) as admin:
-            metadata, _ = await StoreMetadata(admin.store, admin.root).read_partition(PartitionId(0))
-            assert metadata is not None
-            closed = metadata.replicas[str(cluster.storage_endpoint(B))]
-            assert closed.resolved
-            assert closed.closing_high_water_mark >= acknowledged
+        closed = (await states(cluster))[str(cluster.storage_endpoint(B))]
+        assert closed.resolved
+        assert closed.closing_high_water_mark >= acknowledged
         await cluster.start_role(B)

@@ -1,14 +1,32 @@
-"""`make soak` in short: every kind of round once. What it prints is shown by pytest when it fails."""
+"""`make soak` in short: the rounds that no other test of this folder runs. Kills and freezes are in test_failover, adding and
+removing replicas in test_recovery_examples."""
 
 from pathlib import Path
 
 import pytest
 
-from tests.integration.soak import soak
-from tests.integration.soak_rounds import Plan
+from tests.integration.replicas import compare_replicas
+from tests.integration.soak import run_round
+from tests.integration.soak_rounds import Plan, rounds
+from tests.integration.workload import Workload, check_log
+from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+CHOSEN = ("rolling restart", "deleted", "older copy")
 
 
-async def test_short_soak(tmp_path: Path) -> None:
-    assert await soak(tmp_path, Plan(kills=1, pause_seconds=1.0), tls=True)
+async def test_rolling_restart_deleted_directory_and_older_copy_under_load(tmp_path: Path) -> None:
+    async with LocalCluster(LocalSettings(tmp_path, partitions=2)) as cluster:
+        workload = Workload(cluster.client_config, writers=1)
+        chosen = [
+            each for each in rounds(cluster, Plan(kills=0)) if any(word in each.name for word in CHOSEN)
+        ]
+        assert len(chosen) == len(CHOSEN)
+        for each in chosen:
+            before = len(workload.history.acknowledged)
+            await run_round(cluster, workload, each)
+            assert len(workload.history.acknowledged) > before, each.name
+            verdict = await check_log(cluster.client_config, workload.history)
+            assert verdict.passed, f"{each.name}: {verdict}"
+        assert await compare_replicas(cluster) == verdict.transactions

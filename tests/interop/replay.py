@@ -2,8 +2,7 @@
 
 `Replayer` is the connecting side: it sends the recorded client frames and takes as many frames back as were recorded
 before the next one, so that whatever happened before a frame has happened here too. What comes back is kept per connection;
-what of it is determined is for the tests to say. `RecordedListener` is the listening side: one handler per connection,
-whole frames in and out.
+what of it is determined is for the tests to say. `listening` is the listening side: whole frames in and out.
 """
 
 import asyncio
@@ -30,7 +29,9 @@ class Wire:
         return cls(*await asyncio.open_connection("127.0.0.1", port))
 
     def send(self, raw: bytes) -> None:
-        self._writer.write(raw)
+        """Nothing, once the connection is gone."""
+        if not self._writer.is_closing():
+            self._writer.write(raw)
 
     async def frame(self) -> bytes | None:
         """The next frame that is not a keep-alive; None when the peer has closed."""

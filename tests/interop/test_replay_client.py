@@ -119,8 +119,8 @@ async def test_our_client_does_the_recorded_work_with_the_recorded_server() -> N
 
     Not determined: sequence numbers; which connection carries what when; how partitions interleave; how often a client asks
     for marks; the text of the Hello; where a mount starts: 0.13.2 mounts at the application's mark and is fed in front of the
-    answer, ours mounts at the server's mark and asks for what is older by a feed request of the same mount, which the
-    recorded server answers with the same frames. An application ahead of the log is mounted at its own mark by both.
+    answer, ours mounts at the server's mark and asks for what is older by a feed request, which the recorded server answers
+    with the same frames. An application ahead of the log is mounted at its own mark by both.
     """
     listed = {(t["partition"], t["txId"]): t for t in transactions()}
     async with recorded_site() as site:
@@ -143,6 +143,10 @@ async def test_our_client_does_the_recorded_work_with_the_recorded_server() -> N
         )
         assert ours == golden
         await store.close()
+    ahead = (MountRequest.TYPE, 3, 0)
+    assert [without_seq_num(raw) for raw in site.asked(*ahead)] == [
+        without_seq_num(raw) for raw in site.recorded(*ahead)
+    ]
     assert dict(site.server.lengths) == dict.fromkeys(PARTITIONS, 12)
     for partition_id in PARTITIONS:
         for kind in (AppendRequest.TYPE, TransactionDataRequest.TYPE):

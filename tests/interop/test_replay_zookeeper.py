@@ -67,6 +67,7 @@ async def new_session(request: pytest.FixtureRequest) -> AsyncIterator[NewSessio
             return store
 
         yield open_session
+        await seeding.delete(await open_session(), ROOT, "gold", force=True)
 
 
 def meaning(path: str, data: bytes) -> Any:

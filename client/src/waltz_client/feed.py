@@ -114,10 +114,20 @@ class Feed(AsyncIterator[FeedTransaction]):
                 error = self._error
                 await self.aclose()
                 raise error
+            if self._bounded:
+                self._drop_finished()
             if self._bounded and not self._partitions and not self._count_ahead:
                 await self.aclose()
                 return []
             await self._wait()
+
+    def _drop_finished(self) -> None:
+        """Partitions that were to be read from now on, until a transaction that was there already."""
+        for partition in list(self._partitions):
+            until, cursor = partition.until, partition.cursor
+            if until is not None and cursor.tail is not None and cursor.tail >= until and not cursor.count:
+                self._core.partitions[cursor.partition_id].readers.remove(cursor)
+                self._partitions.remove(partition)
 
     async def _wait(self) -> None:
         self._wake.clear()
@@ -155,7 +165,7 @@ class Feed(AsyncIterator[FeedTransaction]):
         transactions = [FeedTransaction(one) for one in fields]
         until = partition.until
         if until is not None and fields[-1][4] >= until:
-            transactions = transactions[: until - fields[0][4] + 1]
+            transactions = transactions[: max(0, until - fields[0][4] + 1)]
             self._core.partitions[cursor.partition_id].readers.remove(cursor)
             self._partitions.remove(partition)
         return transactions

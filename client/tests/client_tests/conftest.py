@@ -11,9 +11,6 @@ from client_tests.helpers import settings_for
 from waltz_client import WaltzClient, WaltzClientCallbacks
 from waltz_testkit.fake_cluster import FakeCluster
 
-# pytest-asyncio looks for a current loop before its first test; asked like that, Python 3.11 makes one that nobody closes.
-asyncio.set_event_loop(None)
-
 ConnectClient = Callable[..., Awaitable[WaltzClient]]
 
 

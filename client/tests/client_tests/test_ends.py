@@ -176,7 +176,8 @@ async def test_safety_e1_a_retry_keeps_the_view_of_the_first_attempt(
 
     partition.fate = dropped_once
     pending = asyncio.gather(
-        client.append(partition=0, data=b"mine", write_locks=[LOCK], deadline_seconds=5), return_exceptions=True
+        client.append(partition=0, data=b"mine", write_locks=[LOCK], deadline_seconds=5),
+        return_exceptions=True,
     )
     await until(lambda: len(partition.received) == 2)
     await other.append(partition=0, data=b"foreign", write_locks=[LOCK])

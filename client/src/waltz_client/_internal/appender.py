@@ -84,7 +84,7 @@ class Appender:
         last: AppendError | None = None
         while True:
             attempts += 1
-            outcome = await self._attempt(append, deadline, seconds, last)
+            outcome, view = await self._attempt(append, deadline, seconds, last)
             if isinstance(outcome, Committed):
                 return outcome
             if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):
@@ -95,6 +95,9 @@ class Appender:
                     partition_id=append.partition,
                 ) from outcome
             last = outcome
+            if append.write_locks or append.read_locks:
+                # The caller decided on the first view: with a newer one the retry would not see a conflict in between.
+                append = append._replace(as_of=view)
             if backoff is None:
                 backoff = Backoff(
                     settings.retry_initial_backoff_ms / 1000,
@@ -107,15 +110,18 @@ class Appender:
 
     async def _attempt(
         self, append: Append, deadline: float, seconds: float, last: AppendError | None
-    ) -> Committed | AppendError:
+    ) -> tuple[Committed | AppendError, int]:
+        """Outcome of one sending and the view it was sent with."""
         core = self._core
+        loop = asyncio.get_running_loop()
         partition, request = self.prepare(append)
         if not partition.can_send:
             await self._wait_writable(partition, append, deadline, seconds, last)
-            if append.as_of is None and last is None:
+            if append.as_of is None:
                 # The view may have moved while waiting for room; without as_of the view is that of the sending.
                 request = (*request[:2], core.view_of(partition), *request[3:])
-        loop = asyncio.get_running_loop()
+        if loop.time() >= deadline:
+            raise self._not_sent(partition, append, seconds, last) from last
         done: asyncio.Future[bool] = loop.create_future()  # True: resolved, False: the deadline came first
 
         def on_done(_: PendingAppend) -> None:
@@ -130,16 +136,17 @@ class Appender:
         finally:
             timer.cancel()
         if not resolved:
-            return OutcomeUnknownError(
+            unknown = OutcomeUnknownError(
                 f"append to partition {append.partition} was sent, but its outcome did not come within {seconds:g} s",
                 partition_id=append.partition,
             )
+            return unknown, request[2]
         if handle.committed:
-            return Committed(append.partition, handle.mark)
+            return Committed(append.partition, handle.mark), request[2]
         error = handle.error
         if error is None:
             raise RuntimeError("an append ended without an outcome")
-        return error
+        return error, request[2]
 
     async def _wait_writable(
         self,
@@ -150,20 +157,24 @@ class Appender:
         last: AppendError | None,
     ) -> None:
         """Until the append can be sent; DeadlineExceededError."""
-        core = self._core
         try:
             async with asyncio.timeout_at(deadline):
-                await core.wait_writable(partition)
+                await self._core.wait_writable(partition)
         except TimeoutError:
-            reason = (
-                f"the last attempt: {last}" if last is not None else core.why_unavailable(append.partition)
-            )
-            if partition.mounted and last is None:
-                reason = "too many appends are on their way"
-            raise DeadlineExceededError(
-                f"append to partition {append.partition} was not sent within {seconds:g} s: {reason}",
-                partition_id=append.partition,
-            ) from last
+            raise self._not_sent(partition, append, seconds, last) from last
+
+    def _not_sent(
+        self, partition: StreamPartition, append: Append, seconds: float, last: AppendError | None
+    ) -> DeadlineExceededError:
+        reason = (
+            f"the last attempt: {last}" if last is not None else self._core.why_unavailable(append.partition)
+        )
+        if partition.mounted and last is None:
+            reason = "too many appends are on their way"
+        return DeadlineExceededError(
+            f"append to partition {append.partition} was not sent within {seconds:g} s: {reason}",
+            partition_id=append.partition,
+        )
 
     # -- without waiting ----------------------------------------------------------------------------------------------
 

@@ -38,6 +38,21 @@ async def settle(value: T | Awaitable[T]) -> T:
     return value
 
 
+def reportable(error: BaseException) -> Exception:
+    """What a callback raised, as an error to report. Raised again when it is the cancellation of this very task.
+
+    A callback can raise CancelledError by itself, say by awaiting a task of its own that was cancelled: an error like any other.
+    """
+    if isinstance(error, Exception):
+        return error
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise error
+    failure = RuntimeError(f"a callback raised {type(error).__name__}")
+    failure.__cause__ = error
+    return failure
+
+
 class Applier:
     """Delivers one partition to the callbacks. Owner: its task (``run``).
 
@@ -70,7 +85,10 @@ class Applier:
         if self._mark is None:
             self._mark = asyncio.get_running_loop().create_future()
             try:
-                mark = await settle(self._callbacks.client_high_water_mark(self._partition.partition_id))
+                try:
+                    mark = await settle(self._callbacks.client_high_water_mark(self._partition.partition_id))
+                except asyncio.CancelledError as error:
+                    raise reportable(error) from error
                 if not isinstance(mark, int) or mark < -1:
                     raise UsageError(f"client_high_water_mark returned {mark!r}, not an id or -1")
             except BaseException as error:
@@ -134,8 +152,8 @@ class Applier:
             try:
                 await settle(self._callbacks.apply_transaction(transaction))
                 break
-            except Exception as error:
-                await self._report(txid, error)
+            except (Exception, asyncio.CancelledError) as error:
+                await self._report(txid, reportable(error))
                 if backoff is None:
                     backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
                 await asyncio.sleep(backoff.next_seconds())
@@ -148,8 +166,14 @@ class Applier:
     async def _report(self, txid: int, error: Exception) -> None:
         try:
             await settle(self._callbacks.uncaught_exception(self._partition.partition_id, txid, error))
-        except Exception:
+        except (Exception, asyncio.CancelledError) as raised:
+            reportable(raised)
             log.exception("uncaught_exception of partition %d raised", self._partition.partition_id)
+
+    async def tell_committed(self) -> None:
+        """The end, before everything was applied: at least say what is committed, in order."""
+        while self.on_committed:
+            await self.on_committed.pop(min(self.on_committed))()
 
     # -- waiting for the application ----------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
 from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.applier import settle
+from waltz_client._internal.applier import Applier, reportable, settle
 from waltz_client._internal.backoff import Backoff
 from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -31,17 +31,21 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("waltz_client.submit")
 
+ENDINGS_SECONDS = 5.0
+"""How long a close waits for the last callbacks of contexts."""
+
 
 class Submission:
     """One submitted context on its way to its end."""
 
-    __slots__ = ("attempts", "backoff", "conflict", "context")
+    __slots__ = ("attempts", "backoff", "conflict", "context", "ended")
 
     def __init__(self, context: TransactionContext, backoff: Backoff) -> None:
         self.context = context
         self.backoff = backoff
         self.attempts = 0
         self.conflict: int | None = None
+        self.ended = False
 
 
 class Submissions:
@@ -55,6 +59,8 @@ class Submissions:
         self._settings = core.settings
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
         self._retrying = 0
+        self._delayed: dict[Submission, asyncio.TimerHandle] = {}
+        self._workers: list[asyncio.Task[None]] = []
         self._endings: set[asyncio.Task[None]] = set()
 
     @property
@@ -65,7 +71,7 @@ class Submissions:
     def start(self) -> None:
         """Start the retry workers (``client.numTransactionRetryThreads``)."""
         for number in range(self._settings.retry_workers):
-            self._core.spawn(self._retry_worker(), f"retry worker {number}")
+            self._workers.append(self._core.spawn(self._retry_worker(), f"retry worker {number}"))
 
     async def submit(self, context: TransactionContext) -> None:
         """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and is raised."""
@@ -81,16 +87,14 @@ class Submissions:
         context = submission.context
         submission.attempts += 1
         if self._expired(context):
-            await self._call(context.on_expiration)
+            await self._last(submission, context.on_expiration)
             return
         try:
             await self._execute_and_send(submission)
-        except asyncio.CancelledError:
-            raise
-        except Exception as error:
-            failure = error
-            await self._call(lambda: context.on_exception(failure))
-            raise
+        except (Exception, asyncio.CancelledError) as error:
+            failure = reportable(error)
+            await self._last(submission, lambda: context.on_exception(failure))
+            raise failure from failure.__cause__
 
     def _expired(self, context: TransactionContext) -> bool:
         limit_ms = self._settings.transaction_expiration_ms
@@ -111,7 +115,7 @@ class Submissions:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
         builder = TransactionBuilder(view)
         if not await settle(context.execute(builder)):
-            await self._call(lambda: context.on_completion(False))
+            await self._last(submission, lambda: context.on_completion(False))
             return
         request = core.checked_append(
             partition_id,
@@ -173,7 +177,12 @@ class Submissions:
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
             delay = submission.backoff.next_seconds()
-            asyncio.get_running_loop().call_later(delay, self._retries.put_nowait, submission)
+            loop = asyncio.get_running_loop()
+            self._delayed[submission] = loop.call_later(delay, self._due, submission)
+
+    def _due(self, submission: Submission) -> None:
+        self._delayed.pop(submission, None)
+        self._retries.put_nowait(submission)
 
     def _committed(self, partition_id: int, transaction_id: int, context: TransactionContext) -> None:
         async def completed() -> None:
@@ -214,6 +223,9 @@ class Submissions:
                 if submission.conflict is not None:
                     await self._call(submission.context.on_lock_failure)
                 await self._attempt(submission)
+            except asyncio.CancelledError:
+                self._abandon(submission)
+                raise
             except Exception as error:
                 log.warning("retry of a transaction ended: %s", error)
             finally:
@@ -222,15 +234,41 @@ class Submissions:
     async def _call(self, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
             await settle(function())
-        except Exception:
+        except (Exception, asyncio.CancelledError) as error:
+            reportable(error)
             log.exception("a callback of a transaction context raised")
 
+    async def _last(self, submission: Submission, function: Callable[[], Awaitable[None] | None]) -> None:
+        if not submission.ended:
+            submission.ended = True
+            await self._call(function)
+
+    def _abandon(self, submission: Submission) -> None:
+        error = AppendFailedError("the client was closed before another attempt", partition_id=-1)
+        error.__cause__ = ClientClosedError("the client is closed")
+        self._spawn(
+            self._last(submission, lambda: submission.context.on_exception(error)), "end of a transaction"
+        )
+
+    def tell_committed(self, applier: Applier) -> None:
+        """The applier ends: contexts whose transaction it has not come to are told that it is committed."""
+        self._spawn(applier.tell_committed(), "completion of transactions that were not applied")
+
     async def close(self) -> None:
-        """End what waits for a retry (certainly not in the log) and wait for endings under way."""
+        """End what waits for a retry (certainly not in the log), tell what is committed, wait for endings under way."""
+        workers = [task for task in self._workers if task is not asyncio.current_task()]
+        for task in workers:
+            task.cancel()
+        if workers:
+            await asyncio.wait(workers, timeout=ENDINGS_SECONDS)
+        for timer in self._delayed.values():
+            timer.cancel()
+        for submission in self._delayed:
+            self._abandon(submission)
+        self._delayed.clear()
         while not self._retries.empty():
-            submission = self._retries.get_nowait()
-            error = AppendFailedError("the client was closed before another attempt", partition_id=-1)
-            error.__cause__ = ClientClosedError("the client is closed")
-            await self._call(lambda s=submission, e=error: s.context.on_exception(e))  # type: ignore[misc]
+            self._abandon(self._retries.get_nowait())
+        for applier in self._core.appliers.values():
+            self.tell_committed(applier)
         if self._endings:
-            await asyncio.wait(set(self._endings), timeout=5.0)
+            await asyncio.wait(set(self._endings), timeout=ENDINGS_SECONDS)

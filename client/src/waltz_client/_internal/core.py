@@ -274,7 +274,9 @@ class ClientCore:
             await self._flush_before_leaving(partition, deadline_seconds)
             self.links.detach(partition)
             partition.deactivate()
-            self.appliers.pop(partition.partition_id, None)
+            applier = self.appliers.pop(partition.partition_id, None)
+            if applier is not None:
+                self.submissions.tell_committed(applier)
             task = self._applier_tasks.pop(partition.partition_id, None)
             if task is not None:
                 task.cancel()

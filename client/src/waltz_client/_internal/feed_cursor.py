@@ -68,6 +68,12 @@ class FeedCursor:
         """Low enough to ask for more."""
         return self.count <= self.low_mark
 
+    def place(self, tail: int) -> int:
+        """The end of the log is known: a reader that starts from the latest starts after ``tail``."""
+        self.tail = tail
+        self._on_ready()
+        return tail
+
     def accept_turn(self, fields: Sequence[FeedFields]) -> None:
         """LIVE: take what the stream brought this turn (consecutive). Parks the cursor when it does not fit."""
         tail = self.tail

@@ -69,12 +69,11 @@ class Readers:
 
     def _start(self, cursor: FeedCursor) -> None:
         received = self._partition.received
-        if cursor.tail is None:
-            cursor.tail = received
-        if cursor.tail >= received:
+        tail = cursor.place(received) if cursor.tail is None else cursor.tail
+        if tail >= received:
             cursor.state = CursorState.LIVE
             self.live.append(cursor)
-            if cursor.tail > received:
+            if tail > received:
                 self._partition.check_ahead(cursor)
             self._partition.ask_if_pending()
         elif self._partition.send_backfill(cursor):

@@ -1,6 +1,5 @@
 """Stores to test on: one in memory, and real ZooKeeper (one server process for the whole run)."""
 
-import asyncio
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -12,9 +11,6 @@ from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
-
-# pytest-asyncio asks for the current loop before it sets its own; on Python 3.11 that would make one nobody closes
-asyncio.set_event_loop(None)
 
 NewSession = Callable[[], Awaitable[ZooKeeperStore]]
 

@@ -8,9 +8,6 @@ import uvloop
 
 from protocol_tests.peers import free_port
 
-# A pytest plugin asks for the current loop also in synchronous tests; on Python 3.11 that would make one nobody closes.
-asyncio.set_event_loop(None)
-
 
 def pytest_asyncio_loop_factories(
     config: pytest.Config, item: pytest.Item

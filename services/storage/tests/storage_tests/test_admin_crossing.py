@@ -6,6 +6,7 @@ import asyncio
 import json
 from pathlib import Path
 
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.codec import ADMIN
 from waltz_protocol.messages import admin
 
@@ -24,7 +25,7 @@ async def test_storage_7_19_closing_ends_a_request_for_many_partitions(tmp_path:
         await peer.send(ADMIN.encode(admin.PartitionAssignmentRequest(1, (0, 1, 2, 3), True, False), 0))
         while not gate.waiting:
             await asyncio.sleep(0)
-        closing = asyncio.create_task(node.close())
+        closing = spawn(node.close(), "closing")
         await asyncio.sleep(0)
         while not closing.done():
             if gate.waiting:

@@ -73,7 +73,9 @@ def test_safety_c4_a_truncation_that_fails_stops_the_partition() -> None:
     manager.close()
 
 
-def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """A record list for 2**31 - 1 records must not load the index of a whole segment (200 MB of small records)."""
     disk = disk_with(5000)
     manager = open_manager(disk)

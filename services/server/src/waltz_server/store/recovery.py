@@ -64,10 +64,18 @@ class Recovery:
     """One recovery of one partition. Its owner is the store session; all methods are synchronous and pure."""
 
     def __init__(
-        self, *, partition_id: int, session_id: int, replicas: Sequence[str], metadata: PartitionMetadata
+        self,
+        *,
+        partition_id: int,
+        session_id: int,
+        replicas: Sequence[str],
+        metadata: PartitionMetadata,
+        acknowledged: int = -1,
     ) -> None:
-        """`metadata` is what ZooKeeper holds since this session took its id; `replicas` the assigned ones."""
+        """`metadata` is what ZooKeeper holds since this session took its id; `replicas` the assigned ones;
+        `acknowledged` the highest id this server knows to be committed from its own earlier sessions."""
         self.partition_id = partition_id
+        self._acknowledged = acknowledged
         self.session_id = session_id
         self.resolved: int | None = None
         self.fault: str | None = None
@@ -109,6 +117,7 @@ class Recovery:
         """The record of a Compare step is the same on both sides, or not."""
         replica = self._replicas[name]
         replica.compared = equal
+        replica.unreadable = replica.unreadable and not (equal and self.resolved is not None)
         if not equal:
             self.refuse(name, "its log differs from that of the other replicas (fork)")
 
@@ -128,6 +137,21 @@ class Recovery:
         if self.resolved is None:
             self._replicas[source].unreadable = True
             self._evaluate()
+
+    def reference_failed(self, name: str, reference: str) -> None:
+        """Replica `name` could not be compared with `reference`, which did not deliver the record.
+
+        The reference loses that rank until it has answered again, and has to be compared with another one itself
+        before it counts as recovered: so one node that cannot read holds up nobody, and nobody goes uncompared.
+        """
+        if self.resolved is None:
+            self.source_failed(name, reference)
+            return
+        other = self._replicas[reference]
+        other.unreadable = True
+        other.compared = False
+        if not other.listed:
+            other.marked = False
 
     def low_water_mark_set(self, name: str) -> None:
         """Set low-water mark was answered with success."""
@@ -257,8 +281,9 @@ class Recovery:
         ]
         absent = len(self._metadata.replicas) - len(present)
         decision = decide([replica.mark for replica in present], absent, self._old_quorum)
-        readable = [replica.mark for replica in present if not replica.unreadable]
-        self._target = max(readable, default=None)
+        # What cannot be read is given up only when the others can decide without it; else it is tried again.
+        sources = [r.mark for r in present if not r.unreadable or decision.resolved is None]
+        self._target = max(sources, default=None)
         if decision.resolved is None or self._target is None or decision.resolved < self._target:
             return  # copying upwards comes first: a tail is dropped only when nobody can give it
         unresolved = any(s.closing_high_water_mark == UNRESOLVED for s in self._metadata.replicas.values())
@@ -284,12 +309,17 @@ class Recovery:
                 )
                 return
             empty += 1
+        if self._acknowledged >= 0:
+            self._raise_fault(
+                f"partition metadata has no replica states, but {self._acknowledged} was acknowledged by this server"
+            )
+            return
         if empty == len(self._replicas) or (empty >= self._quorum and not self._gathering):
             self.resolved = -1
 
     def _floor(self) -> tuple[int, str]:
         """The highest mark known to be committed, and who says so."""
-        floor, witness = -1, ""
+        floor, witness = self._acknowledged, "what this server acknowledged"
         for name, state in self._metadata.replicas.items():
             if state.closing_high_water_mark > floor:
                 floor, witness = state.closing_high_water_mark, f"the recorded state of {name}"
@@ -425,7 +455,7 @@ class Recovery:
             for other in self._replicas.values()
             if self._is_reference(other, txid) or (self._is_recovered(other) and other is not replica)
         ]
-        order.sort(key=lambda other: (other.kind is not Kind.VOTER, not other.listed, other.name))
+        order.sort(key=lambda r: (r.unreadable, r.kind is not Kind.VOTER, not r.listed, r.name))
         for other in order:
             if other is replica:
                 return None

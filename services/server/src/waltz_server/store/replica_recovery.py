@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from waltz_protocol.errors import ChannelClosedError, RequestTimeoutError, WaltzProtocolError
-from waltz_server.store.backoff import Backoff, wait_for
+from waltz_server.store.backoff import Backoff
 from waltz_server.store.recovery_steps import (
     Compare,
     Copy,
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 _FIRST_COPY_RECORDS = 20
 _MAX_COPY_RECORDS = 1000
 _UNREACHABLE_PAUSE_SECONDS = 0.1
+_OTHER_REPLICA_PAUSE_SECONDS = 0.1  # not cut short by news: two replicas in trouble would wake each other for ever
 
 
 class InDoubtError(Exception):
@@ -171,8 +172,9 @@ class ReplicaRecovery:
         except WaltzProtocolError:
             other = None
         if other is None:
-            # The reference cannot say; its own task finds out why. Ask again, perhaps someone else.
-            await wait_for(run.changed.ticket(), 0.1)
+            # The reference cannot say. Ask someone else, or the same one again if there is nobody else.
+            self._recovery.reference_failed(self.name, reference)
+            await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
         self._recovery.compared(self.name, equal=own is not None and own[:2] == other[:2])
 
@@ -191,7 +193,7 @@ class ReplicaRecovery:
         if problem is not None:
             run.note(f"copying to {self.name} from {source}: {problem}")
             recovery.source_failed(self.name, source)
-            await wait_for(run.changed.ticket(), 0.1)
+            await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
         records = self._bounded(records[:count], run.settings.catch_up_batch_bytes)
         done: asyncio.Future[Exception | None] = run.loop.create_future()

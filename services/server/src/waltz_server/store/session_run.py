@@ -64,12 +64,17 @@ class SessionRun:
         self.partition_id = store.partition_id
         self.session_id = metadata.session_id
         self.recovery = Recovery(
-            partition_id=store.partition_id, session_id=self.session_id, replicas=replicas, metadata=metadata
+            partition_id=store.partition_id,
+            session_id=self.session_id,
+            replicas=replicas,
+            metadata=metadata,
+            acknowledged=store.known_mark,
         )
         self.session: StoreSession | None = None
         self.changed = Signal()
         self.members = {name: ReplicaRecovery(self, name, store.backoff_of(name)) for name in replicas}
         self.opened = False
+        self.opened_at = float("inf")
         self.replaced = False
         self._quorum = quorum_of(len(replicas))
         self._restart_at: float | None = None
@@ -164,9 +169,6 @@ class SessionRun:
                 recovery.gather_over()
                 self.changed.notify()
             condition, reason = recovery.condition()
-            if recovery.resolved is not None and recovery.resolved < store.known_mark:
-                condition = Condition.FAULT
-                reason = f"recovery resolves {recovery.resolved}, but {store.known_mark} was acknowledged by this server"
             store.report(_STATES[condition], reason)
             await self._raise_if_over()
             if condition is not Condition.FAULT and self._may_write(now):
@@ -235,7 +237,7 @@ class SessionRun:
             raise SessionEnded("the quorum was lost while it was being listed")
         await self._settle(resolved)
         await self._raise_if_over()
-        self.opened = True
+        self.opened, self.opened_at = True, self.loop.time()
         if not self.session.has_quorum:
             raise SessionEnded("the quorum was lost before the session opened")
         self.store.session_opened(self, resolved)
@@ -293,6 +295,7 @@ class SessionRun:
             if self._restart_at is not None and now >= self._restart_at:
                 self.store.stopped(StoreState.RECOVERING, self._restart_reason)
                 await session.drained(self.settings.request_timeout_seconds)
+                self.replaced = True
                 raise SessionEnded(self._restart_reason)
             if self.recovery.unlisted:
                 try:

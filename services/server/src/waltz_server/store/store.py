@@ -68,6 +68,7 @@ class QuorumPartitionStore:
         self._session_id = -1
         self._high_water_mark: int | None = None
         self._run: SessionRun | None = None
+        self._steady_seconds = settings.max_retry_interval_ms / 1000
         self._backoffs: dict[str, Backoff] = {}
         self._changed = Signal()
         self._closed = False
@@ -247,9 +248,11 @@ class QuorumPartitionStore:
             self._session_id = metadata.session_id
             run = self._run = SessionRun(self, names, metadata)
             reason = await run.run()
-            if run.opened or run.replaced:
+            if run.replaced or asyncio.get_running_loop().time() - run.opened_at > self._steady_seconds:
                 backoff.reset()
                 return 0.0
+            if run.opened:  # and lost soon after: trying again at once could go on for ever
+                return backoff.next_seconds()
             self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
         except GenerationMismatchError as error:
             self.report(StoreState.RECOVERING, f"waiting for a newer generation: {error}")

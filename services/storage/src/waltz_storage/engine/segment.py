@@ -256,7 +256,8 @@ class Segment:
     def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
         """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about ``max_bytes``."""
         data, _ = self.files()
-        most = max_bytes // layout.RECORD_FIXED_SIZE + 1  # no more of the index is read than that, whatever was asked
+        # Whatever was asked for, no more of the index is read than the bytes allow.
+        most = max_bytes // layout.RECORD_FIXED_SIZE + 1
         offsets = self.offsets(txid, min(max_count, self.next_txid - txid, most))
         start = offsets[0]
         fitting = max(1, bisect_right(offsets, start + max_bytes) - 1)

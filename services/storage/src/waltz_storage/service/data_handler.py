@@ -19,7 +19,14 @@ from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import StorageError
 from waltz_storage.service.executor import DiskPool, PartitionQueue
-from waltz_storage.service.requests import APPEND, Request, RoutedMessage, parse_append, parse_ids, parse_routed
+from waltz_storage.service.requests import (
+    APPEND,
+    Request,
+    RoutedMessage,
+    parse_append,
+    parse_ids,
+    parse_routed,
+)
 
 
 class NodeIdentity:
@@ -55,7 +62,8 @@ class DataHandler:
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
         if body[0] == APPEND:
-            parse = parse_append if self._opened else parse_ids  # converting records is not done for strangers
+            # The records of a stranger are not worth converting: the refusal needs its ids only.
+            parse = parse_append if self._opened else parse_ids
             self._route(channel, parse(channel, body, self._time()))
             return
         message = STORAGE.decode(body, 0)

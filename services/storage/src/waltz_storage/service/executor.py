@@ -101,12 +101,15 @@ class PartitionQueue:
             if items and size > limits.job_bytes:
                 break
             item = self._items.popleft()
-            if isinstance(item, Request) and item.kind in READ_KINDS:
-                if item.channel.pending_bytes > self._pool.read_limits.max_unsent_bytes:
-                    item.problem = "too many replies are waiting for this connection to take them"
+            if isinstance(item, Request) and item.kind in READ_KINDS and self._takes_nothing(item):
+                item.problem = "too many replies are waiting for this connection to take them"
             items.append(item)
         self._running = items
         self._pool.submit(self, items, alone=alone)
+
+    def _takes_nothing(self, request: Request) -> bool:
+        """The peer asks and does not read: its replies would fill the memory."""
+        return request.channel.pending_bytes > self._pool.read_limits.max_unsent_bytes
 
     def finished(self, result: JobResult) -> None:
         """The job is done: send the replies, start the next."""

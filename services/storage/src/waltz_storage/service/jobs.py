@@ -43,7 +43,7 @@ class ReadLimits(NamedTuple):
 
     max_list_bytes: int = 4 << 20  # one list reply: fewer records than asked for when reached
     max_reply_bytes: int = 8 << 20  # all read replies of one job
-    max_unsent_bytes: int = 128 << 20  # of one connection: beyond it reads are refused until the peer takes its replies
+    max_unsent_bytes: int = 128 << 20  # of one connection: beyond it its reads are refused
 
 
 class JobResult(NamedTuple):
