@@ -1,5 +1,5 @@
-"""`make soak` in short: the rounds that no other test of this folder runs. Kills and freezes are in test_failover, adding and
-removing replicas in test_recovery_examples."""
+"""`make soak` in short: the rounds about lost and restored directories. Kills, freezes and restarts are in test_failover,
+adding and removing replicas in test_recovery_examples."""
 
 from pathlib import Path
 
@@ -13,10 +13,10 @@ from waltz_tools.local import LocalCluster, LocalSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-CHOSEN = ("rolling restart", "deleted", "older copy")
+CHOSEN = ("deleted", "older copy")
 
 
-async def test_rolling_restart_deleted_directory_and_older_copy_under_load(tmp_path: Path) -> None:
+async def test_deleted_directory_and_older_copy_under_load(tmp_path: Path) -> None:
     async with LocalCluster(LocalSettings(tmp_path, partitions=2)) as cluster:
         workload = Workload(cluster.client_config, writers=1)
         chosen = [

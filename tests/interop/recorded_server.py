@@ -61,10 +61,10 @@ def _for_request(answer: bytes, raw: bytes) -> bytes:
 class RecordedServer:
     """All clients of one recorded session. `asked` is every frame that came in but Hellos, in order.
 
-    The log grows by the appends of the recording, per partition in their order and byte for byte (but for the sequence number);
-    another one is an AssertionError and ends the connection. Everything else is answered from the log as it is, with recorded
-    frames: marks, data, mounts (the feed data above the client's mark, then the state), feed requests (feed data;
-    no credit is ever used up by so few).
+    The log grows by the appends of the recording, per partition in their order and byte for byte (but for the
+    sequence number); another one is an AssertionError and ends the connection. Everything else is answered from
+    the log as it is, with recorded frames: marks, data, mounts (the feed data above the client's mark, then the
+    state), feed requests (feed data; no credit is ever used up by so few).
     """
 
     def __init__(self, recorded: Iterable[RecordedFrame]) -> None:

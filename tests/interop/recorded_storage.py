@@ -19,9 +19,10 @@ def without_seq_num(raw: bytes) -> bytes:
 
 
 class RecordedStorage:
-    """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that was recorded
-    several times is answered in that order. Record headers are answered from the recorded appends and kept in `headers_asked`;
-    any other request that 0.13.2 never sent is an AssertionError and ends the connection.
+    """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that
+    was recorded several times is answered in that order. Record headers are answered from the recorded appends
+    and kept in `headers_asked`; any other request that 0.13.2 never sent is an AssertionError and ends the
+    connection.
 
     `recorded` are the frames to answer from, `history` all frames of the link up to them.
     """

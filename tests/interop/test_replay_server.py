@@ -13,8 +13,11 @@ from tests.interop.replay import Replayer, Wire
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.messages.client import (
     CheckStorageConnectivityResponse,
+    FeedRequest,
     HighWaterMarkRequest,
     HighWaterMarkResponse,
+    MountResponse,
+    MountState,
     TransactionDataResponse,
 )
 from waltz_protocol.types import ReqId
@@ -80,7 +83,7 @@ class Session:
         return await Wire.open(self._port)
 
     async def play(self, session: str, *, stays_open: frozenset[int] = frozenset()) -> Replayer:
-        replayer = Replayer(self.dial, stays_open=stays_open)
+        replayer = Replayer(self.dial, without_feed_ahead, stays_open=stays_open)
         await replayer.play(lines(session))
         for conn, golden in replayer.expected.items():
             expected = by_partition([frame.raw for frame in golden], self._nodes)
@@ -89,20 +92,29 @@ class Session:
             )
         return replayer
 
-    async def high_water_mark(self, partition_id: int) -> int:
-        """Asked for by a client of the recording."""
+    async def high_water_mark(self, partition_id: int, *more: RecordedFrame) -> tuple[list[Any], int]:
+        """A mark, asked for by a client of the recording after `more`, and what else was answered before it."""
         wire = await Wire.open(self._port)
-        hello = next(frame for frame in frames(WORKLOAD) if frame.magic == "H" and frame.from_client)
-        wire.send(hello.raw)
-        wire.send(CLIENT.encode(HighWaterMarkRequest(ReqId(99, 1, partition_id, 1)), 4))
+        others: list[Any] = []
         async with asyncio.timeout(10):
-            await wire.frame()
-            answer = await wire.frame()
+            for frame in more or recorded(WORKLOAD, 1)[:2]:
+                if frame.from_client:
+                    wire.send(frame.raw)
+                else:
+                    await wire.frame()
+            if more:
+                others.append(decoded(await wire.frame() or b""))
+            wire.send(CLIENT.encode(HighWaterMarkRequest(ReqId(99, 1, partition_id, 1)), 4))
+            answer = decoded(await wire.frame() or b"")
         await wire.close()
-        assert answer is not None
-        message = decoded(answer)
-        assert isinstance(message, HighWaterMarkResponse)
-        return message.transaction_id
+        assert isinstance(answer, HighWaterMarkResponse)
+        return others, answer.transaction_id
+
+
+def without_feed_ahead(frame: RecordedFrame) -> bytes | None:
+    """The one frame that ours answers differently on purpose is played apart."""
+    ahead = frame.conn == FEED_AHEAD and frame.type == FeedRequest.TYPE
+    return None if ahead else frame.raw
 
 
 def recorded(session: str, conn: int) -> list[RecordedFrame]:
@@ -111,20 +123,23 @@ def recorded(session: str, conn: int) -> list[RecordedFrame]:
 
 @pytest.mark.timeout(100)
 async def test_recorded_clients_and_tools_get_the_recorded_answers(tmp_path: Path) -> None:
-    """client-workload, client-admin-cli and client-raw-all-versions, in this order, against one server and three nodes.
+    """client-workload, client-admin-cli and client-raw-all-versions, in this order, against one server and three
+    nodes.
 
-    Determined and compared byte for byte, per connection and partition in order: Hello, high-water marks, mounts with the
-    feed in front of the answer, feed data, credit (a hundred transactions, then suspended, then the rest), lock failures, transaction
-    data, flushes, appends of a newer and an older generation, mounts ahead (by version: client ahead or not ready), partitions that do not exist, assignment,
-    health, preferred partitions; client ids and generations are the recorded ones (ours counts generations from 1 as well).
-    Each connection gets exactly as many frames as recorded. After the workload the segments and indexes of every node are, behind their
-    headers, those of 0.13.2's node 0.
+    Determined and compared byte for byte, per connection and partition in order: Hello, high-water marks,
+    mounts with the feed in front of the answer, feed data, credit (a hundred transactions, then suspended, then
+    the rest), lock failures, transaction data, flushes, appends of a newer and an older generation, mounts
+    ahead (by version: client ahead or not ready), partitions that do not exist, assignment, health, preferred
+    partitions; client ids and generations are the recorded ones (ours counts generations from 1 as well). Each
+    connection gets exactly as many frames as recorded. After the workload the segments and indexes of every
+    node are, behind their headers, those of 0.13.2's node 0.
 
-    Not determined: the names of storage nodes and their order in a connectivity answer (mapped by number); how answers of
-    different partitions, or of the server itself, interleave; the texts of failures.
-    Refused frames (unknown version, wrong checksum, unknown type, bytes too many, another version than agreed) end the
-    connection here as there. A feed request ahead of the log does not: there ours keeps the connection and waits, see the
-    next connections working. An append without a mount is dropped: no answer, and the high-water mark has not moved.
+    Not determined: the names of storage nodes and their order in a connectivity answer (mapped by number); how
+    answers of different partitions, or of the server itself, interleave; the texts of failures. Refused frames
+    (unknown version, wrong checksum, unknown type, bytes too many, another version than agreed) end the
+    connection here as there. A feed request ahead of the log closes 0.13.2's connection; ours says "client
+    ahead" and the connection goes on answering. An append without a mount is dropped: no answer, and the
+    high-water mark has not moved.
     """
     settings = LocalSettings(tmp_path, partitions=4, storage_nodes=3, servers=1, tls=False)
     async with LocalCluster(settings) as cluster:
@@ -139,12 +154,14 @@ async def test_recorded_clients_and_tools_get_the_recorded_answers(tmp_path: Pat
         assert raw.closed_by_peer == {
             *(UNKNOWN_VERSION, BAD_CHECKSUM, UNKNOWN_TYPE, TRAILING_BYTES, WRONG_FRAME_VERSION)
         }
-        last = [
-            decoded(frame.raw).transaction_id
-            for frame in frames(RAW)
-            if frame.name == "HIGH_WATER_MARK_RESPONSE"
-        ][-1]
-        assert await session.high_water_mark(0) == last
+        marks = [frame for frame in frames(RAW) if frame.name == "HIGH_WATER_MARK_RESPONSE"]
+        last = decoded(marks[-1].raw).transaction_id
+        assert await session.high_water_mark(0) == ([], last)
+        ahead = recorded(RAW, FEED_AHEAD)
+        assert ahead[-1].type == FeedRequest.TYPE
+        request = decoded(ahead[-1].raw)
+        answer = MountResponse(request.req_id, MountState.CLIENT_AHEAD)
+        assert await session.high_water_mark(0, *ahead) == ([answer], last)
         assert not raw.received[UNMOUNTED_APPEND][1:]
         assert len(raw.received[DATA_AHEAD]) == 2
         assert not cluster.unexpected_ends()

@@ -155,7 +155,8 @@ async def recorded_cluster(stage: str, recorded: list[RecordedFrame]) -> AsyncIt
 
 
 def of_servers(recorded: Iterable[RecordedFrame], conns: Iterable[int]) -> list[RecordedFrame]:
-    """Without the connections of tools, and without truncations, which our recovery leaves out when they change nothing.
+    """Without the connections of tools, and without truncations, which our recovery leaves out when they change
+    nothing.
 
     That none of the recorded ones changed anything is checked: each follows a Max reply with the very mark.
     """
@@ -208,15 +209,15 @@ async def compare_metadata(cluster: RecordedCluster, stage: str, partitions: Ite
 async def test_a_first_start_and_the_workload_on_recorded_nodes() -> None:
     """Tree of stage 03, empty nodes: four partition stores start, then append the workload's 48 transactions.
 
-    Determined: the Hello; per node and partition the exact requests in their order, byte for byte but for the sequence
-    numbers: Open, last session information, maximum, low-water mark, then one Append frame per transaction (each was
-    committed before the next one came, so no two share a frame); that nothing else is asked; what is in the partitions'
-    znodes afterwards is what stage 04 holds.
+    Determined: the Hello; per node and partition the exact requests in their order, byte for byte but for the
+    sequence numbers: Open, last session information, maximum, low-water mark, then one Append frame per
+    transaction (each was committed before the next one came, so no two share a frame); that nothing else is
+    asked; what is in the partitions' znodes afterwards is what stage 04 holds.
 
-    Not determined: sequence numbers (they count the requests of all partitions, in the order in which those happen to
-    come), how partitions interleave, the order of replicas inside a znode (a hash map's in 0.13.2) and how often it was
-    written (once more in 0.13.2). 0.13.2 truncates every replica to the resolved mark; ours only one that holds more, and
-    none of the recorded ones does.
+    Not determined: sequence numbers (they count the requests of all partitions, in the order in which those
+    happen to come), how partitions interleave, the order of replicas inside a znode (a hash map's in 0.13.2)
+    and how often it was written (once more in 0.13.2). 0.13.2 truncates every replica to the resolved mark;
+    ours only one that holds more, and none of the recorded ones does.
     """
     recorded = of_servers(of_phases("start", "workload"), (1, 2, 3))
     appended: dict[tuple[int, int], Record] = {}
@@ -239,15 +240,17 @@ async def test_a_first_start_and_the_workload_on_recorded_nodes() -> None:
 
 
 async def test_a_restart_on_recorded_nodes() -> None:
-    """Tree of stage 06, nodes full: three partition stores start in the second generation after the server was killed.
+    """Tree of stage 06, nodes full: three partition stores start in the second generation after the server was
+    killed.
 
-    Determined: as at the first start, for session 1: Open, last session information, maximum, low-water mark; the mark at
-    which the session opens; the znodes of stage 07.
+    Determined: as at the first start, for session 1: Open, last session information, maximum, low-water mark;
+    the mark at which the session opens; the znodes of stage 07.
 
     Not determined: truncations as above. ZooKeeper vouches for no mark here, so ours compares the last record's
-    header on all replicas before it trusts the marks, which 0.13.2 does not; the headers are answered from the recorded appends. Partition 3 is left
-    out: one of its replicas had lost it, and how 0.13.2 copies it again (19 records at a time, while the session is open)
-    is its own choice; so are the reads for clients that came afterwards.
+    header on all replicas before it trusts the marks, which 0.13.2 does not; the headers are answered from the
+    recorded appends. Partition 3 is left out: one of its replicas had lost it, and how 0.13.2 copies it again
+    (19 records at a time, while the session is open) is its own choice; so are the reads for clients that came
+    afterwards.
     """
     partitions = (0, 1, 2)
     recorded = of_recovery(of_servers(of_phases("server-restart"), (46, 47, 48)), partitions)

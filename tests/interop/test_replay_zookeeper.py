@@ -118,9 +118,9 @@ async def seed(store: ZooKeeperStore) -> AsyncIterator[str]:
 async def test_seeding_writes_the_recorded_trees(new_session: NewSession) -> None:
     """Stages 01 to 03: create, and add and assign each node.
 
-    Determined: paths, contents (byte for byte in stage 01), data versions, which count the writes that others watch, and
-    children. Not determined: the order inside the three maps, and the child version of the store, which counts the lock
-    znodes of 0.13.2's recipe.
+    Determined: paths, contents (byte for byte in stage 01), data versions, which count the writes that others
+    watch, and children. Not determined: the order inside the three maps, and the child version of the store,
+    which counts the lock znodes of 0.13.2's recipe.
     """
     store = await new_session()
     stages = 0
@@ -137,15 +137,17 @@ async def test_seeding_writes_the_recorded_trees(new_session: NewSession) -> Non
 
 
 async def test_servers_and_clients_write_the_recorded_trees(new_session: NewSession) -> None:
-    """Stages 04 to 07: a server registers, clients take ids, preferred partitions come and go, a new server takes over.
+    """Stages 04 to 07: a server registers, clients take ids, preferred partitions come and go, a new server takes
+    over.
 
-    Determined: server and client ids and the counters behind them, name and bytes of the server's descriptor, that it is
-    ephemeral, who owns which partition in which generation and that an assignment names the child version of its
-    parent; in stages 04 and 05 all versions too.
+    Determined: server and client ids and the counters behind them, name and bytes of the server's descriptor,
+    that it is ephemeral, who owns which partition in which generation and that an assignment names the child
+    version of its parent; in stages 04 and 05 all versions too.
 
-    Not determined: the order of partitions inside an assignment; how often it is written on the way (in stage 06 0.13.2 writes it again
-    although nothing changes). Ours keeps preferred partitions in a znode of its own besides, which
-    0.13.2 does not look at. The partitions' metadata is that of the store sessions (see test_replay_store).
+    Not determined: the order of partitions inside an assignment; how often it is written on the way (in stage
+    06 0.13.2 writes it again although nothing changes). Ours keeps preferred partitions in a znode of its own
+    besides, which 0.13.2 does not look at. The partitions' metadata is that of the store sessions (see
+    test_replay_store).
     """
     admin = await new_session()
     async for _stage in seed(admin):

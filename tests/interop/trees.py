@@ -53,7 +53,8 @@ async def load_tree(
 ) -> ZooKeeperStore:
     """Make the tree of a stage, with its data and child versions, and return the session that did it.
 
-    Of the ephemeral znodes only those in `ephemeral` are made, with that content; they live as long as the session.
+    Of the ephemeral znodes only those in `ephemeral` are made, with that content; they live as long as the
+    session.
     """
     store = memory.session()
     owned = ephemeral or {}

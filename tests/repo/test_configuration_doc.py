@@ -88,7 +88,7 @@ MEANINGS = {
     "storage.segment.cache.capacity": "Read-only segments per partition whose files stay open.",
     "storage.bind.host": "Address all ports listen on; default: what the machine's own host name resolves to, as 0.13.2.",
     "storage.disk.threads": "Threads that write, sync and read.",
-    "storage.disk.inline": "A small append that is alone is written without a disk thread while the disk is fast; false = always a thread.",
+    "storage.disk.inline": "A single append that is alone is written without a disk thread while the disk is fast; false = always a thread (better where busy processes outnumber cores).",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
     "storage.log.level": "Least level logged to standard error.",

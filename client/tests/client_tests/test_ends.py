@@ -9,6 +9,7 @@ from client_tests.helpers import Application, until
 from waltz_client import (
     BYTES,
     AppendError,
+    ClientClosedError,
     DeadlineExceededError,
     LockConflictError,
     LockId,
@@ -194,3 +195,61 @@ async def test_a_feed_from_now_on_until_a_past_transaction_is_empty(
     await client.writable(0)
     async with asyncio.timeout(3):
         assert [t.transaction_id async for t in client.feed(0, after=None, until=5)] == []
+
+
+def _own_tasks() -> list[str]:
+    return [
+        t.get_name() for t in asyncio.all_tasks() if t.get_name().startswith("waltz client") and not t.done()
+    ]
+
+
+async def test_a_client_closed_by_its_own_callback_leaves_no_task(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    class Closing(Application):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await super().apply_transaction(transaction)
+            await client.close()
+
+    application = Closing()
+    client = await connect(application)
+    cluster.partitions[0].fill(1)
+    await until(lambda: application.applied)
+    await until(lambda: not _own_tasks(), seconds=3)
+
+
+async def test_a_client_closed_by_a_context_leaves_no_task(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    class Closing(Recorder):
+        async def execute(self, builder: TransactionBuilder) -> bool:
+            if self.executions:
+                await client.close()
+            return await super().execute(builder)
+
+    client = await connect(longWaitThreshold=250)
+    cluster.partitions[0].fate = lambda append: Fate.DROP
+    context = Closing()
+    await client.submit(context)
+    await until(lambda: context.events == ["exception"])
+    await until(lambda: not _own_tasks(), seconds=3)
+
+
+async def test_submitters_waiting_for_the_application_are_let_go_by_close(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    class Stuck(Application):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await asyncio.sleep(60)
+
+    cluster.partitions[0].fill(3)
+    client = await connect(Stuck())
+    await client.writable(0)
+    context = Recorder()
+    waiting = asyncio.gather(client.submit(context), return_exceptions=True)
+    await asyncio.sleep(0.1)
+    await client.close()
+    async with asyncio.timeout(2):
+        (error,) = await waiting
+    assert isinstance(error, ClientClosedError)
+    assert context.events == ["exception"]

@@ -114,6 +114,29 @@ async def test_safety_e1_a_lock_failure_takes_effect_when_the_feed_is_there(
     partition.release_feed()
 
 
+@pytest.mark.parametrize("overtaking", ["flush", "lock failure"])
+async def test_safety_e1_a_flush_or_lock_failure_that_overtakes_the_feed_fails_nothing_that_commits(
+    overtaking: str, cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """The append is in the log, and the answer names its mark, but the feed has not brought it yet."""
+    client = await connect(longWaitThreshold=250)
+    partition, server = cluster.partitions[0], cluster.servers[0]
+    await client.append(partition=0, data=b"0")
+    partition.feed_held = True
+    pending = asyncio.gather(client.append(partition=0, data=b"1", deadline_seconds=10))
+    await until(lambda: len(partition.log) == 2)
+    flushes = len(server.flushes)
+    if overtaking == "lock failure":
+        partition.lock_failure(next(iter(partition._feeds)).connection, partition.received[-1], 1)
+    # The client asks again after a while: by then the answers sent before have arrived.
+    await until(lambda: pending.done() or len(server.flushes) > flushes + 1)
+    assert not pending.done()
+    partition.release_feed()
+    ((committed),) = await pending
+    assert committed.transaction_id == 1
+    assert [e.data for e in partition.log] == [b"0", b"1"], "nothing was written twice"
+
+
 async def test_attempt_limit(cluster: FakeCluster, connect: ConnectClient) -> None:
     client = await connect(longWaitThreshold=250)
     partition = cluster.partitions[0]

@@ -79,6 +79,7 @@ class Applier:
         self._mark: asyncio.Future[int] | None = None
         self._ready = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
+        self._stopped: Exception | None = None
 
     async def initial_mark(self) -> int:
         """What the application has applied; asked once, however many ask here. Raises what the callback raised."""
@@ -103,6 +104,14 @@ class Applier:
             self._mark.set_result(mark)
         return await asyncio.shield(self._mark)
 
+    def stop(self, error: Exception) -> None:
+        """Apply nothing more; whoever waits for the application gets this error. The owner cancels :meth:`run` as well."""
+        self._stopped = error
+        waiters, self._waiters = self._waiters, []
+        for _, future in waiters:
+            if not future.done():
+                future.set_exception(error)
+
     async def run(self) -> None:
         """Apply until cancelled."""
         backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
@@ -119,12 +128,14 @@ class Applier:
                 await self._follow(cursor)
             finally:
                 self._partition.readers.remove(cursor)
+            if self._stopped is not None:
+                return
             # The reader ended with an error: the client is ahead of the log, or a query failed. Try again, slowly.
             await asyncio.sleep(1.0)
 
     async def _follow(self, cursor: FeedCursor) -> None:
         partition = self._partition
-        while True:
+        while self._stopped is None:
             fields = cursor.take_at_most(APPLY_BATCH)
             if not fields:
                 if cursor.error is not None:
@@ -139,6 +150,8 @@ class Applier:
                 partition.readers.drained(cursor)
             for one in fields:
                 await self._apply(one)
+                if self._stopped is not None:
+                    return
             await asyncio.sleep(0)
 
     async def _apply(self, fields: FeedFields) -> None:
@@ -191,9 +204,11 @@ class Applier:
                     future.set_result(None)
 
     async def wait_applied(self, mark: int) -> None:
-        """Until the application has applied ``mark``."""
+        """Until the application has applied ``mark``; the error of :meth:`stop`."""
         if self.applied is not None and self.applied >= mark:
             return
+        if self._stopped is not None:
+            raise self._stopped
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (mark, future)
         self._waiters.append(entry)

@@ -217,7 +217,7 @@ class Submissions:
         task.add_done_callback(self._endings.discard)
 
     async def _retry_worker(self) -> None:
-        while True:
+        while not self._core.closed:
             submission = await self._retries.get()
             try:
                 if submission.conflict is not None:

@@ -159,6 +159,8 @@ class ClientCore:
             self._remove_listener()
         for partition in self.partitions.values():
             partition.close()
+        for applier in self.appliers.values():
+            applier.stop(ClientClosedError("the client is closed"))
         self.rpc.close()
         await self.submissions.close()
         tasks = [task for task in self._tasks if task is not asyncio.current_task()]
@@ -276,6 +278,7 @@ class ClientCore:
             partition.deactivate()
             applier = self.appliers.pop(partition.partition_id, None)
             if applier is not None:
+                applier.stop(PartitionInactiveError(partition.partition_id))
                 self.submissions.tell_committed(applier)
             task = self._applier_tasks.pop(partition.partition_id, None)
             if task is not None:
@@ -382,7 +385,7 @@ class ClientCore:
             )
         if not -(2**31) <= header < 2**31:
             raise UsageError(f"header {header} is not a signed 32-bit number")
-        if high_water_mark < -1:
+        if not -1 <= high_water_mark < 2**63:
             raise UsageError(f"as_of {high_water_mark} is not a transaction id or -1")
         return (
             data,

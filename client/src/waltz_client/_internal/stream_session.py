@@ -157,8 +157,9 @@ class StreamSession:
 
     @property
     def writable(self) -> bool:
-        """Whether the socket keeps up with what is being sent."""
-        return self.channel is not None and self.channel.writable
+        """Whether something can be sent: the connection is open and the socket keeps up."""
+        channel = self.channel
+        return channel is not None and channel.writable and not channel.closed
 
     def reconsider_reading(self) -> None:
         """Pause or resume reading according to who is full and who is in need."""

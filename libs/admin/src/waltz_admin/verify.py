@@ -4,12 +4,16 @@
 one result per partition and check. A question without an answer fails the checks that need it. Against 0.13.2: the
 quorum is that of the partition's own replicas, a partition without replicas is a failure and not a crash, health also
 needs a quorum of available nodes, and ``passed`` says the whole truth (a tool exits with it).
+
+Recovery is not believed from ZooKeeper alone. Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late
+joiner too, only after its node has completed *set low-water mark* of that session. So a listed node whose own last session is
+older was emptied or set back meanwhile. A newer one is the next session on its way: nodes are asked after ZooKeeper.
 """
 
 import asyncio
 import enum
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from waltz_admin.errors import AdminError
 from waltz_admin.server_admin import ServerAdminConnection
@@ -20,6 +24,7 @@ from waltz_cluster.errors import ClusterError
 from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import PartitionId
 
 
@@ -73,11 +78,23 @@ class ServerAnswer:
 
 
 @dataclass(frozen=True, slots=True)
+class NodeAnswer:
+    """What one storage node said: which partitions are available (None = no answer), and the last session of each."""
+
+    partitions: Mapping[int, bool] | None = None
+    sessions: Mapping[int, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class Answers:
-    """By server id, and by connect string (partition → available; None = no answer)."""
+    """By server id, and by connect string."""
 
     servers: Mapping[int, ServerAnswer]
-    nodes: Mapping[str, Mapping[int, bool] | None]
+    nodes: Mapping[str, NodeAnswer]
+
+    def partitions(self, node: str) -> Mapping[int, bool] | None:
+        """The partitions a storage node says it has; None = no answer."""
+        return self.nodes.get(node, NodeAnswer()).partitions
 
 
 async def verify_cluster(
@@ -92,17 +109,19 @@ async def verify_cluster(
     view = await read_view(store, root)
     if partition is not None and not 0 <= partition < view.params.num_partitions:
         raise AdminError(f"there is no partition {partition}: the cluster has {view.params.num_partitions}")
-    answers = await gather(view, tls, timeout_seconds)
     chosen = range(view.params.num_partitions) if partition is None else [partition]
+    answers = await gather(view, tls, timeout_seconds, chosen)
     return VerifyReport(tuple(result for p in chosen for result in check(PartitionId(p), view, answers)))
 
 
-async def gather(view: ClusterView, tls: TlsSettings, timeout_seconds: float) -> Answers:
-    """Ask every registered server and every storage node at the same time."""
+async def gather(
+    view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
+) -> Answers:
+    """Ask every registered server and every storage node at the same time, about sessions only of ``chosen`` partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
         asyncio.gather(*(_ask_server(server, tls, timeout_seconds) for server in servers)),
-        asyncio.gather(*(_ask_node(view, node, tls, timeout_seconds) for node in nodes)),
+        asyncio.gather(*(_ask_node(view, node, tls, timeout_seconds, chosen) for node in nodes)),
     )
     return Answers(
         {server.server_id: answer for server, answer in zip(servers, found[0], strict=True)},
@@ -128,19 +147,30 @@ async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_second
 
 
 async def _ask_node(
-    view: ClusterView, node: str, tls: TlsSettings, timeout_seconds: float
-) -> Mapping[int, bool] | None:
+    view: ClusterView, node: str, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
+) -> NodeAnswer:
+    """One connection; the sessions one after another, each within the timeout, until one is not answered in time."""
     port = view.nodes.admin_ports.get(node)
     if port is None:
-        return None
+        return NodeAnswer()
+    held: Mapping[int, bool] | None = None
+    sessions: dict[int, int] = {}
     try:
         async with (
-            asyncio.timeout(timeout_seconds),
+            asyncio.timeout(timeout_seconds) as limit,
             admin_connection(admin_endpoint(node, port), view.store, tls) as connection,
         ):
-            return await connection.partition_status()
+            held = await connection.partition_status()
+            # A node of 0.13.2 closes the connection when it is asked for a partition that it does not have.
+            for partition_id in sorted({*view.nodes.partitions[node]} & {*held} & {*chosen}):
+                limit.reschedule(asyncio.get_running_loop().time() + timeout_seconds)
+                try:
+                    sessions[partition_id] = (await connection.last_session_info(partition_id)).session_id
+                except RequestFailedError:
+                    continue  # this partition is out of order; the others may be well
     except (AdminError, ClusterError, TimeoutError):
-        return None
+        return NodeAnswer(held, sessions)
+    return NodeAnswer(held, sessions)
 
 
 def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
@@ -157,7 +187,7 @@ def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> lis
         Check.STORAGE_CONNECTIVITY: _connectivity(owner, replicas, answer),
         Check.STORAGE_CONSISTENCY: _storage_consistency(partition_id, replicas, answers),
         Check.QUORUM: quorum,
-        Check.RECOVERY: _recovery(replicas, view.metadata.get(partition_id)),
+        Check.RECOVERY: _recovery(partition_id, replicas, view.metadata.get(partition_id), answers),
         Check.HEALTH: _health(partition_id, owner, answer) or quorum,
     }
     return [CheckResult(partition_id, one, reason) for one, reason in reasons.items()]
@@ -197,10 +227,10 @@ def _connectivity(owner: int | None, replicas: list[str], answer: ServerAnswer) 
 def _storage_consistency(partition_id: int, replicas: list[str], answers: Answers) -> str:
     if not replicas:
         return "no replica is assigned"
-    silent = [node for node in replicas if answers.nodes.get(node) is None]
+    silent = [node for node in replicas if answers.partitions(node) is None]
     if silent:
         return f"no answer from {', '.join(silent)}"
-    having = {node for node, held in answers.nodes.items() if held is not None and partition_id in held}
+    having = {node for node in answers.nodes if partition_id in (answers.partitions(node) or {})}
     missing, surplus = sorted(set(replicas) - having), sorted(having - set(replicas))
     if missing:
         return f"not assigned on {', '.join(missing)}"
@@ -210,14 +240,16 @@ def _storage_consistency(partition_id: int, replicas: list[str], answers: Answer
 def _quorum(partition_id: int, replicas: list[str], answers: Answers) -> str:
     if not replicas:
         return "no replica is assigned"
-    available = [node for node in replicas if (answers.nodes.get(node) or {}).get(partition_id, False)]
+    available = [node for node in replicas if (answers.partitions(node) or {}).get(partition_id, False)]
     needed = len(replicas) // 2 + 1
     if len(available) >= needed:
         return ""
     return f"available on {len(available)} of {len(replicas)} replicas, {needed} are needed"
 
 
-def _recovery(replicas: list[str], metadata: PartitionMetadata | str | None) -> str:
+def _recovery(
+    partition_id: int, replicas: list[str], metadata: PartitionMetadata | str | None, answers: Answers
+) -> str:
     if metadata is None:
         return "it has no metadata: never started, or lost"
     if isinstance(metadata, str):
@@ -231,7 +263,21 @@ def _recovery(replicas: list[str], metadata: PartitionMetadata | str | None) -> 
         for node, state in sorted(metadata.replicas.items())
         if state.resolved or state.session_id != metadata.session_id
     ]
-    return f"not in session {metadata.session_id}: {', '.join(behind)}" if behind else ""
+    if behind:
+        return f"not in session {metadata.session_id}: {', '.join(behind)}"
+    return _set_back(partition_id, replicas, metadata.session_id, answers)
+
+
+def _set_back(partition_id: int, replicas: list[str], session_id: int, answers: Answers) -> str:
+    """All replicas are listed in the session; do their nodes remember it?"""
+    sessions = {node: answers.nodes[node].sessions.get(partition_id) for node in replicas}
+    back = [
+        f"{node} (session {own})" for node, own in sessions.items() if own is not None and own < session_id
+    ]
+    if back:
+        return f"set back behind session {session_id}: {', '.join(back)}"
+    silent = [node for node, own in sessions.items() if own is None]
+    return f"no session from {', '.join(silent)}" if silent else ""
 
 
 def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:

@@ -62,6 +62,9 @@ class FakeNode:
     storage_port: int = 0
     refuse: str | None = None
     orders: list[Any] = field(default_factory=list)
+    other_sessions: dict[int, SessionInfo | None] = field(default_factory=dict)
+    """Partitions that have another session than ``session``; None = the question fails."""
+    asked: list[int] = field(default_factory=list)
 
     @property
     def connect_string(self) -> str:
@@ -82,7 +85,11 @@ class FakeNode:
             case admin.AssignedPartitionStatusRequest():
                 return admin.AssignedPartitionStatusResponse(n, dict(self.status))
             case admin.LastSessionInfoRequest():
-                return admin.LastSessionInfoResponse(n, message.partition_id, self.session)
+                self.asked.append(message.partition_id)
+                info = self.other_sessions.get(message.partition_id, self.session)
+                if info is None:
+                    return admin.FailureResponse(n, RpcError("damaged"))
+                return admin.LastSessionInfoResponse(n, message.partition_id, info)
             case admin.RecordListRequest():
                 found = [r for r in self.records if r.transaction_id >= message.transaction_id]
                 return admin.RecordListResponse(n, message.partition_id, tuple(found[: message.max_count]))

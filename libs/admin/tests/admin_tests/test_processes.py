@@ -150,6 +150,38 @@ async def test_verify_sees_unfinished_recovery_and_lost_metadata(world: World) -
     assert await world.failed() == {0: {Check.RECOVERY}, 1: {Check.RECOVERY}}
 
 
+async def test_zookeeper_6_18_a_replica_that_was_set_back_within_the_session_is_not_believed(
+    world: World,
+) -> None:
+    """ZooKeeper lists it as good until the next session; its own last session says that it was emptied or restored."""
+    a, b, c = world.nodes
+    for older in (SessionInfo(-1, -1, -1), SessionInfo(SESSION.session_id - 1, 9, 9)):
+        b.other_sessions[1] = older
+        assert await world.failed() == {1: {Check.RECOVERY}}
+        (failure,) = (await world.report()).failures
+        assert failure.reason == (
+            f"set back behind session {SESSION.session_id}: {b.connect_string} (session {older.session_id})"
+        )
+    # A late joiner was refilled before it was listed; whoever has the next session already took part in this one.
+    b.other_sessions[1] = SessionInfo(SESSION.session_id, 0, 0)
+    c.other_sessions[1] = SessionInfo(SESSION.session_id + 1, -1, -1)
+    assert await world.failed() == {}
+    # A replica that cannot say it fails its own partition only.
+    a.other_sessions[0] = None
+    assert await world.failed() == {0: {Check.RECOVERY}}
+    assert (await world.report()).failures[0].reason == f"no session from {a.connect_string}"
+
+
+async def test_verify_asks_a_node_only_for_sessions_of_partitions_it_has(world: World) -> None:
+    """A node of 0.13.2 closes the connection when it is asked for another one."""
+    node = world.nodes[0]
+    del node.status[1]
+    assert await world.failed() == {1: {Check.STORAGE_CONSISTENCY, Check.RECOVERY}}
+    assert node.asked == [0]
+    await world.report(partition=0)
+    assert world.nodes[1].asked == [0, 1, 0]
+
+
 async def test_verify_without_a_server_or_with_a_silent_one(world: World) -> None:
     world.server.silent = True
     report = await world.report(timeout_seconds=0.3)

@@ -86,7 +86,9 @@ async def test_who_does_not_shake_hands_is_closed(said: bytes, reason: str) -> N
         (b"\x4c\x00\x04\x00\x00\x04\x01", "exceeds the limit of 1024 bytes"),
     ],
 )
-async def test_who_breaks_the_framing_is_closed(said: bytes, reason: str) -> None:
+async def test_who_breaks_the_framing_is_closed_and_the_log_says_why(
+    said: bytes, reason: str, caplog: pytest.LogCaptureFixture
+) -> None:
     server = Recorder()
     async with (
         listening(lambda: server, settings(max_frame_bytes=1024)) as listener,
@@ -97,6 +99,8 @@ async def test_who_breaks_the_framing_is_closed(said: bytes, reason: str) -> Non
         await peer.rest()
         assert reason in await server.until_closed()
     assert server.events == ["ready", "frame", "ended", "closed"]
+    assert [reason in record.getMessage() for record in caplog.records] == [True]
+    assert caplog.records[0].levelno == logging.WARNING
 
 
 @pytest.mark.parametrize(

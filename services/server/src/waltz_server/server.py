@@ -28,6 +28,7 @@ from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.tls import server_context
 from waltz_protocol.codec import CLIENT
+from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.types import Endpoint
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.http import HttpEndpoints
@@ -49,6 +50,9 @@ HELLO_TEXT = "Waltz Server"
 UNREGISTER_SECONDS = 3.0
 DRAIN_SECONDS = 1.0
 CLIENTS_LEAVE_SECONDS = 1.0
+MAX_CLIENT_FRAME_BYTES = DEFAULT_MAX_FRAME_BYTES - 64
+"""An append grows a little on its way; a storage node closes the connection, which all partitions share, over a frame
+that is too large."""
 LEAVE_POLL_SECONDS = 0.02
 
 MakeBackend = Callable[[ZooKeeperStore, StoreParams], StoreBackend]
@@ -151,7 +155,7 @@ class WaltzServer:
             magic=CLIENT.magic,
             versions=CLIENT.versions,
             hello_text=HELLO_TEXT,
-            max_frame_bytes=self._settings.max_frame_bytes,
+            max_frame_bytes=min(self._settings.max_frame_bytes, MAX_CLIENT_FRAME_BYTES),
         )
 
     def _make_partition(self, partition_id: int, generation: int) -> Partition:

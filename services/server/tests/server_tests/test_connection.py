@@ -22,6 +22,7 @@ from waltz_protocol.messages.client import (
     TransactionDataResponse,
 )
 from waltz_protocol.types import ReqId
+from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import RawPeer
 from waltz_testkit.loopback_server import LoopbackServer
@@ -204,6 +205,35 @@ async def test_safety_d7_recovering_partition_stalls_no_other_on_the_connection(
         assert await peer.read() == FlushResponse(ReqId(1, 2, 4, 6), 0)
         server.backend.stores[3].open_session()
         assert await peer.read() == FlushResponse(ReqId(1, 2, 3, 1000), 199)
+
+
+@pytest.mark.parametrize("mounted", [True, False])
+async def test_safety_d7_appends_to_a_recovering_partition_do_not_pause_the_connection(mounted: bool) -> None:
+    """What is for the open partition comes with later socket reads, after the other one is recovering and full."""
+    bounds = PartitionSettings(append_bounds=AppendBounds(max_count=100))
+    async with LoopbackServer({3: 2, 4: 2}, settings=bounds) as server:
+        peer = await server.peer()
+        if mounted:
+            await mount(peer, 3)
+        await mount(peer, 4)
+        server.backend.stores[3].lose_session("no quorum")
+        recovering = server.registry.partitions[3]
+        if not mounted:
+            peer.send(MountRequest(ReqId(1, 2, 3, 1), -1, 0))
+        for n in range(150):
+            peer.append(ReqId(1, 2, 3, 100 + n))
+        async with asyncio.timeout(5):
+            while recovering._appends.queued < 100:
+                await asyncio.sleep(0.001)
+        for n in range(5):
+            peer.append(ReqId(1, 2, 4, 5))
+            peer.send(FlushRequest(ReqId(1, 2, 4, n)))
+            assert await peer.read() == FlushResponse(ReqId(1, 2, 4, n), n)
+        assert server.backend.stores[3].log == []
+        server.backend.stores[3].open_session()
+        peer.send(FlushRequest(ReqId(1, 2, 3, 1000)))
+        messages = await peer.read_until(lambda m: isinstance(m, FlushResponse))
+        assert messages[-1] == FlushResponse(ReqId(1, 2, 3, 1000), 99)
 
 
 async def test_client_server_13_14_slow_read_and_check_stall_nothing() -> None:

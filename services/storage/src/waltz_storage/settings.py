@@ -1,7 +1,7 @@
 """Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files: configuration).
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
-``storage.disk.threads``, ``storage.disk.inline`` (a small append that is alone runs without a thread while the disk is
+``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while the disk is
 fast), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.log.level`` and
 ``storage.log.json``.
 """

@@ -21,6 +21,7 @@ from waltz_storage.engine.files import FileSystem, OsFileSystem
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.server import NodeOptions, StorageNode
 
@@ -68,6 +69,7 @@ async def running_node(
     threshold: int = 1_000_000_000,
     queue_limits: QueueLimits = QueueLimits(),  # noqa: B008
     read_limits: ReadLimits = ReadLimits(),  # noqa: B008
+    inline_limits: InlineLimits | None = None,
     http: bool = False,
     assign: tuple[int, ...] = (),
 ) -> AsyncIterator[StorageNode]:
@@ -89,6 +91,7 @@ async def running_node(
         0 if http else None,
         queue_limits=queue_limits,
         read_limits=read_limits,
+        inline_limits=inline_limits,
     )
     node = StorageNode(manager, options, pool, MetricsRegistry())
     await node.start()

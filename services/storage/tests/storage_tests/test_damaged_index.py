@@ -6,6 +6,7 @@ import struct
 
 import pytest
 
+from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import RecordBatch, wire_to_disk
 from waltz_storage.engine.partition_info import virgin
@@ -14,6 +15,7 @@ from waltz_testkit.faulty_disk import FaultyDisk
 from .support import (
     ROOT,
     append,
+    assert_holds,
     empty_disk,
     open_manager,
     path,
@@ -122,4 +124,41 @@ def test_safety_b2_unassigning_a_failed_partition_keeps_its_fence() -> None:
     manager.close()
     manager = open_manager(disk)
     assert manager.assign(0).durable_fence == 5
+    manager.close()
+
+
+def test_full_disk_at_a_roll_leaves_no_file_that_stops_a_later_start() -> None:
+    """The half-made segment of a failed roll, then a truncation and rolls elsewhere: it lies between complete segments."""
+    disk = empty_disk()
+    manager = open_manager(disk, threshold=300)
+    partition = manager.assign(0)
+    append(partition, 0, 3)  # full: the next record rolls to a segment 3
+    used = sum(len(content) for content in disk.files().values())
+    disk.capacity_bytes = used + 128 + 64  # room for the index header, not for that of the data file
+    with pytest.raises(DiskWriteError):
+        append(partition, 3)
+    disk.capacity_bytes = None
+    assert [name for name in disk.files() if "0000003" in name] == [], "the half-made segment is still there"
+    assert partition.truncate(1) == 1
+    append(partition, 2, 1, 200)
+    append(partition, 3, 2)
+    append(partition, 5, 3)
+    manager.close()
+    manager = open_manager(disk, threshold=300)
+    assert manager.damaged == {}
+    assert manager.get(0).max_txid == 7
+    manager.close()
+
+
+def test_a_half_made_segment_between_complete_ones_is_no_damage() -> None:
+    """What an earlier release of ours, or a cleanup that failed too, left behind."""
+    disk = empty_disk()
+    manager = open_manager(disk, threshold=300)
+    append(manager.assign(0), 0, 9)
+    manager.close()
+    for suffix, size in ((".idx", 128), (".seg", 0)):
+        disk.put(segment_path(0, 5, suffix), bytes(size))
+    manager = open_manager(disk, threshold=300)
+    assert manager.damaged == {}
+    assert_holds(manager.get(0), 9)
     manager.close()

@@ -331,7 +331,10 @@ class Channel(asyncio.BufferedProtocol):
 
     def _failed(self, error: Exception) -> None:
         if isinstance(error, (ProtocolError, HandshakeError)):
-            if not self._ready:
+            if self._ready:
+                # The peer only sees the end of the connection: who looks for the reason finds it here.
+                _log.warning("the connection with %s is closed: %s", self.peer, error)
+            else:
                 self._close_error = HandshakeError
             self.close(str(error))
         else:

@@ -47,7 +47,7 @@ async def connect(
                     ssl_shutdown_timeout=settings.close_timeout_seconds,
                 )
         await channel.wait_ready()
-    except (OSError, TimeoutError, HandshakeError, ChannelClosedError) as e:
+    except (OSError, TimeoutError, HandshakeError, ChannelClosedError, UnicodeError) as e:
         if channel is not None:
             channel.abort(str(e))
         raise ConnectError(f"cannot connect to {endpoint}: {_cause(e, connect_timeout_seconds)}") from None
@@ -67,6 +67,8 @@ def _cause(e: Exception, timeout_seconds: float) -> str:
         return f"no answer within {timeout_seconds:g} s"
     if isinstance(e, socket.gaierror):
         return f"the host name is not known ({e.strerror})"
+    if isinstance(e, UnicodeError):
+        return "that is no host name"
     if isinstance(e, OSError) and e.errno:
         return os.strerror(e.errno).lower()
     return str(e) or type(e).__name__

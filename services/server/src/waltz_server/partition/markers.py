@@ -73,6 +73,8 @@ class MarkerDesk:
         self._give_up = give_up
         self._loop = loop
         self._outstanding: dict[Marker, None] = {}
+        self._queued_dead = 0
+        """Markers that are not outstanding any more and still stand in the append queue, behind one that waits."""
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -81,8 +83,11 @@ class MarkerDesk:
         return len(self._outstanding)
 
     def accept(self, marker: Marker) -> bool:
-        """Register a marker before it is queued; False when there are too many (then it is not queued)."""
-        if self._closed or len(self._outstanding) >= self._max_outstanding:
+        """Register a marker before it is queued; False when there are too many (then it is not queued).
+
+        Those that nobody waits for any more count until they have left the queue: it has no other bound.
+        """
+        if self._closed or len(self._outstanding) + self._queued_dead >= self._max_outstanding:
             return False
         self._outstanding[marker] = None
         if marker.deadline != float("inf") and self._timer is None:
@@ -92,6 +97,8 @@ class MarkerDesk:
     def passed(self, marker: Marker, barrier: int) -> None:
         """The marker left the queue; `barrier` appends had been handed to the store by then."""
         marker.barrier = barrier
+        if marker not in self._outstanding:
+            self._queued_dead -= 1
         if marker.mount is not None:
             marker.mount.fence_replaced()
 
@@ -103,7 +110,7 @@ class MarkerDesk:
     def forget(self, client: Client) -> None:
         """The connection has gone; its markers need no answer."""
         for marker in [marker for marker in self._outstanding if marker.client is client]:
-            del self._outstanding[marker]
+            self._drop(marker)
 
     async def run(self) -> None:
         """Owner task: confirm and answer, until cancelled."""
@@ -140,12 +147,17 @@ class MarkerDesk:
         waiting = False
         for marker in list(self._outstanding):
             if marker.deadline <= now:
-                del self._outstanding[marker]
+                self._drop(marker)
                 self._give_up(marker)
             elif marker.deadline != float("inf"):
                 waiting = True
         if waiting:
             self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
+
+    def _drop(self, marker: Marker) -> None:
+        del self._outstanding[marker]
+        if marker.barrier < 0:
+            self._queued_dead += 1
 
     def close(self) -> None:
         """The partition leaves: mounts are told NOT_READY, flushes end in silence."""

@@ -139,7 +139,7 @@ class StoreSettings:
     max_batch_size: int = 100
     """0.13.2's bound on transactions per Append frame; a larger value here raises `max_batch_records`."""
     max_batch_bytes: int = 1024 * 1024
-    """An Append frame is closed once it holds this many bytes (so it exceeds it by less than one record)."""
+    """An Append frame holds at most this many bytes of records, or one record."""
     max_batch_records: int = 4096
     """An Append frame never holds more transactions than the larger of this and `max_batch_size`."""
     max_in_flight_frames: int = 32

@@ -67,7 +67,7 @@ class FrameQueue:
         return size_bytes
 
     def build(self) -> Frame:
-        """Make the next frame of what waits: up to the limits, at least one record."""
+        """Make the next frame of what waits: up to the limits, at least one record (which may be larger)."""
         waiting = self.waiting
         parts: list[bytes] = []
         add = parts.append
@@ -75,12 +75,14 @@ class FrameQueue:
         count = 0
         for entry in waiting:
             tail = entry.tail
+            room -= _RECORD_HEAD_BYTES + len(tail)
+            if room < 0 and count:
+                break
             add(_PACK_TXID(entry.transaction_id))
             add(entry.req_id)
             add(tail)
-            room -= _RECORD_HEAD_BYTES + len(tail)
             count += 1
-            if room <= 0 or count == self._max_frame_records:
+            if count == self._max_frame_records:
                 break
         if count == len(waiting):
             taken, self.waiting = waiting, []

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
 _FIRST_COPY_RECORDS = 20
 _MAX_COPY_RECORDS = 1000
 _UNREACHABLE_PAUSE_SECONDS = 0.1
-_OTHER_REPLICA_PAUSE_SECONDS = 0.1  # not cut short by news: two replicas in trouble would wake each other for ever
+# Not cut short by news: two replicas in trouble would wake each other for ever.
+_OTHER_REPLICA_PAUSE_SECONDS = 0.1
 
 
 class InDoubtError(Exception):

@@ -68,6 +68,7 @@ class QuorumPartitionStore:
         self._session_id = -1
         self._high_water_mark: int | None = None
         self._run: SessionRun | None = None
+        self._lost_young = 0
         self._steady_seconds = settings.max_retry_interval_ms / 1000
         self._backoffs: dict[str, Backoff] = {}
         self._changed = Signal()
@@ -226,10 +227,14 @@ class QuorumPartitionStore:
         )
         try:
             while not self._closed:
-                ticket = self._changed.ticket()
+                asked = (self._replica_names, self._generation)
                 pause_seconds = await self._one_session(backoff)
-                if pause_seconds > 0 and not self._closed:
-                    await wait_for(ticket, pause_seconds)
+                if (
+                    pause_seconds > 0
+                    and not self._closed
+                    and asked == (self._replica_names, self._generation)
+                ):
+                    await wait_for(self._changed.ticket(), pause_seconds)
         finally:
             self._closed = True
             self.report(StoreState.CLOSED, "closed")
@@ -250,9 +255,11 @@ class QuorumPartitionStore:
             reason = await run.run()
             if run.replaced or asyncio.get_running_loop().time() - run.opened_at > self._steady_seconds:
                 backoff.reset()
+                self._lost_young = 0
                 return 0.0
-            if run.opened:  # and lost soon after: trying again at once could go on for ever
-                return backoff.next_seconds()
+            if run.opened:  # and lost soon after: once that is bad luck, again and again it needs a pause
+                self._lost_young += 1
+                return backoff.next_seconds() if self._lost_young > 1 else 0.0
             self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
         except GenerationMismatchError as error:
             self.report(StoreState.RECOVERING, f"waiting for a newer generation: {error}")

@@ -102,11 +102,11 @@ async def test_sessions_that_open_and_lose_their_quorum_at_once_are_not_tried_in
                 await asyncio.sleep(0.001)
 
         loading = spawn(load(), "load")
-        await asyncio.sleep(30)
+        await asyncio.sleep(10)
         tried = server.store.session_id
         for node in cluster.nodes.values():
             node.refuse = None
         await until(lambda: len(server.listener.committed_entries) > 50, 60)
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
-        assert tried < 30
+        assert tried < 15

@@ -27,7 +27,7 @@ from waltz_storage.engine.errors import PartitionDamagedError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.layout import CHECKPOINT_INTERVAL, HEADER_SIZE, INDEX_ENTRY_SIZE, SegmentHeader
 from waltz_storage.engine.scan import CHUNK_SIZE, Scan, find_later_record, record_end, scan, unwritten_sector
-from waltz_storage.engine.segment import Segment, read_index_entry, sync_or_fail
+from waltz_storage.engine.segment import Segment, file_size, read_index_entry, sync_or_fail
 
 
 class LogIdentity(NamedTuple):
@@ -80,7 +80,7 @@ def _list_segments(fs: FileSystem, directory: str, identity: LogIdentity) -> lis
     orphans = [n for n in names if n.endswith(layout.INDEX_SUFFIX) and n[:-4] not in stems]
     for name in orphans:  # left when a node died between creating the two files of a segment
         path = join(directory, name)
-        if _size(fs, path) > HEADER_SIZE:
+        if file_size(fs, path) > HEADER_SIZE:
             raise _damaged(identity, f"{path} has entries, but its data file is missing")
         fs.unlink(path)
         fs.sync_dir(directory)
@@ -102,14 +102,17 @@ def _list_segments(fs: FileSystem, directory: str, identity: LogIdentity) -> lis
 def _read_segment(
     fs: FileSystem, directory: str, name: str, identity: LogIdentity, *, newest: bool
 ) -> Segment | None:
-    """The segment behind a data file; ``None`` for one whose creation was interrupted (it is removed)."""
+    """The segment behind a data file; ``None`` for one whose creation was interrupted or failed.
+
+    It is removed at the end of the log. Between others it is left alone: whether one is missing there, they say.
+    """
     data_path, index_path = join(directory, name), join(directory, name[:-4] + layout.INDEX_SUFFIX)
     raw = _head(fs, data_path)
     if len(raw) < HEADER_SIZE or not any(raw):
-        if not newest or _size(fs, data_path) > HEADER_SIZE or _size(fs, index_path) > HEADER_SIZE:
+        if file_size(fs, data_path) > HEADER_SIZE or file_size(fs, index_path) > HEADER_SIZE:
             raise _damaged(identity, f"{data_path} has no header")
         for path in (index_path, data_path):
-            if fs.exists(path):
+            if newest and fs.exists(path):
                 fs.unlink(path)
                 fs.sync_dir(directory)
         return None
@@ -136,16 +139,6 @@ def _head(fs: FileSystem, path: str) -> bytes:
     file = fs.open(path, read_only=True)
     try:
         return file.pread(HEADER_SIZE, 0)
-    finally:
-        file.close()
-
-
-def _size(fs: FileSystem, path: str) -> int:
-    if not fs.exists(path):
-        return 0
-    file = fs.open(path, read_only=True)
-    try:
-        return file.size()
     finally:
         file.close()
 

@@ -95,11 +95,22 @@ class Segment:
             sync_or_fail(lambda: fs.sync_dir(directory), directory)
         except OSError as error:
             segment.close()
+            segment._discard()
             raise DiskWriteError(f"{segment.data_path}: {error.strerror}") from error
         except BaseException:
             segment.close()
             raise
         return segment
+
+    def _discard(self) -> None:
+        """Best effort: the names of a failed creation, which would lie between others once the log rolls elsewhere."""
+        try:
+            for path in (self.data_path, self.index_path):
+                if self._fs.exists(path) and file_size(self._fs, path) <= layout.HEADER_SIZE:
+                    self._fs.unlink(path)
+            self._fs.sync_dir(self.directory)
+        except OSError:
+            pass  # opening the partition copes with them too
 
     @property
     def is_open(self) -> bool:
@@ -266,6 +277,17 @@ class Segment:
         if len(raw) < size:
             raise RecordDamagedError(f"{self.data_path}: ends inside transaction {txid} or one after it")
         return raw
+
+
+def file_size(fs: FileSystem, path: str) -> int:
+    """Size of a file, 0 when there is none."""
+    if not fs.exists(path):
+        return 0
+    file = fs.open(path, read_only=True)
+    try:
+        return file.size()
+    finally:
+        file.close()
 
 
 def _create_with_header(fs: FileSystem, path: str, header: SegmentHeader) -> File:

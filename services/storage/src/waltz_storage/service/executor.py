@@ -2,7 +2,7 @@
 
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job takes
 everything queued (bounded in count and bytes) to a disk thread; when it is done, one ``call_soon_threadsafe`` brings
-all replies back. While a job runs, the next batch forms by itself. One small append job that is alone may run on the
+all replies back. While a job runs, the next batch forms by itself. One append of one record that is alone may run on the
 loop instead, while the disk is fast: see ``inline``.
 
 Invariants:
@@ -182,22 +182,22 @@ class DiskPool:
         self._idle.clear()
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
         gate = self._gate
-        small = gate is not None and _is_small(items, gate.limits)
-        if gate is not None and alone and small and not self._on_threads and gate.open:
+        lone = gate is not None and _is_lone(items, gate.limits)
+        if gate is not None and alone and lone and not self._on_threads and gate.open:
             started = perf_counter()
             result = self._run(queue, job, items)
             gate.took(perf_counter() - started, inline=True)
             queue.finished(result)
             return
         self._on_threads += 1
-        self._executor.submit(self._run_on_thread, queue, job, items, small)
+        self._executor.submit(self._run_on_thread, queue, job, items, lone)
 
     def _run_on_thread(
-        self, queue: PartitionQueue, job: Job, items: list[Request | Call], small: bool
+        self, queue: PartitionQueue, job: Job, items: list[Request | Call], lone: bool
     ) -> None:
         started = perf_counter()
         result = self._run(queue, job, items)
-        seconds = perf_counter() - started if small else -1.0
+        seconds = perf_counter() - started if lone else -1.0
         self._loop.call_soon_threadsafe(self._thread_done, queue, result, seconds)
 
     def _thread_done(self, queue: PartitionQueue, result: JobResult, seconds: float) -> None:
@@ -265,14 +265,14 @@ class DiskPool:
         await self._idle.wait()
 
 
-def _is_small(items: list[Request | Call], limits: InlineLimits) -> bool:
-    """Only appends, and few bytes of them. Reads may meet a cold page, calls of the admin port anything."""
-    size = 0
-    for item in items:
-        if isinstance(item, Call) or item.kind != APPEND:
-            return False
-        size += item.size_bytes
-    return size <= limits.max_bytes
+def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
+    """A single append of a single record. Reads may meet a cold page, calls of the admin port anything."""
+    if len(items) != 1:
+        return False
+    item = items[0]
+    if isinstance(item, Call) or item.kind != APPEND or item.batch is None:
+        return False
+    return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes
 
 
 __all__ = ["DiskPool", "PartitionMetrics", "PartitionQueue", "QueueLimits"]

@@ -1,0 +1,57 @@
+"""Mounts and flushes behind an append that cannot go on: what waits in the queue stays bounded."""
+
+from __future__ import annotations
+
+from waltz_protocol.messages.client import FlushResponse, MountResponse, MountState
+from waltz_server.partition.partition import PartitionSettings
+from waltz_testkit.client_peers import FakeClient
+from waltz_testkit.partition_rig import GENERATION, PartitionRig
+
+MAX_MARKERS = 10
+
+
+async def _blocked(rig: PartitionRig) -> FakeClient:
+    """An append at the head of the queue of a partition without a session."""
+    client = FakeClient(1)
+    rig.partition.mount(client, rig.req_id(client).pack(), GENERATION, -1)
+    rig.append(client, hwm=-1)
+    await rig.turns()
+    return client
+
+
+async def test_requests_of_connections_that_have_gone_do_not_pile_up() -> None:
+    """Clients that connect, ask and go while the partition has no quorum: for hours, perhaps."""
+    async with PartitionRig(open_at_once=False, settings=PartitionSettings(max_markers=MAX_MARKERS)) as rig:
+        await _blocked(rig)
+        for number in range(100):
+            client = FakeClient(100 + number)
+            for _ in range(5):
+                rig.flush(client)
+            await rig.turns(2)
+            rig.partition.client_closed(client)
+        assert len(rig.partition._appends._queue) <= 1 + MAX_MARKERS
+        rig.store.open_session()
+        await rig.turns()
+        late = FakeClient(99)
+        flush = rig.flush(late)
+        await rig.turns()
+        assert late.messages() == [FlushResponse(flush, 0)]
+
+
+async def test_mounts_that_expired_do_not_pile_up() -> None:
+    settings = PartitionSettings(max_markers=MAX_MARKERS, mount_wait_seconds=0.01)
+    async with PartitionRig(open_at_once=False, settings=settings) as rig:
+        await _blocked(rig)
+        client = FakeClient(2)
+        for _ in range(3):
+            asked = [rig.req_id(client) for _ in range(8)]
+            for req_id in asked:
+                rig.partition.mount(client, req_id.pack(), GENERATION, -1)
+            await rig.until(lambda asked=asked: len(client.messages()) >= len(asked))  # type: ignore[misc]
+            answers = {MountResponse(req_id, MountState.NOT_READY) for req_id in asked}
+            assert answers.issubset(client.messages())
+            client.clear()
+        assert len(rig.partition._appends._queue) <= 2 + MAX_MARKERS
+        rig.store.open_session()
+        await rig.turns()
+        await rig.mount(client)
