@@ -7,13 +7,13 @@ In place of one test per role where a member's own test shows the same thing com
 | wrong cluster key | here | here (health) | here | - |
 | partition count mismatch | here | here | here | - |
 | unknown option or key | here | here | here; tools test_cli | client test_bad_input |
-| port in use | here; storage test_process (all three) | here | here | - |
+| port in use | here; storage test_process (all three) | here | test_bad_input_local | - |
 | unreadable key file | here | here | here | here |
 | ZooKeeper absent | storage test_process | server test_main | tools test_cli | client test_bad_input |
 | root missing | here | here | here | client test_bad_input |
-| directory of another cluster | here | - | here | - |
-| read-only directory | here | - | here | - |
-| disk full | test_disk_full | test_disk_full | test_disk_full | test_disk_full |
+| directory of another cluster | here | - | test_bad_input_local | - |
+| read-only directory | here | - | test_bad_input_local | - |
+| disk full | test_disk_full | test_disk_full (health) | test_disk_full | test_disk_full |
 | oversized transaction | - | here | here | client test_bad_input; here |
 | unknown partition | - | - | here; test_local_up | client test_bad_input |
 | expired deadline | - | - | here | here |
@@ -23,8 +23,6 @@ then appends to the running cluster, reads its whole log and holds it against wh
 """
 
 import asyncio
-import shutil
-import socket
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from uuid import uuid4
@@ -36,7 +34,6 @@ from tests.integration.processes import (
     SERVER,
     STORAGE,
     WALTZ,
-    Ended,
     Patient,
     contents,
     free_port,
@@ -418,48 +415,6 @@ async def test_wrong_usage_of_the_command_is_one_line(
     ended = await waltz(*arguments, *(("-c", _running(unharmed)) if arguments[0] != "storage" else ()))
     assert words in ended.one_error(2)
     assert (ended.out, ended.err.count("\n")) == ("", 1)
-
-
-# ---- a local cluster
-
-
-async def _up(directory: Path, *options: str) -> Ended:
-    shape = ("--partitions", "1", "--storage-nodes", "1", "--servers", "1", "--no-tls")
-    return await run_program(*WALTZ, "local", "up", "--data", str(directory), *shape, *options)
-
-
-async def test_local_up_on_a_read_only_directory(tmp_path: Path) -> None:
-    directory = tmp_path / "local"
-    directory.mkdir()
-    with read_only(directory):
-        line = (await _up(directory)).one_error()
-    assert str(directory) in line
-    assert "Read-only file system" in line
-    assert list(directory.iterdir()) == []
-
-
-async def test_local_up_with_a_taken_port_and_with_a_lost_zookeeper(tmp_path: Path) -> None:
-    """A port that is part of the cluster's identity; then ZooKeeper data of nobody under storage of a known cluster."""
-    directory = tmp_path / "local"
-    shape = LocalSettings(directory, partitions=1, storage_nodes=1, servers=1, tls=False)
-    async with LocalCluster(shape) as cluster:
-        patient = Patient(cluster)
-        await patient.is_unharmed()
-    port = cluster.port("storage-1", "storage")
-    before = contents(directory / "storage-1")
-    with socket.create_server(("127.0.0.1", port)):
-        line = (await _up(directory)).one_error()
-    assert f"port {port} (storage port of storage-1) is in use" in line
-
-    (directory / "zookeeper").rename(directory / "lost")
-    line = (await _up(directory)).one_error()
-    assert f"the cluster with key {cluster.state.cluster_key} is not (completely) at" in line
-    assert contents(directory / "storage-1") == before
-    shutil.rmtree(directory / "zookeeper")
-    (directory / "lost").rename(directory / "zookeeper")
-    async with LocalCluster(shape) as again:
-        patient.cluster = again
-        await patient.is_unharmed()
 
 
 # ---- the client

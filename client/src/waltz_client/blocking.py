@@ -36,6 +36,8 @@ class BlockingWaltzClient:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._stop: Callable[[], object] = lambda: None
+        self._lock = threading.Lock()  # no call is handed to a loop that is about to end
+        self._calls: set[concurrent.futures.Future[Any]] = set()
 
     @classmethod
     def connect(
@@ -91,6 +93,7 @@ class BlockingWaltzClient:
 
     def close(self) -> None:
         """See ``WaltzClient.close``; ends the thread. Idempotent."""
+        self._refuse_own_thread()
         client, self._client = self._client, None
         if client is not None:
             try:
@@ -99,25 +102,39 @@ class BlockingWaltzClient:
                 self._end_thread()
 
     def _end_thread(self) -> None:
-        thread, self._loop = self._thread, None
+        with self._lock:
+            thread, self._loop = self._thread, None
         if thread is not None:
             self._stop()
             thread.join()
+        for future in list(self._calls):  # handed over too late to be worked off
+            if not future.done():
+                future.set_exception(ClientClosedError("the client is closed"))
+
+    def _refuse_own_thread(self) -> None:
+        if threading.current_thread() is self._thread:
+            raise UsageError("a blocking call from the client's own thread would wait for itself")
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:
-        loop = self._loop
-        if loop is None:
+        try:
+            self._refuse_own_thread()
+            with self._lock:
+                if self._loop is None or self._loop.is_closed():
+                    raise ClientClosedError("the client is closed")
+                future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+                self._calls.add(future)
+        except BaseException:
             coro.close()
-            raise ClientClosedError("the client is closed")
-        if threading.current_thread() is self._thread:
-            coro.close()
-            raise UsageError("a blocking call from the client's own thread would wait for itself")
-        future = asyncio.run_coroutine_threadsafe(coro, loop)
+            raise
         try:
             return future.result()
+        except concurrent.futures.CancelledError:
+            raise ClientClosedError("the client was closed") from None
         except BaseException:
             future.cancel()
             raise
+        finally:
+            self._calls.discard(future)
 
     @property
     def _open_client(self) -> WaltzClient:

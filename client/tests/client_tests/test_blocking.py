@@ -13,6 +13,7 @@ from waltz_client import (
     Committed,
     LockConflictError,
     LockId,
+    Transaction,
     UsageError,
     WaltzClient,
 )
@@ -152,3 +153,44 @@ def test_an_error_while_opening_ends_the_thread() -> None:
     ):
         pass
     assert threading.active_count() == before
+
+
+def test_close_from_a_callback_is_refused_and_closes_nothing(fakes: FakeThread) -> None:
+    refused: list[BaseException] = []
+    applied = threading.Event()
+
+    class Closing(Application):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            try:
+                client.close()
+            except BaseException as error:
+                refused.append(error)
+            applied.set()
+
+    with connect(fakes, Closing()) as client:
+        assert client.append(partition=0, data=b"x") == Committed(0, 0)
+        assert applied.wait(10)
+        assert isinstance(refused[0], UsageError)
+        assert client.append(partition=1, data=b"y") == Committed(1, 0)
+
+
+def test_a_call_that_meets_the_end_of_the_loop_does_not_hang(fakes: FakeThread) -> None:
+    """Another thread ends the loop just before the call reaches it, as at the end of a close."""
+    client = connect(fakes)
+    client.__enter__()
+    client._stop()
+    assert client._thread is not None
+    client._thread.join(10)
+    errors: list[BaseException] = []
+
+    def call() -> None:
+        try:
+            client.high_water_mark(0, deadline_seconds=1)
+        except BaseException as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(5)
+    assert not thread.is_alive()
+    assert isinstance(errors[0], ClientClosedError)

@@ -1,5 +1,6 @@
 """The command line: usage, one clear line per mistake, exit codes. Nothing here needs a cluster."""
 
+import asyncio
 import json
 from pathlib import Path
 
@@ -7,7 +8,12 @@ import pytest
 from typer.main import get_command
 from typer.testing import CliRunner
 
+from waltz_admin import assignments, nodes, offline_copy, seeding
+from waltz_cluster import zk_client
 from waltz_cluster.errors import ConfigError
+from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
+from waltz_cluster.settings import CliSettings
+from waltz_protocol.aio.tls import TlsSettings
 from waltz_tools.__main__ import run, show
 from waltz_tools.cli.app import app
 from waltz_tools.cli.common import (
@@ -154,7 +160,10 @@ def test_up_refuses_a_directory_in_use_with_one_line(
     ("option", "words"),
     [
         (["--partitions", "4"], "holds a cluster of 8 partitions"),
-        (["--storage-nodes", "2"], "holds a cluster of 3"),
+        (
+            ["--storage-nodes", "2"],
+            "holds a cluster of 3 storage nodes and takes none away: leave --storage-nodes out",
+        ),
     ],
 )
 def test_up_refuses_another_shape_with_one_line(
@@ -172,6 +181,114 @@ def test_restore_reset_of_what_is_no_storage_directory_is_one_line(
 ) -> None:
     assert run(["storage", "restore-reset", str(tmp_path)]) == ExitCode.FAILED
     assert str(tmp_path) in _one_error(capsys)
+
+
+@pytest.fixture
+def zookeeper(monkeypatch: pytest.MonkeyPatch) -> MemoryZooKeeper:
+    """A ZooKeeper in memory for every command, with a cluster of two partitions on one node per group."""
+    memory = MemoryZooKeeper()
+
+    async def connect(settings: CliSettings) -> MemoryStore:
+        return memory.session()
+
+    async def seed() -> None:
+        store = memory.session()
+        await seeding.create(store, "/nowhere", "demo", 2)
+        for group, node in enumerate(("h1:6000", "h2:6000")):
+            await nodes.add_storage_node(store, "/nowhere", node, 6001, group)
+            await assignments.auto_assign(store, "/nowhere", group)
+        await store.close()
+
+    asyncio.run(seed())
+    monkeypatch.setattr(zk_client, "connect", connect)
+    return memory
+
+
+def test_the_last_copy_of_a_group_is_given_up_only_when_told_to(
+    zookeeper: MemoryZooKeeper, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["zk", "unassign-partition", "-c", str(config), "-s", "h1:6000", "-p", "0,1"]
+    assert run(command) == ExitCode.FAILED
+    assert "--drop-group-copy" in _one_error(capsys)
+    assert run([*command, "--drop-group-copy"]) == 0
+    assert capsys.readouterr().out == "unassigned 0,1 from h1:6000\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        ("server.ssl:\n  keyStore.location: old.p12\n  keyStore.type: JKS\n", ("server.ssl", "old.p12")),
+        ("ssl.keyStore.location: ours.p12\n", ("ssl", "ours.p12")),
+        ("ssl.keyStore.location: ours.p12\nserver.ssl.keyStore.location: old.p12\n", ("ssl", "ours.p12")),
+        (
+            "zookeeper.connectString: z:1\ncluster.root: /x\nserver.port: 1\nserver.ssl.keyStore.location: o\n",
+            ("server.ssl", "o"),
+        ),
+    ],
+)
+def test_zookeeper_6_21_a_file_for_one_side_needs_tls_keys_only(
+    content: str,
+    expected: tuple[str, str],
+    zookeeper: MemoryZooKeeper,
+    config: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Files of 0.13.2 have their keys below server.ssl."""
+    seen: list[TlsSettings] = []
+
+    async def copy(
+        *_: object, source_tls: TlsSettings, destination_tls: TlsSettings, **__: object
+    ) -> offline_copy.Progress:
+        seen.extend((source_tls, destination_tls))
+        return offline_copy.Progress(0, -1, -1)
+
+    monkeypatch.setattr(offline_copy, "recover_partition", copy)
+    own = config.with_name("one-side.yaml")
+    own.write_text(content)
+    command = [
+        "storage",
+        "recover-partition",
+        "-c",
+        str(config),
+        "-s",
+        "a:1",
+        "-d",
+        "b:1",
+        "-dp",
+        "2",
+        "-p",
+        "0",
+    ]
+    assert run([*command, "-sssl", str(own)]) == 0
+    assert run([*command, "-dssl", str(own)]) == 0
+    assert [(tls.prefix, tls.key_store) for tls in seen] == [expected, ("ssl", None), ("ssl", None), expected]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["server.ssl.keyStore.locatoin", "ssl.keyStore.locatoin", "sll.keyStore.location"]
+)
+def test_a_file_for_one_side_with_an_unknown_key_is_one_line(
+    wrong: str, zookeeper: MemoryZooKeeper, config: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = config.with_name("one-side.yaml")
+    own.write_text(f"{wrong}: x\n")
+    command = [
+        "storage",
+        "recover-partition",
+        "-c",
+        str(config),
+        "-s",
+        "a:1",
+        "-d",
+        "b:1",
+        "-dp",
+        "2",
+        "-p",
+        "0",
+    ]
+    assert run([*command, "-sssl", str(own)]) == ExitCode.FAILED
+    assert f"unknown key {wrong}; did you mean" in capsys.readouterr().err
 
 
 def test_demo_refuses_zero_rows(capsys: pytest.CaptureFixture[str]) -> None:

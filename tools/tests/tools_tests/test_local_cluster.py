@@ -40,6 +40,6 @@ async def test_safety_a7_lost_zookeeper_data_is_refused_before_a_storage_node_st
         ClusterState(partitions=2, tls=False, storage_nodes=1, servers=1, seeded=True, cluster_key=KEY)
     )
     with pytest.raises(ClusterTreeLostError, match="never seeded again"):
-        await LocalCluster(LocalSettings(tmp_path)).start()
+        await LocalCluster(LocalSettings(tmp_path, start_timeout_seconds=1.0)).start()
     assert admin.asked == [(2, KEY)]
     assert started == ["zookeeper"]

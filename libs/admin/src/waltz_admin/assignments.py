@@ -91,7 +91,8 @@ async def unassign(
                 and not _other_copy(maps, connect_string, partition_id)
             ):
                 raise AssignmentError(
-                    f"partition {partition_id}: group {maps.groups.get(connect_string)} would hold no other copy of it"
+                    f"partition {partition_id}: group {maps.groups.get(connect_string)} would hold no other copy of it "
+                    "(--drop-group-copy, in the library keep_group_copy=False, if that is meant)"
                 )
         return {**maps.partitions, connect_string: tuple(p for p in held if p not in chosen)}
 

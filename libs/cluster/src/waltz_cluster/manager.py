@@ -77,6 +77,7 @@ class ClusterManager:
         self._paths = ClusterPaths(root)
         self._rng = rng
         self._wake = asyncio.Event()
+        self._last_failure = ""
         self._lock = asyncio.Lock()
         self._preferences_lock = asyncio.Lock()
         self._reader = MembershipReader(store, self._paths, self._wake.set)
@@ -138,10 +139,13 @@ class ClusterManager:
                 async with self._lock:
                     await self._evaluate()
                 self._backoff.reset()
+                self._last_failure = ""
             except ClusterError as error:
                 # not connected: the session event wakes us; anything else is tried again, slower and slower
+                known = isinstance(error, VersionConflictError) or str(error) == self._last_failure
+                self._last_failure = str(error)
                 _log.log(
-                    logging.DEBUG if isinstance(error, VersionConflictError) else logging.WARNING,
+                    logging.DEBUG if known else logging.WARNING,  # one line per trouble, not one per try
                     "the assignment of %s is evaluated again after: %s",
                     self._paths.root,
                     error,

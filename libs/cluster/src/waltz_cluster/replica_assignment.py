@@ -32,6 +32,7 @@ class ReplicaAssignmentWatcher:
         self._path = path
         self._callback = callback
         self._changed = asyncio.Event()
+        self._last_failure = ""
         self._closed = False
         self._armed = False
         self._last: ReplicaAssignments | None = None
@@ -50,8 +51,11 @@ class ReplicaAssignmentWatcher:
                 try:
                     await self._read()
                     self._backoff.reset()
+                    self._last_failure = ""
                 except ClusterError as error:
-                    _log.warning("cannot read the replica assignments, trying again: %s", error)
+                    level = logging.DEBUG if str(error) == self._last_failure else logging.WARNING
+                    self._last_failure = str(error)
+                    _log.log(level, "cannot read the replica assignments, trying again: %s", error)
                     await self._pause()
                     continue
                 await self._changed.wait()

@@ -22,6 +22,7 @@ __all__ = [
     "CliSettings",
     "ConfigError",
     "RoleSettings",
+    "TlsFileSettings",
     "TlsOptions",
     "ZooKeeperSettings",
     "flatten",
@@ -66,7 +67,8 @@ class RoleSettings(BaseModel):
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset()
     """Keys of 0.13.2 that are accepted with a warning."""
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted silently."""
+    """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted silently,
+    but for those below one of ``TLS_PREFIXES``."""
 
     source: str = Field(default="settings", exclude=True)
     tls: dict[str, TlsOptions] = Field(default_factory=dict)
@@ -99,13 +101,17 @@ class RoleSettings(BaseModel):
                 else:
                     _check_tls_key(source, key, prefix)
                     tls.setdefault(prefix, {})[key[len(prefix) + 1 :]] = value
-            elif not key.startswith(cls.FOREIGN_PREFIXES):
+            elif not key.startswith(cls.FOREIGN_PREFIXES) or key.startswith(cls._tls_starts()):
                 raise ConfigError(f"{source}: unknown key {key}{_nearest(key, known)}")
         fields = {key: value for key, value in fields.items() if value is not None}
         fields["tls"] = {
             prefix: _validated(TlsOptions, options, source, f"{prefix}.") for prefix, options in tls.items()
         }
         return _validated(cls, fields, source, "")
+
+    @classmethod
+    def _tls_starts(cls) -> tuple[str, ...]:
+        return tuple(f"{prefix}." for prefix in cls.TLS_PREFIXES)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
@@ -207,3 +213,15 @@ class CliSettings(ZooKeeperSettings):
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("client.",)
 
     zookeeper_session_timeout_ms: int = Field(default=30_000, alias="zookeeper.sessionTimeout", gt=0)
+
+
+class TlsFileSettings(RoleSettings):
+    """A file that is read for its TLS keys only: one side of a copy between nodes. Whatever else a role's file holds may
+    stand beside them."""
+
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl", "server.ssl")
+    FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("zookeeper.", "cluster.", "client.", "server.", "storage.")
+
+    def own_tls(self) -> TlsSettings:
+        """The keys below ``ssl``, or, when there are none, those below ``server.ssl``, as 0.13.2 has them."""
+        return self.tls_settings(next((prefix for prefix in self.TLS_PREFIXES if prefix in self.tls), "ssl"))

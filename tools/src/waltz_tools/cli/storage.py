@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from waltz_admin import offline_copy, storage_admin
 from waltz_admin.forget import forget_replica
-from waltz_cluster.settings import CliSettings
+from waltz_cluster.settings import TlsFileSettings
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 from waltz_tools import repair
@@ -193,8 +193,14 @@ def recover_partition(
     ],
     partition: PartitionsOption,
     batch_size: Annotated[int, typer.Option("--batch-size", "-b", min=1)] = offline_copy.DEFAULT_BATCH_SIZE,
-    source_ssl: Annotated[Path | None, typer.Option("--source-ssl-config-path", "-sssl")] = None,
-    destination_ssl: Annotated[Path | None, typer.Option("--destination-ssl-config-path", "-dssl")] = None,
+    source_ssl: Annotated[
+        Path | None,
+        typer.Option("--source-ssl-config-path", "-sssl", help="A file with the TLS keys for the source."),
+    ] = None,
+    destination_ssl: Annotated[
+        Path | None,
+        typer.Option("--destination-ssl-config-path", "-dssl", help="The same for the destination."),
+    ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Copy a partition to a node where it is unavailable, past the servers."""
@@ -239,8 +245,8 @@ def recover_partition(
 
 
 def _tls(context: Context, path: Path | None) -> TlsSettings:
-    """TLS of a file of its own (prefix `ssl.`), or that of the main one."""
-    return context.tls if path is None else CliSettings.from_file(path).tls_settings("ssl")
+    """TLS of a file of its own, or that of the main one."""
+    return context.tls if path is None else TlsFileSettings.from_file(path).own_tls()
 
 
 @app.command("max-transaction-id")

@@ -141,13 +141,19 @@ def unassign_partition(
     config: ConfigOption,
     partition: PartitionsOption,
     storage: StorageOption,
+    drop_group_copy: Annotated[
+        bool,
+        typer.Option("--drop-group-copy", help="Also when the node's group would hold no other copy."),
+    ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Take partitions from a storage node (after a check that nothing can be lost)."""
     endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
 
     async def work(c: Context) -> tuple[int, ...]:
-        return await assignments.unassign(c.store, c.root, chosen, endpoint, tls=c.tls)
+        return await assignments.unassign(
+            c.store, c.root, chosen, endpoint, tls=c.tls, keep_group_copy=not drop_group_copy
+        )
 
     removed = run_admin(config, work)
     render_result(output, f"unassigned {_ids(removed)} from {endpoint}", node=endpoint, unassigned=removed)

@@ -353,8 +353,9 @@ class LocalCluster:
                 )
             if wanted.storage_nodes is not None and wanted.storage_nodes < known.storage_nodes:
                 raise LocalClusterError(
-                    f"{self.directory.path} holds a cluster of {known.storage_nodes} storage nodes; "
-                    "take nodes away with `waltz zk unassign-partition` and `remove-storage-node`"
+                    f"{self.directory.path} holds a cluster of {known.storage_nodes} storage nodes and takes none away: "
+                    "leave --storage-nodes out, and while it runs take a node out of use with "
+                    "`waltz zk unassign-partition --drop-group-copy`"
                 )
             state.tls = known.tls if wanted.tls is None else wanted.tls
             state.storage_nodes = wanted.storage_nodes or known.storage_nodes
