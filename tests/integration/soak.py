@@ -6,6 +6,7 @@ Exit code 0 only if nothing was lost, doubled or resurrected in any round and al
 
 import argparse
 import asyncio
+import logging
 import sys
 import tempfile
 import time
@@ -25,7 +26,7 @@ def report(
     print(
         f"[{number:2}/{count}] {what:45} acknowledged {acknowledged:7,}  lost {len(verdict.lost)}"
         f"  doubled {len(verdict.doubled)}  failed-but-present {len(verdict.resurrected)}  gaps {len(verdict.gaps)}"
-        f"  unknown {len(history.unknown):3}  longest pause {history.longest_gap_seconds:6.2f} s  caught up after {seconds:5.1f} s",
+        f"  unknown {len(history.unknown):3}  longest pause of a partition {history.longest_gap_seconds:6.2f} s  caught up after {seconds:5.1f} s",
         flush=True,
     )
 
@@ -71,6 +72,7 @@ def main() -> int:
     )
     parser.add_argument("--no-tls", action="store_true")
     arguments = parser.parse_args()
+    logging.basicConfig(level=logging.ERROR)  # lost connections are what this is about
     started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="waltz-soak-") as directory:
         plan = Plan(arguments.kills, arguments.pause_seconds)

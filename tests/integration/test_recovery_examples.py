@@ -224,7 +224,8 @@ async def test_quorum_b_offline(tmp_path: Path) -> None:
         (c,) = await marks(cluster, C)
         assert c < acknowledged
         count, before = len(history.acknowledged), await states(cluster)
-        assert not any(state.resolved for state in before.values())
+        # C may have been closed by a session of A and B alone; what decides is with A and B either way.
+        assert endpoints(cluster, A, B) <= {name for name, state in before.items() if not state.resolved}
         await cluster.start_role(SERVER)
         async with asyncio.timeout(SECONDS):
             while (seen := await health(cluster))[0] != 500 or str(cluster.storage_endpoint(B)) not in seen[

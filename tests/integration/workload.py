@@ -25,22 +25,27 @@ class History:
     acknowledged: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     failed: set[bytes] = field(default_factory=set)
     unknown: set[bytes] = field(default_factory=set)
-    last_acknowledged: float = field(default_factory=time.monotonic)
     longest_gap_seconds: float = 0.0
+    """Longest time without an acknowledged append in any one partition since `start_round`."""
+    _last: dict[int, float] = field(default_factory=dict)
 
     def committed(self, data: bytes, partition: int, transaction_id: int) -> None:
         now = time.monotonic()
-        self.longest_gap_seconds = max(self.longest_gap_seconds, now - self.last_acknowledged)
-        self.last_acknowledged = now
+        self.longest_gap_seconds = max(self.longest_gap_seconds, now - self._last.get(partition, now))
+        self._last[partition] = now
         self.acknowledged[data] = (partition, transaction_id)
 
     def start_round(self) -> None:
-        self.last_acknowledged = time.monotonic()
+        now = time.monotonic()
+        self._last = dict.fromkeys(self._last, now)
         self.longest_gap_seconds = 0.0
 
     def end_round(self) -> None:
-        """Count the pause that is still going on."""
-        self.longest_gap_seconds = max(self.longest_gap_seconds, time.monotonic() - self.last_acknowledged)
+        """Count the pauses that are still going on."""
+        now = time.monotonic()
+        self.longest_gap_seconds = max(
+            [self.longest_gap_seconds, *(now - last for last in self._last.values())]
+        )
 
 
 class Workload:

@@ -121,6 +121,7 @@ class ClientCore:
         self.servers: set[Endpoint] = set()
         self._applier_tasks: dict[int, asyncio.Task[None]] = {}
         self._chosen: set[int] = set()
+        self._choosing = asyncio.Lock()
         self._req_ids: dict[int, ReqIdSource] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._discovery = discovery
@@ -246,8 +247,9 @@ class ClientCore:
                 self.req_ids(partition_id), self, self.settings.max_concurrent_transactions, self.random
             )
             self.partitions[partition_id] = partition
-        if not partition.active:
-            partition.activate()
+        was_active = partition.active
+        partition.activate()  # also one that was about to leave
+        if not was_active:
             if self.callbacks is not None:
                 applier = Applier(
                     partition, self.callbacks, self.fetch, self.random, self.settings.feed_buffer_transactions
@@ -268,23 +270,24 @@ class ClientCore:
             raise UsageError("set_partitions needs client.autoMount: false")
         for partition_id in chosen:
             self.check_partition(partition_id)
-        self._chosen = set(chosen)
-        leaving = [p for p in self.partitions.values() if p.active and p.partition_id not in chosen]
-        for partition in leaving:
-            partition.window.stopped = True
-        for partition in leaving:
-            await self._flush_before_leaving(partition, deadline_seconds)
-            self.links.detach(partition)
-            partition.deactivate()
-            applier = self.appliers.pop(partition.partition_id, None)
-            if applier is not None:
-                applier.stop(PartitionInactiveError(partition.partition_id))
-                self.submissions.tell_committed(applier)
-            task = self._applier_tasks.pop(partition.partition_id, None)
-            if task is not None:
-                task.cancel()
-        for partition_id in sorted(chosen):
-            self._activate(partition_id)
+        async with self._choosing:
+            self._chosen = set(chosen)
+            leaving = [p for p in self.partitions.values() if p.active and p.partition_id not in chosen]
+            for partition in leaving:
+                partition.window.stopped = True
+            for partition in leaving:
+                await self._flush_before_leaving(partition, deadline_seconds)
+                self.links.detach(partition)
+                partition.deactivate()
+                applier = self.appliers.pop(partition.partition_id, None)
+                if applier is not None:
+                    applier.stop(PartitionInactiveError(partition.partition_id))
+                    self.submissions.tell_committed(applier)
+                task = self._applier_tasks.pop(partition.partition_id, None)
+                if task is not None:
+                    task.cancel()
+            for partition_id in sorted(chosen):
+                self._activate(partition_id)
 
     async def _flush_before_leaving(self, partition: StreamPartition, deadline_seconds: float) -> None:
         try:

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from waltz_client._internal.append_window import AppendWindow, LockHashes, PendingAppend
 from waltz_client._internal.backoff import Backoff, Random
-from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client._internal.feed_cursor import CursorState, FeedCursor
 from waltz_client._internal.readers import Readers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream_session import StreamSession
@@ -353,10 +353,18 @@ class StreamPartition:
         self._host.spawn(self._check_ahead(cursor), f"place of a reader of partition {self.partition_id}")
 
     async def _check_ahead(self, cursor: FeedCursor) -> None:
-        try:
-            mark = await self._host.server_high_water_mark(self.partition_id)
-        except WaltzClientError as error:
-            cursor.fail(error)
+        while True:
+            try:
+                mark = await self._host.server_high_water_mark(self.partition_id)
+                break
+            except WaltzClientError as error:
+                log.warning(
+                    "partition %d: the place of a reader is not checked yet: %s", self.partition_id, error
+                )
+                await asyncio.sleep(CLIENT_AHEAD_RETRY_SECONDS)
+            if cursor.state is CursorState.CLOSED or not self.active:
+                return
+        if cursor.state is CursorState.CLOSED:
             return
         if cursor.tail is not None and cursor.tail > max(mark, self.received):
             self.readers.remove(cursor)

