@@ -10,10 +10,11 @@ from waltz_admin.verify import verify_cluster
 from waltz_cluster import zk_client
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import StoreParams
 from waltz_cluster.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import Endpoint, Record
+from waltz_protocol.types import Record
 from waltz_tools.local import LocalCluster
 
 _BATCH = 500
@@ -57,34 +58,37 @@ async def administrator(cluster: LocalCluster) -> AsyncIterator[Administrator]:
         await store.close()
 
 
-async def compare_replicas(cluster: LocalCluster) -> int:
+async def compare_replicas(cluster: LocalCluster, timeout_seconds: float = 20) -> int:
     """Read every record of every replica and compare them record by record; the number of records per replica.
 
-    Records above the shortest replica are uncommitted or on their way and are compared up to there only; call it at rest.
+    Call it at rest: nobody writes. A commit needs only a majority, so the others get `timeout_seconds` to follow.
     """
     async with administrator(cluster) as admin:
         _cluster_params, params = await read_params(admin.store, admin.root)
         total = 0
         for partition in range(params.num_partitions):
-            logs = {}
-            for role in cluster.storage_roles:
-                endpoint: Endpoint = cluster.admin_endpoint(role)
-                async with admin_connection(endpoint, params, admin.tls) as connection:
-                    logs[role] = await _read_log(connection, partition)
-            first_role, first = next(iter(logs.items()))
-            for role, log in logs.items():
-                if log != first:
-                    raise AssertionError(
-                        f"partition {partition}: {role} ({len(log)}) differs from {first_role} ({len(first)})"
-                    )
+            deadline = time.monotonic() + timeout_seconds
+            while True:
+                logs = {
+                    role: await _read_log(cluster, admin, params, role, partition)
+                    for role in cluster.storage_roles
+                }
+                first, *others = logs.values()
+                if all(log == first for log in others):
+                    break
+                if time.monotonic() > deadline:
+                    lengths = {role: len(log) for role, log in logs.items()}
+                    raise AssertionError(f"partition {partition}: replicas differ, records {lengths}")
+                await asyncio.sleep(0.2)
             total += len(first)
         return total
 
 
-async def _read_log(connection: object, partition: int) -> list[Record]:
+async def _read_log(
+    cluster: LocalCluster, admin: Administrator, params: StoreParams, role: str, partition: int
+) -> list[Record]:
     records: list[Record] = []
-    while True:
-        batch = await connection.record_list(partition, len(records), _BATCH)  # type: ignore[attr-defined]
-        if not batch:
-            return records
-        records += batch
+    async with admin_connection(cluster.admin_endpoint(role), params, admin.tls) as connection:
+        while batch := await connection.record_list(partition, len(records), _BATCH):
+            records += batch
+    return records

@@ -226,7 +226,8 @@ class WaltzClient:
         Write and read locks are checked against ``as_of``, the id of the last transaction the caller's decision has taken into
         account (None: everything this client has received, or applied through its callbacks). A certain failure other than by
         a lock (a server moved or dropped it) is retried with growing, spread delays until the deadline (default
-        ``client.appendDeadline``) or ``max_attempts``.
+        ``client.appendDeadline``) or ``max_attempts``. With write or read locks a retry keeps
+        the view of the first attempt, so a commit by others in between is a conflict.
 
         Raises LockConflictError (read up to its mark and decide again), AppendFailedError, DeadlineExceededError: certainly
         not in the log; OutcomeUnknownError: sent, but the deadline came first. TransactionTooLargeError,

@@ -14,6 +14,8 @@ from waltz_client import (
     LockConflictError,
     LockId,
     Outcome,
+    PendingAppend,
+    RequestDeadlineError,
     Transaction,
     TransactionBuilder,
     TransactionContext,
@@ -253,3 +255,24 @@ async def test_submitters_waiting_for_the_application_are_let_go_by_close(
         (error,) = await waiting
     assert isinstance(error, ClientClosedError)
     assert context.events == ["exception"]
+
+
+async def test_flushes_that_are_given_up_leave_nothing_behind(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """A program that polls with a short deadline while a partition is stuck: the outcome must still get through."""
+    client = await connect()
+    partition = cluster.partitions[0]
+    await client.writable(0)
+    partition.fate = lambda append: Fate.HOLD
+    done: list[PendingAppend] = []
+    client.append_nowait(partition=0, data=b"x", on_done=done.append)
+    await until(lambda: partition.held)
+    for _ in range(1500):
+        with pytest.raises(RequestDeadlineError):
+            await client.flush_transactions(deadline_seconds=0.0001)
+    flushed = asyncio.gather(client.flush_transactions(deadline_seconds=5))
+    await asyncio.sleep(0.01)
+    partition.release()
+    await flushed
+    assert [pending.committed for pending in done] == [True]

@@ -37,7 +37,7 @@ class PendingAppend(MonitorEntry):
     ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may append again.
     """
 
-    __slots__ = ("cause", "context", "mark", "on_done", "on_lock_failure", "partition_id", "tick")
+    __slots__ = ("cause", "context", "mark", "on_done", "on_lock_failure", "partition_id", "tick", "watchers")
 
     def __init__(
         self,
@@ -53,6 +53,7 @@ class PendingAppend(MonitorEntry):
         self.cause: Cause | None = None
         self.mark = -1
         self.tick = 0
+        self.watchers: list[Callable[[], None]] | None = None
         self.pending = False
         self.conflict = -1
 
@@ -105,18 +106,6 @@ class PendingAppend(MonitorEntry):
         if error is None:
             raise RuntimeError("the append has no outcome yet")
         raise error
-
-
-def _then(
-    first: Callable[[PendingAppend], object], after: Callable[[], None]
-) -> Callable[[PendingAppend], object]:
-    def both(handle: PendingAppend) -> None:
-        try:
-            first(handle)
-        finally:
-            after()
-
-    return both
 
 
 class AppendWindow:
@@ -189,12 +178,21 @@ class AppendWindow:
                 entry.on_done(entry)
             except Exception:
                 log.exception("the on_done function of an append to partition %d raised", entry.partition_id)
+            if entry.watchers:
+                for watcher in entry.watchers:
+                    watcher()
 
     def watch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
         """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own ``on_done``."""
         for entry in entries:
             if isinstance(entry, PendingAppend):
-                entry.on_done = _then(entry.on_done, on_resolved)
+                entry.watchers = [*(entry.watchers or ()), on_resolved]
+
+    def unwatch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
+        """Undo :meth:`watch`: the caller has given up."""
+        for entry in entries:
+            if isinstance(entry, PendingAppend) and entry.watchers:
+                entry.watchers = [watcher for watcher in entry.watchers if watcher is not on_resolved]
 
     def lock_failed(self, req_id: ReqId, mark: int, received: int) -> None:
         """A LOCK_FAILURE message."""

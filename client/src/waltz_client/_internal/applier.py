@@ -104,6 +104,10 @@ class Applier:
             self._mark.set_result(mark)
         return await asyncio.shield(self._mark)
 
+    def is_stopped(self) -> bool:
+        """Whether nothing more is to be applied."""
+        return self._stopped is not None
+
     def stop(self, error: Exception) -> None:
         """Apply nothing more; whoever waits for the application gets this error. The owner cancels :meth:`run` as well."""
         self._stopped = error
@@ -128,14 +132,14 @@ class Applier:
                 await self._follow(cursor)
             finally:
                 self._partition.readers.remove(cursor)
-            if self._stopped is not None:
+            if self.is_stopped():
                 return
             # The reader ended with an error: the client is ahead of the log, or a query failed. Try again, slowly.
             await asyncio.sleep(1.0)
 
     async def _follow(self, cursor: FeedCursor) -> None:
         partition = self._partition
-        while self._stopped is None:
+        while not self.is_stopped():
             fields = cursor.take_at_most(APPLY_BATCH)
             if not fields:
                 if cursor.error is not None:
@@ -150,7 +154,7 @@ class Applier:
                 partition.readers.drained(cursor)
             for one in fields:
                 await self._apply(one)
-                if self._stopped is not None:
+                if self.is_stopped():
                     return
             await asyncio.sleep(0)
 

@@ -286,6 +286,7 @@ class ClientCore:
                 task = self._applier_tasks.pop(partition.partition_id, None)
                 if task is not None:
                     task.cancel()
+            self.check_open()
             for partition_id in sorted(chosen):
                 self._activate(partition_id)
 
@@ -361,7 +362,10 @@ class ClientCore:
         partition.window.watch(pending, one_done)
         if partition.session is not None and partition.mounted:
             partition.window.flush(partition.session)
-        await done
+        try:
+            await done
+        finally:
+            partition.window.unwatch(pending, one_done)
 
     # -- requests -----------------------------------------------------------------------------------------------------
 

@@ -191,7 +191,6 @@ def _class_of(path: str, root: str) -> Any:
     return fixed.get(below)
 
 
-@golden.needs_golden
 @pytest.mark.parametrize("name", golden.names())
 def test_recorded_trees_round_trip(name: str) -> None:
     seen = 0

@@ -87,7 +87,7 @@ class FakePartition:
     table_mark: int = -1
     _feeds: list[_Feed] = field(default_factory=list)
     _registry: dict[int, tuple[_Connection, int]] = field(default_factory=dict)
-    _last_mount: ReqId = ReqId(-1, -1, -1, -1)
+    _last_mount: ReqId = field(default_factory=lambda: ReqId(-1, -1, -1, -1))
     _held_answers: list[tuple[_Connection, m.TransactionDataRequest]] = field(default_factory=list)
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from waltz_protocol.messages.client import FlushResponse, MountResponse, MountState
+from waltz_server.partition.feed import MAX_FEEDS_PER_CLIENT
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
@@ -55,3 +56,28 @@ async def test_mounts_that_expired_do_not_pile_up() -> None:
         rig.store.open_session()
         await rig.turns()
         await rig.mount(client)
+
+
+async def test_a_client_cannot_open_feeds_without_end() -> None:
+    """Each one is served for itself; one that goes on asking is cut off, as one that does not read is."""
+    async with PartitionRig(records=5, settings=PartitionSettings(min_fetch_size=2)) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        for _ in range(MAX_FEEDS_PER_CLIENT):
+            rig.feed(client, 4)
+        assert client.close_reason == ""
+        for _ in range(10 * MAX_FEEDS_PER_CLIENT):
+            rig.feed(client, 4)
+        assert "feeds" in client.close_reason
+        assert len(rig.partition._feeds) <= MAX_FEEDS_PER_CLIENT
+        rig.partition.client_closed(client)
+        other = FakeClient(2)
+        await rig.mount(other)
+        for _ in range(2 * MAX_FEEDS_PER_CLIENT):  # those that have ended do not count
+            rig.feed(other, len(rig.store.log) - 1)
+            for _ in range(2):
+                rig.append(other)
+            await rig.turns(4)
+            other.clear()
+        assert not other.closed
+        assert len(rig.partition._feeds) == 0

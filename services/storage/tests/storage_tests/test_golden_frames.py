@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import os
 import shutil
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -119,22 +118,10 @@ async def test_request_sequence_of_the_description(tmp_path: Path) -> None:
         await exchange(tool, ADMIN_UNASSIGN, ADMIN_SUCCESS)
 
 
-def _folder() -> Path | None:
-    """Recordings of 0.13.2: named by WALTZ_GOLDEN, else those of the interop tests."""
-    named = os.environ.get("WALTZ_GOLDEN")
-    places = (
-        [Path(named)] if named else [Path(__file__).resolve().parents[4] / "tests" / "interop" / "golden"]
-    )
-    return next((place for place in places if (place / "sessions").is_dir()), None)
-
-
-FOLDER = _folder()
-needs_golden = pytest.mark.skipif(FOLDER is None, reason="the recordings of 0.13.2 are not on this machine")
+FOLDER = Path(__file__).resolve().parents[4] / "tests" / "interop" / "golden"
 
 
 def recorded() -> list[dict[str, Any]]:
-    if FOLDER is None:
-        pytest.skip("the recordings of 0.13.2 are not on this machine")
     plain = FOLDER / "sessions" / "server-storage.jsonl"
     if plain.exists():
         lines = plain.read_text().splitlines()
@@ -167,7 +154,6 @@ class Replay:
         self._early.remove(frame)
 
 
-@needs_golden
 @pytest.mark.parametrize("number", [0, 1, 2])
 async def test_recorded_sessions_of_0_13_2_get_the_same_answers(number: int, tmp_path: Path) -> None:
     """Every frame that servers and tools sent to one node in a day's recording, every reply byte for byte."""
@@ -215,11 +201,8 @@ def compare_with_recorded_directory(ours: Path, theirs: Path) -> None:
         assert mine[:4] + mine[12:] == golden[:4] + golden[12:], name
 
 
-@needs_golden
 @pytest.mark.parametrize("name", ["node0", "node1"])
 async def test_recorded_directory_is_served(name: str, tmp_path: Path) -> None:
-    if FOLDER is None:
-        pytest.skip("the recordings of 0.13.2 are not on this machine")
     data = tmp_path / "data"
     shutil.copytree(FOLDER / "storage" / name, data, copy_function=shutil.copyfile)
     for directory in data.iterdir():

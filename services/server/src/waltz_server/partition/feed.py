@@ -15,6 +15,7 @@ Invariants
 * Credit is a Python integer (13.22: the reference cuts it to 32 bits). Exactly `credit` transactions are sent, then
   FEED_SUSPENDED (a feed request) or MOUNT_RESPONSE READY (the catch-up of a mount).
 * What waits for a slow client is its channel's buffer (bounded by the high mark plus one slice), nothing else.
+* A client has at most `MAX_FEEDS_PER_CLIENT` feeds at a time; one that asks for more is closed.
 * A failing storage is asked again with growing pauses (13.19: the reference loops).
 """
 
@@ -35,6 +36,7 @@ READ_AHEAD_RECORDS = 4096
 CATCH_UP_SLICES_PER_TURN = 8
 FIRST_RETRY_SECONDS = 0.1
 MAX_RETRY_SECONDS = 5.0
+MAX_FEEDS_PER_CLIENT = 100
 _NATIVE_VERSION = 4
 
 
@@ -73,6 +75,7 @@ class Feeds:
         self._far: deque[Feed] = deque()
         self._parked: dict[Client, list[Feed]] = {}
         self._reading: dict[int, list[Feed]] = {}
+        self._per_client: dict[Client, int] = {}
         self._scheduled = False
         self._closed = False
         self._retry_seconds = FIRST_RETRY_SECONDS
@@ -82,6 +85,9 @@ class Feeds:
         self, client: Client, req_id: bytes, position: int, credit: int, done: Callable[[Client, bytes], None]
     ) -> None:
         """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`."""
+        if self._per_client.get(client, 0) >= MAX_FEEDS_PER_CLIENT:
+            client.close(f"more than {MAX_FEEDS_PER_CLIENT} feeds of one partition at the same time")
+            return
         feed = Feed(client, req_id, position, credit, done)
         feed.realtime = self.high_water_mark - position < self._realtime_threshold
         self._count_added(feed)
@@ -253,9 +259,15 @@ class Feeds:
             self._count_added(feed)
 
     def _count_added(self, feed: Feed) -> None:
+        self._per_client[feed.client] = self._per_client.get(feed.client, 0) + 1
         (self._metrics.realtime_added if feed.realtime else self._metrics.catch_up_added).inc()
 
     def _count_removed(self, feed: Feed) -> None:
+        left = self._per_client[feed.client] - 1
+        if left:
+            self._per_client[feed.client] = left
+        else:
+            del self._per_client[feed.client]
         (self._metrics.realtime_removed if feed.realtime else self._metrics.catch_up_removed).inc()
 
     def _all(self) -> list[Feed]:
