@@ -7,9 +7,9 @@ else wants the disk then, and what arrives meanwhile waits in the socket, as it 
 
 Only a single append of a single record qualifies. With more in flight the threads win, although they cost more CPU: the
 next frames are decrypted and parsed while a sync runs, and syncs of several partitions overlap (10 writers on one partition:
-3,200 appends/s with threads, 2,500 inline). On a machine with more busy processes than cores the threads win always: a
-thread that does little gets a core sooner than a loop that does everything (median of one writer, load 8 on 2 cores:
-1.8 ms with threads, 2.7 inline). A storage node has its core to itself or `storage.disk.inline: false`.
+3,200 appends/s with threads, 2,500 inline). On a machine with more busy processes than cores the threads won in our
+runs (median of one writer, load 8 on 2 cores: 1.8 ms with threads, 2.7 inline), so a storage node there wants
+`storage.disk.inline: false`.
 
 The price is that the loop stands still during a sync. So the job must be alone (no other job runs, nothing else arrived
 in this turn) and the disk has been fast lately, as measured on every such job wherever it ran.
