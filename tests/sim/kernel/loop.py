@@ -1,0 +1,271 @@
+"""An asyncio event loop on virtual time that runs the processes of a whole cluster.
+
+Time passes only when nothing is left to do, and then jumps to the next timer. Order is decided by time and by the order
+of scheduling, so one seed gives one run. Handles of a killed process are dropped, those of a paused one wait.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import gc
+import heapq
+import itertools
+import random
+import socket
+import sys
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterable
+from typing import Any
+
+from tests.sim.kernel.network import SimNetwork
+from tests.sim.kernel.process import CURRENT, Host, Process, ProcessKilled
+from tests.sim.kernel.trace import Trace
+
+KERNEL = contextvars.Context()
+"""Context of what belongs to no process: packets on their way, the simulator's own timers."""
+
+
+class StuckError(Exception):
+    """Nothing can happen any more, or too much happens at one moment."""
+
+
+class SimHandle(asyncio.Handle):
+    """A handle that knows its process."""
+
+    __slots__ = ("process",)
+    process: Process | None
+
+
+class SimTimerHandle(asyncio.TimerHandle):
+    """A timer that knows its process."""
+
+    __slots__ = ("process",)
+    process: Process | None
+
+
+class SimTask(asyncio.Task[Any]):
+    """A task with a hash that does not depend on its address: sets of tasks have the same order in every run."""
+
+    _numbers = itertools.count()
+
+    def __init__(self, coro: Coroutine[Any, Any, Any], **options: Any) -> None:
+        self._number = next(SimTask._numbers)
+        context = options.get("context")
+        self.process: Process | None = CURRENT.get() if context is None else context.get(CURRENT)
+        super().__init__(coro, **options)
+
+    def __hash__(self) -> int:
+        return self._number
+
+
+class SimLoop(asyncio.BaseEventLoop):
+    """See the module. ``loop.network`` carries connections, ``loop.rng(name)`` gives independent random streams."""
+
+    def __init__(self, seed: int | str, trace: Trace | None = None, *, step_limit: int = 50_000_000) -> None:
+        super().__init__()
+        self.seed = seed
+        self.trace = Trace() if trace is None else trace
+        self.steps = 0
+        self.step_limit = step_limit
+        self.turn_limit = 200_000
+        """Turns without time passing before the run counts as stuck."""
+        self.errors: list[dict[str, Any]] = []
+        """What the exception handler was given, dead processes left out."""
+        self.hosts: dict[str, Host] = {}
+        self._now = 0.0
+        self._queue: deque[SimHandle | SimTimerHandle] = deque()
+        self._timers: list[tuple[float, int, SimTimerHandle]] = []
+        self._sequence = itertools.count()
+        self._turns = 0
+        self._ended = False
+        self._graves: list[SimTask] = []
+        SimTask._numbers = itertools.count()
+        self.network = SimNetwork(self)
+        self.set_task_factory(_make_task)
+        self.set_exception_handler(_note_error)
+
+    # -- the simulated machine ----------------------------------------------------------------------------
+
+    def host(self, name: str) -> Host:
+        """The host of this name, made when first asked for."""
+        if name not in self.hosts:
+            self.hosts[name] = Host(name)
+        return self.hosts[name]
+
+    def spawn_process(self, name: str, host: Host, main: Callable[[], Coroutine[Any, Any, None]]) -> Process:
+        """Start a process that runs ``main()``."""
+        process = Process(self, name, host)
+        host.processes.append(process)
+        self.note(f"start {name}")
+        process.start(main)
+        return process
+
+    def rng(self, name: str) -> random.Random:
+        """A stream of random numbers that depends on the seed and the name only."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def note(self, what: str) -> None:
+        """Put an event of the running process into the trace."""
+        process = CURRENT.get()
+        self.trace.add(self._now, "-" if process is None else process.name, what)
+
+    def bury(self, process: Process) -> None:
+        """Keep the coroutines of a dead process suspended, so that nothing of them runs."""
+        self._graves += [
+            task for task in asyncio.all_tasks(self) if isinstance(task, SimTask) and task.process is process
+        ]
+
+    def release(self, held: deque[SimHandle]) -> None:
+        """Run what a paused process has waiting."""
+        self._queue.extend(held)
+        held.clear()
+
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended."""
+        collecting = gc.isenabled()
+        gc.disable()  # a collection at another moment would run finalizers in another order
+        try:
+            return self.run_until_complete(main)
+        finally:
+            self._end_world()
+            if collecting:
+                gc.enable()
+
+    def _end_world(self) -> None:
+        """Coroutines that are still suspended are closed; what their cleaning up says interests nobody."""
+        self._ended = True
+        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+        try:
+            for task in asyncio.all_tasks(self):
+                task._log_destroy_pending = False  # type: ignore[attr-defined]
+            self._queue.clear()
+            self._timers.clear()
+            self._graves.clear()
+            self.close()
+            gc.collect()
+        finally:
+            sys.unraisablehook = hook
+
+    # -- what asyncio asks of a loop ------------------------------------------------------------------------
+
+    def time(self) -> float:
+        return self._now
+
+    def call_soon(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, self, context)
+        handle.process = CURRENT.get() if context is None else context.get(CURRENT)
+        if not self._ended:
+            self._queue.append(handle)
+        return handle
+
+    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
+
+    def call_at(  # type: ignore[override]
+        self,
+        when: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimTimerHandle:
+        handle = SimTimerHandle(when, callback, args, self, context)
+        handle.process = CURRENT.get() if context is None else context.get(CURRENT)
+        if not self._ended:
+            heapq.heappush(self._timers, (when, next(self._sequence), handle))
+        return handle
+
+    def call_later(  # type: ignore[override]
+        self,
+        delay: float,
+        callback: Callable[..., object],
+        *args: Any,
+        context: contextvars.Context | None = None,
+    ) -> SimTimerHandle:
+        return self.call_at(self._now + delay, callback, *args, context=context)
+
+    def kernel_later(self, delay: float, callback: Callable[..., object], *args: Any) -> SimTimerHandle:
+        """A timer that belongs to no process."""
+        return self.call_at(self._now + delay, callback, *args, context=KERNEL)
+
+    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
+        """Cancelled timers are dropped when their time comes."""
+
+    def _run_once(self) -> None:
+        queue, timers = self._queue, self._timers
+        while timers and timers[0][2]._cancelled:
+            heapq.heappop(timers)
+        if not queue:
+            if not timers:
+                raise StuckError(f"at {self._now:.3f} s: nothing is left that could happen")
+            if timers[0][0] > self._now:
+                self._now, self._turns = timers[0][0], 0
+        while timers and timers[0][0] <= self._now:
+            handle = heapq.heappop(timers)[2]
+            if not handle._cancelled:
+                queue.append(handle)
+        self._turns += 1
+        if self._turns > self.turn_limit:
+            raise StuckError(f"at {self._now:.3f} s: {self._turns} turns without time passing")
+        count = len(queue)
+        self.steps += count
+        if self.steps > self.step_limit:
+            raise StuckError(f"at {self._now:.3f} s: more than {self.step_limit} steps")
+        for _ in range(count):
+            self._run_handle(queue.popleft())
+
+    def _run_handle(self, handle: SimHandle | SimTimerHandle) -> None:
+        if handle._cancelled:
+            return
+        process = handle.process
+        if process is not None:
+            if not process.alive:
+                return
+            if process.paused:
+                process.held.append(handle)  # type: ignore[arg-type]
+                return
+        handle._run()
+
+    def _process_events(self, event_list: Iterable[object]) -> None:
+        """There is no selector."""
+
+    def _write_to_self(self) -> None:
+        """There is nobody to wake."""
+
+    def run_in_executor(self, executor: Any, func: Callable[..., Any], *args: Any) -> Any:  # type: ignore[override]
+        raise RuntimeError(f"no threads in the simulation: {func!r}")
+
+    async def getaddrinfo(self, host: Any, port: Any, **_: Any) -> Any:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 6, "", (host, port))]
+
+    async def create_connection(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        if options.get("ssl") is not None:
+            raise RuntimeError("no TLS in the simulation")
+        return await self.network.connect(protocol_factory, host, port)
+
+    async def create_server(
+        self, protocol_factory: Any, host: Any = None, port: Any = None, **options: Any
+    ) -> Any:
+        if options.get("ssl") is not None:
+            raise RuntimeError("no TLS in the simulation")
+        return self.network.listen(protocol_factory, port)
+
+    async def shutdown_default_executor(self, timeout: float | None = None) -> None:
+        """There is none."""
+
+
+def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> SimTask:
+    return SimTask(coro, loop=loop, **options)
+
+
+def _note_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    error = context.get("exception")
+    process = CURRENT.get()
+    if isinstance(error, ProcessKilled) or (process is not None and not process.alive):
+        return
+    if isinstance(loop, SimLoop):
+        loop.note(f"error {context.get('message')} {error!r}")
+        loop.errors.append({"process": process, "time": loop.time(), **context})
