@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit integration bench demo soak lock clean
+.PHONY: setup fmt check test unit simulation integration demo bench soak sim mutants nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -33,11 +33,14 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/repo
 
-# Unit tests on two workers, then everything that starts real processes, one at a time.
-test: unit integration
+# Unit tests on two workers, then simulated clusters, then everything that starts real processes, one at a time.
+test: unit simulation integration
 
 unit: setup
 	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools tests/repo tests/interop
+
+simulation: setup
+	$(BIN)/pytest -q tests/sim
 
 integration: setup
 	$(BIN)/pytest -q tests/integration
@@ -51,6 +54,24 @@ bench: setup
 
 soak: setup
 	$(BIN)/python -m tests.integration.soak $(SOAK)
+
+# Simulated clusters under faults, then the planted bugs. The long run: make sim SEEDS=0:10000
+SEEDS ?= 0:1000
+sim: setup
+	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/python -m tests.sim.mutants
+
+mutants: setup
+	$(BIN)/python -m tests.sim.mutants $(MUTANTS)
+
+# Faults of many kinds at once on real processes.
+MINUTES ?= 10
+nemesis: setup
+	$(BIN)/python -m tests.integration.nemesis --minutes $(MINUTES) $(NEMESIS)
+
+# Seconds for all decoders and file readers together: make fuzz SECONDS=600
+fuzz: setup
+	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
 
 lock: $(UV)
 	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt

@@ -80,7 +80,7 @@ def test_an_old_directory_opens_and_gives_back_every_transaction(node: str, tmp_
 
 
 @pytest.mark.parametrize("node", NODES)
-def test_the_same_records_make_the_same_files(node: str, tmp_path: Path) -> None:
+def test_safety_f5_the_same_records_make_the_same_files(node: str, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
     manager = open_manager(data, node)

@@ -35,7 +35,7 @@ async def test_client_server_13_29_not_ready_is_retried_soon_and_blocks_nobody(
     assert loop.time() - begun < 1.5  # 20 + 40 + 80 + 160 ms at most
 
 
-async def test_not_ready_for_an_established_mount_makes_the_client_mount_again(
+async def test_client_server_13_02_not_ready_for_an_established_mount_makes_the_client_mount_again(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
     """A server that closed and reopened a partition says so this way: nothing else on the wire would tell."""
@@ -139,7 +139,7 @@ async def test_generation_bump_without_a_move_remounts_and_appends_carry_it(
     assert partition.mounts[-1][2] == 2
 
 
-async def test_an_append_dropped_for_its_old_generation_is_retried_with_the_new_one(
+async def test_storage_7_27_an_append_dropped_for_its_old_generation_is_retried_with_the_new_one(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
     partition = cluster.partitions[0]

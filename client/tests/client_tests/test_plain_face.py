@@ -13,9 +13,11 @@ from waltz_client import (
     FeedTransaction,
     LockConflictError,
     LockId,
+    PartitionNotFoundError,
     PendingAppend,
     WindowFullError,
 )
+from waltz_cluster.serializers import ClusterParams
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 
@@ -35,6 +37,21 @@ async def test_append_and_read_back(cluster: FakeCluster, connect: ConnectClient
     assert client.cluster_name == "fake cluster"
     assert client.num_partitions == 2
     assert client.get_partitions() == [0, 1]
+
+
+async def test_client_server_13_35_the_number_of_partitions_is_that_of_the_start(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """Locks and keys that depend on the number would move if it changed: a client keeps what it read."""
+    client = await connect()
+    admin = cluster.session()
+    raw, _ = await admin.get(cluster.root)
+    params = ClusterParams.from_bytes(raw or b"")
+    await admin.set(cluster.root, ClusterParams(params.name, 7).to_bytes())
+    assert client.num_partitions == 2
+    assert (await client.append(partition=1, data=b"")).transaction_id == 0
+    with pytest.raises(PartitionNotFoundError, match="2"):
+        await client.append(partition=2, data=b"")
 
 
 async def test_an_appender_mounts_at_the_high_water_mark_and_reads_nothing_old(

@@ -221,7 +221,7 @@ async def test_safety_f2_idle_limits_leave_room_for_a_keep_alive_every_600_secon
     assert accepting._keep_alive is None
 
 
-async def test_sockets_do_not_delay_and_find_vanished_peers() -> None:
+async def test_client_server_13_07_sockets_do_not_delay_and_find_vanished_peers() -> None:
     server, client = Recorder(), Recorder()
     async with connected(server, client) as channels:
         for channel in channels:
@@ -315,7 +315,7 @@ async def test_abort_drops_what_is_queued() -> None:
     assert client.reasons == ["broken"]
 
 
-async def test_no_frame_is_delivered_after_close() -> None:
+async def test_client_server_13_08_no_frame_is_delivered_after_close() -> None:
     server = Recorder(lambda channel, data: channel.close("one is enough"))
     async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
         peer.hello()

@@ -74,7 +74,7 @@ def test_storage_7_02_torn_length_is_bounded() -> None:
 
 
 @pytest.mark.parametrize("place", range(32, len(WIRE)))
-def test_a_flipped_bit_in_data_or_checksum_is_seen(place: int) -> None:
+def test_client_server_13_04_a_flipped_bit_in_data_or_checksum_is_seen(place: int) -> None:
     damaged = bytearray(WIRE)
     damaged[place] ^= 0x10
     assert not verify_record(damaged)

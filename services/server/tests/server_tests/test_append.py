@@ -326,7 +326,7 @@ async def test_client_server_13_15_settled_failure_releases_its_marks() -> None:
         assert client.of(LockFailure) == []
 
 
-async def test_commit_reaches_the_realtime_feed_with_the_req_id_of_the_append() -> None:
+async def test_client_server_13_23_commit_reaches_the_realtime_feed_with_the_req_id_of_the_append() -> None:
     async with PartitionRig() as rig:
         client = FakeClient()
         await rig.mount(client)

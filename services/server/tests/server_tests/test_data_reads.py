@@ -93,7 +93,7 @@ async def test_client_server_13_13_failed_read_is_not_cached() -> None:
         assert [m.data for m in client.of(TransactionDataResponse)] == [b"new"]
 
 
-async def test_one_unreadable_record_does_not_take_its_neighbours_along() -> None:
+async def test_storage_7_28_one_unreadable_record_does_not_take_its_neighbours_along() -> None:
     async with PartitionRig(records=20) as rig:
         rig.store.bad_ids = {5}
         client = FakeClient()

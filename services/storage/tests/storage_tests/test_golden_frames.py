@@ -80,7 +80,7 @@ async def exchange(connection: RawConnection, request: str, reply: str) -> None:
     assert (await connection.frame()).hex() == reply
 
 
-async def test_request_sequence_of_the_description(tmp_path: Path) -> None:
+async def test_zookeeper_6_26_request_sequence_of_the_description(tmp_path: Path) -> None:
     async with (
         running_node(tmp_path) as node,
         raw_connection(node, admin=True) as tool,

@@ -336,7 +336,7 @@ async def test_frames_form_batches_and_writable_follows_the_bound() -> None:
         assert max(node.largest_append for node in cluster.nodes.values()) > 20
 
 
-async def test_at_most_32_frames_are_in_flight_per_replica() -> None:
+async def test_storage_7_26_at_most_32_frames_are_in_flight_per_replica() -> None:
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()

@@ -93,6 +93,25 @@ async def test_safety_a2_deleted_metadata_stops_the_partition_loudly() -> None:
         assert all(n.max_txid == 9 for n in cluster.nodes.values())
 
 
+async def test_storage_7_31_an_older_copy_of_the_one_znode_loses_nothing() -> None:
+    """Generation and session have no second copy that peers know; what the nodes hold decides."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(10))
+        await first.crash()
+        older, _ = await cluster.admin.get(PATH)
+        second = cluster.server(generation=2)
+        await second.opened()
+        await second.append(entries(10))
+        await second.crash()
+        await cluster.admin.set(PATH, older)
+        third = cluster.server(generation=3)
+        await third.opened()
+        assert third.store.high_water_mark == 19
+        assert all(n.max_txid == 19 for n in cluster.nodes.values())
+
+
 @pytest.mark.parametrize("recorded_session", [-1, 0, 3, 1000])
 async def test_safety_a2_emptied_metadata_never_truncates(recorded_session: int) -> None:
     async with Cluster() as cluster:
