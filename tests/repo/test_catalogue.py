@@ -19,7 +19,7 @@ NAME = re.compile(r"`(test_\w+)`")
 UNTRIED = {"13.36", "13.37"}
 """Weaknesses of parts that are not built: there is nothing a test could call."""
 
-WITH_THE_TOOLS = {"6.23", "6.24"}
+WITH_THE_TOOLS = {"6.24"}
 """Weaknesses of commands that are not built: their lines name tests of what is there."""
 
 

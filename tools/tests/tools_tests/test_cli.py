@@ -39,6 +39,7 @@ GROUPS = {
     },
     "server": {"list", "add-preferred-partition", "remove-preferred-partition"},
     "cluster": {"verify", "check-connectivity"},
+    "disk": {"dump-control-file", "dump-segment", "verify-segment", "segment-statistic", "check"},
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz_tools.cli import cluster, demo, local, log, server, storage, zk
+from waltz_tools.cli import cluster, demo, disk, local, log, server, storage, zk
 
 app = typer.Typer(
     name="waltz",
@@ -21,3 +21,4 @@ app.add_typer(zk.app, name="zk", help="The cluster's records in ZooKeeper.")
 app.add_typer(storage.app, name="storage", help="Storage nodes, through their admin ports.")
 app.add_typer(server.app, name="server", help="Servers.")
 app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")
+app.add_typer(disk.app, name="disk", help="The files of a storage node, read without touching them.")

@@ -127,6 +127,13 @@ def parse_partitions(text: str) -> list[int]:
     return sorted(found)
 
 
+def parse_truth(option: str, text: str) -> bool:
+    """`true` or `false`, or a usage error of one line that names the option."""
+    if text.lower() not in ("true", "false"):
+        raise UsageError(f"{option} is true or false, not {text!r}")
+    return text.lower() == "true"
+
+
 def parse_single_partition(text: str) -> int:
     """One partition id, or a usage error of one line."""
     partitions = parse_partitions(text)

@@ -26,6 +26,7 @@ from waltz_tools.cli.common import (
     parse_endpoint,
     parse_partitions,
     parse_single_partition,
+    parse_truth,
     render_listings,
     render_result,
     run_admin,
@@ -37,7 +38,6 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 AdminOption = Annotated[
     str, typer.Option("--storage", "-s", help="host:admin_port of the node.", show_default=False)
 ]
-_TRUTH = {"true": True, "false": False}
 
 
 @app.command("list")
@@ -131,9 +131,8 @@ def availability(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make partitions of a node available to servers, or take them off."""
-    if online.lower() not in _TRUTH:
-        raise UsageError(f"--online is true or false, not {online!r}")
-    admin, chosen, available = parse_endpoint(storage), parse_partitions(partition), _TRUTH[online.lower()]
+    admin, chosen = parse_endpoint(storage), parse_partitions(partition)
+    available = parse_truth("--online", online)
     run_admin(
         config, lambda c: storage_admin.set_availability(c.store, c.root, admin, chosen, available, tls=c.tls)
     )

@@ -5,7 +5,6 @@ While the node runs the end of a log may move between two looks; everything belo
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -15,6 +14,7 @@ from waltz_storage.engine.files import File, FileSystem, OsFileSystem, join
 from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wire
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry
 from waltz_storage.engine.scan import scan
+from waltz_storage.engine.segment_view import index_entries, index_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,28 @@ class DirectoryReport:
 def inspect_directory(directory: str, *, fs: FileSystem | None = None) -> DirectoryReport:
     """Read the control file and every record of every partition. :class:`StorageStartError` if it is no directory of ours."""
     disk = fs if fs is not None else OsFileSystem()
+    header, entries = inspect_control_file(directory, fs=disk)
+    return DirectoryReport(
+        header,
+        [
+            _inspect_partition(
+                disk,
+                directory,
+                header,
+                partition_id,
+                entry if isinstance(entry, PartitionInfo) else None,
+                entry if isinstance(entry, str) else None,
+            )
+            for partition_id, entry in enumerate(entries)
+        ],
+    )
+
+
+def inspect_control_file(
+    directory: str, *, fs: FileSystem | None = None
+) -> tuple[ControlHeader, list[PartitionInfo | str]]:
+    """Header and, per partition, the current entry or what is wrong with it. :class:`StorageStartError` without one."""
+    disk = fs if fs is not None else OsFileSystem()
     path = join(directory, layout.CONTROL_FILE_NAME)
     if not disk.exists(path):
         raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
@@ -74,16 +96,14 @@ def inspect_directory(directory: str, *, fs: FileSystem | None = None) -> Direct
     if len(raw) < layout.HEADER_SIZE:
         raise StorageStartError(f"{path} was never finished")
     header = ControlHeader.from_bytes(raw)
-    reports = []
+    entries: list[PartitionInfo | str] = []
     for partition_id in range(header.num_partitions):
         start = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
-        info, problem = None, None
         try:
-            info, _ = read_entry(partition_id, raw[start : start + layout.ENTRY_SIZE])
+            entries.append(read_entry(partition_id, raw[start : start + layout.ENTRY_SIZE])[0])
         except PartitionDamagedError as error:
-            problem = str(error)
-        reports.append(_inspect_partition(disk, directory, header, partition_id, info, problem))
-    return DirectoryReport(header, reports)
+            entries.append(str(error))
+    return header, entries
 
 
 def _inspect_partition(
@@ -125,14 +145,14 @@ def _inspect_segment(
     finally:
         file.close()
     count = len(found.offsets)
-    entries = _index_entries(fs, path[:-4] + layout.INDEX_SUFFIX)
+    entries = index_entries(fs, index_path(path)) or []
     problem = None
     if (head.cluster_key, head.partition_id) != (header.cluster_key, partition_id):
         problem = f"{path}: belongs to partition {head.partition_id} of cluster {head.cluster_key}"
     elif found.end < size:
         problem = f"{path}: transaction {found.next_txid} is broken or torn at byte {found.end} of {size}"
     elif entries[:count] != list(found.offsets)[: len(entries)]:
-        problem = f"{path[:-4]}{layout.INDEX_SUFFIX}: the index does not match the data"
+        problem = f"{index_path(path)}: the index does not match the data"
     return SegmentReport(path, head.first_txid, count, found.end, size, len(entries), problem)
 
 
@@ -162,14 +182,6 @@ def iterate_records(
 
 def _one_record(file: File, start: int, end: int, txid: int) -> bytes:
     return disk_to_wire(file.pread(end - start, start), txid)[0]
-
-
-def _index_entries(fs: FileSystem, path: str) -> list[int]:
-    if not fs.exists(path):
-        return []
-    raw = _whole(fs, path)[layout.HEADER_SIZE :]
-    count = len(raw) // layout.INDEX_ENTRY_SIZE
-    return list(struct.unpack(f">{count}q", raw[: count * layout.INDEX_ENTRY_SIZE]))
 
 
 def _whole(fs: FileSystem, path: str) -> bytes:

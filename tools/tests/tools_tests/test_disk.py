@@ -1,0 +1,157 @@
+"""`waltz disk` on directories that release 0.13.2 wrote, sound and damaged."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from waltz_tools.__main__ import run
+from waltz_tools.errors import ExitCode
+
+GOLDEN = Path(__file__).parents[3] / "tests" / "interop" / "golden" / "storage"
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Path:
+    """A copy of a recorded directory with three segments in partitions 2 and 3."""
+    return Path(shutil.copytree(GOLDEN / "node1", tmp_path / "node1"))
+
+
+def _json(
+    capsys: pytest.CaptureFixture[str], *arguments: object, code: int = ExitCode.OK
+) -> list[dict[str, object]]:
+    capsys.readouterr()
+    assert run(["disk", *map(str, arguments), "--output", "json"]) == code
+    return [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+
+
+def _segments(node: Path, partition: int) -> list[Path]:
+    return sorted((node / str(partition)).glob("*.seg"))
+
+
+def _flip(path: Path, offset: int) -> None:
+    raw = bytearray(path.read_bytes())
+    raw[offset] ^= 1
+    path.write_bytes(raw)
+
+
+def _contents(directory: Path) -> dict[str, tuple[bytes, int]]:
+    return {
+        str(p): (p.read_bytes(), p.stat().st_mtime_ns) for p in sorted(directory.rglob("*")) if p.is_file()
+    }
+
+
+def test_zookeeper_6_23_disk_commands_change_nothing_and_read_every_segment(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Also of a segment that is torn, where the start of a node would cut."""
+    torn = _segments(node, 3)[-1]
+    torn.write_bytes(torn.read_bytes()[:-3])
+    before = _contents(node)
+    segments = [path for partition in (2, 3) for path in _segments(node, partition)]
+    assert len(segments) > 4
+    for path in segments:
+        degraded = ExitCode.DEGRADED if path == torn else ExitCode.OK
+        shown = _json(capsys, "dump-segment", "-m", "-r", path, code=degraded)
+        first = shown[0]["first_transaction"]
+        assert isinstance(first, int)
+        assert [each["transaction"] for each in shown[1:]] == list(range(first, first + len(shown) - 1))
+        assert shown[1:]
+        assert run(["disk", "verify-segment", str(path)]) == degraded
+        assert run(["disk", "segment-statistic", str(path)]) == ExitCode.OK
+    assert run(["disk", "dump-control-file", str(node)]) == ExitCode.OK
+    assert run(["disk", "check", str(node)]) == ExitCode.DEGRADED
+    assert _contents(node) == before
+
+
+def test_the_control_file_is_shown(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (everything,) = _json(capsys, "dump-control-file", node / "waltz-storage.ctl")
+    entries = everything["partitions"]
+    assert isinstance(entries, list)
+    assert [entry["partition"] for entry in entries] == [0, 1, 2, 3]
+    assert all(entry["problem"] is None for entry in entries)
+    (one,) = _json(capsys, "dump-control-file", "-p", 2, node)
+    assert one["partitions"] == [entries[2]]
+    for wanted in (True, False):
+        (some,) = _json(capsys, "dump-control-file", "-a", str(wanted).lower(), node)
+        assert some["partitions"] == [entry for entry in entries if entry["assigned"] is wanted]
+
+
+def test_a_damaged_control_entry_is_named(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    control = node / "waltz-storage.ctl"
+    for place in (4, 40):
+        _flip(control, 128 + 76 + place)
+    (shown,) = _json(capsys, "dump-control-file", node, code=ExitCode.DEGRADED)
+    entries = shown["partitions"]
+    assert isinstance(entries, list)
+    assert "partition 1" in entries[1]["problem"]
+    assert entries[0]["problem"] is None
+
+
+def test_one_record_and_a_deserializer(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _segments(node, 2)[1]
+    first = int(path.stem)
+    (record,) = _json(capsys, "dump-segment", "-r", "-t", first + 1, path)
+    assert record["transaction"] == first + 1
+    (text,) = _json(capsys, "dump-segment", "-r", "-t", first + 1, "-d", "builtins:len", path)
+    assert text["data"] == str(len(str(record["data_hex"])) // 2)
+    assert run(["disk", "dump-segment", "-r", "-t", "99", str(path)]) == ExitCode.FAILED
+    assert "holds" in capsys.readouterr().err
+    assert run(["disk", "dump-segment", "-r", "-d", "nowhere:nothing", str(path)]) == ExitCode.USAGE
+    assert run(["disk", "dump-segment", str(path)]) == ExitCode.USAGE
+    assert run(["disk", "dump-segment", "-r", str(path)]) == ExitCode.OK
+    assert f"transaction {first}  client" in capsys.readouterr().out
+
+
+def test_a_broken_record_in_the_middle_does_not_hide_what_follows(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _segments(node, 2)[0]
+    assert run(["disk", "verify-segment", str(path)]) == ExitCode.OK
+    _flip(path, 128 + 10)  # in the first record
+    (shown,) = _json(capsys, "verify-segment", path, code=ExitCode.DEGRADED)
+    assert "transaction 0 is broken" in str(shown["failures"])
+    assert len(shown["failures"]) == 1  # type: ignore[arg-type]
+    _flip(path, path.stat().st_size - 1)  # and in the last one
+    (shown,) = _json(capsys, "verify-segment", path, code=ExitCode.DEGRADED)
+    assert len(shown["failures"]) == 2  # type: ignore[arg-type]
+
+
+def test_an_index_that_leads_elsewhere_is_found(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _segments(node, 2)[0]
+    _flip(path.with_suffix(".idx"), 128 + 8 * 2 - 1)
+    (shown,) = _json(capsys, "verify-segment", path, code=ExitCode.DEGRADED)
+    assert "transaction 1 is at byte" in str(shown["failures"])
+    assert _json(capsys, "verify-segment", "-t", 2, path)[0]["failures"] == []
+    path.with_suffix(".idx").unlink()
+    (shown,) = _json(capsys, "verify-segment", path, code=ExitCode.DEGRADED)
+    assert "is missing" in str(shown["failures"])
+
+
+def test_statistics(node: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _segments(node, 2)[0]
+    (shown,) = _json(capsys, "segment-statistic", path)
+    records = _json(capsys, "dump-segment", "-r", path)
+    lengths = [len(str(record["data_hex"])) // 2 for record in records]
+    assert (shown["records"], shown["max"], shown["min"]) == (len(lengths), max(lengths), min(lengths))
+
+
+@pytest.mark.parametrize("command", ["dump-segment", "verify-segment", "segment-statistic"])
+def test_what_is_no_segment_is_one_clear_line(
+    command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong, short, absent = tmp_path / "x.txt", tmp_path / "1.seg", tmp_path / "2.seg"
+    wrong.write_bytes(b"text")
+    short.write_bytes(b"too short")
+    for path in (wrong, short, absent):
+        options = ["-r"] if command == "dump-segment" else []
+        assert run(["disk", command, *options, str(path)]) == ExitCode.FAILED
+        error = capsys.readouterr().err
+        assert len(error.splitlines()) == 1
+        assert str(path) in error
+
+
+def test_a_file_of_another_name_is_no_control_file(node: Path) -> None:
+    assert run(["disk", "dump-control-file", str(node / "0" / "x.ctl")]) == ExitCode.USAGE
+    assert run(["disk", "dump-control-file", str(node / "0")]) == ExitCode.FAILED
