@@ -19,9 +19,6 @@ NAME = re.compile(r"`(test_\w+)`")
 UNTRIED = {"13.36", "13.37"}
 """Weaknesses of parts that are not built: there is nothing a test could call."""
 
-WITH_THE_TOOLS = {"6.24"}
-"""Weaknesses of commands that are not built: their lines name tests of what is there."""
-
 
 @cache
 def all_test_names() -> frozenset[str]:
@@ -68,9 +65,7 @@ def test_each_weakness_has_a_test_of_its_number() -> None:
     for number, _, tests in rows():
         section, _, place = number.partition(".")
         carried = re.compile(rf"test_{SECTIONS[section][0]}_(?:\d\d_and_)?{int(place):02}_")
-        if number not in UNTRIED | WITH_THE_TOOLS and not any(
-            carried.match(name) for name in NAME.findall(tests)
-        ):
+        if number not in UNTRIED and not any(carried.match(name) for name in NAME.findall(tests)):
             missing.append(number)
     assert not missing
 

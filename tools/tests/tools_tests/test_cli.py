@@ -39,6 +39,8 @@ GROUPS = {
     },
     "server": {"list", "add-preferred-partition", "remove-preferred-partition"},
     "cluster": {"verify", "check-connectivity"},
+    "client": {"validate", "create-producer", "create-consumer", "high-water-mark"},
+    "perf": {"test-producers", "test-consumers"},
     "disk": {"dump-control-file", "dump-segment", "verify-segment", "segment-statistic", "check"},
 }  # fmt: skip
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz_tools.cli import cluster, demo, disk, local, log, server, storage, zk
+from waltz_tools.cli import client, cluster, demo, disk, local, log, perf, server, storage, zk
 
 app = typer.Typer(
     name="waltz",
@@ -22,3 +22,5 @@ app.add_typer(storage.app, name="storage", help="Storage nodes, through their ad
 app.add_typer(server.app, name="server", help="Servers.")
 app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")
 app.add_typer(disk.app, name="disk", help="The files of a storage node, read without touching them.")
+app.add_typer(client.app, name="client", help="What clients see: validation, high-water marks.")
+app.add_typer(perf.app, name="perf", help="Load, and rough figures.")

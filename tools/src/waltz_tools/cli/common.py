@@ -23,7 +23,7 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 from waltz_runtime.counting import new_event_loop
-from waltz_tools.errors import UsageError
+from waltz_tools.errors import ToolError, UsageError
 
 T = TypeVar("T")
 
@@ -91,6 +91,19 @@ def run(work: Coroutine[Any, Any, T]) -> T:
     """Run a sub-command's coroutine to its end."""
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
         return runner.run(work)
+
+
+def run_until(work: Coroutine[Any, Any, T], timeout_seconds: float, what: str) -> T:
+    """Run a sub-command's coroutine; a ToolError of one line when it is not done in time."""
+
+    async def body() -> T:
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                return await work
+        except TimeoutError:
+            raise ToolError(f"{what} was not done after {timeout_seconds:g} s") from None
+
+    return run(body())
 
 
 def run_admin(config: Path, work: Callable[[Context], Coroutine[Any, Any, T]]) -> T:

@@ -1,0 +1,92 @@
+"""`waltz perf`: load on a running cluster, and rough figures."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from waltz_client import WaltzClient
+from waltz_client.settings import ClientSettings
+from waltz_tools.cli.common import ConfigOption, OutputFormat, OutputOption, render_result, run_until
+from waltz_tools.trial import performance
+
+app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+
+SizeOption = Annotated[
+    int, typer.Option("--txn-size", "-s", min=0, help="Bytes of data per transaction.", show_default=False)
+]
+ActiveOption = Annotated[
+    int, typer.Option("--num-active-partitions", "-ap", min=1, help="The first so many partitions are used.")
+]
+LatestOption = Annotated[
+    bool,
+    typer.Option(
+        "--mount-from-latest",
+        "--mount_from_latest",
+        "-ml",
+        help="Accepted for compatibility: old transactions are never read.",
+    ),
+]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for everything.")]
+
+
+@app.command("test-producers")
+def producers(
+    config: ConfigOption,
+    txn_size: SizeOption,
+    txn_per_thread: Annotated[
+        int,
+        typer.Option("--txn-per-thread", "-p", min=0, help="Transactions per client.", show_default=False),
+    ],
+    num_thread: Annotated[
+        int, typer.Option("--num-thread", "-t", min=1, help="Clients.", show_default=False)
+    ],
+    interval: Annotated[
+        int,
+        typer.Option(
+            "--interval", "-i", min=0, help="Mean milliseconds between two of a client.", show_default=False
+        ),
+    ],
+    num_active_partitions: ActiveOption = 1,
+    lock_pool_size: Annotated[
+        int, typer.Option("--lock-pool-size", "-l", min=0, help="Write locks to choose from; 0 = none.")
+    ] = 0,
+    mount_from_latest: LatestOption = False,
+    timeout_seconds: TimeoutOption = 600.0,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """How fast clients can append. One unmeasured transaction per client and partition comes first."""
+    settings = ClientSettings.load(config)
+    test = performance.ProducerTest(
+        txn_size,
+        txn_per_thread,
+        num_thread,
+        interval / 1000,
+        num_active_partitions,
+        lock_pool_size,
+        settings.max_concurrent_transactions,
+    )
+    work = performance.produce(lambda: WaltzClient.connect(settings), test)
+    _show(output, run_until(work, timeout_seconds, "the test").facts())
+
+
+@app.command("test-consumers")
+def consumers(
+    config: ConfigOption,
+    txn_size: SizeOption,
+    num_txn: Annotated[int, typer.Option("--num-txn", "-t", min=0, help="Transactions.", show_default=False)],
+    num_active_partitions: ActiveOption = 1,
+    mount_from_latest: LatestOption = False,
+    timeout_seconds: TimeoutOption = 600.0,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """How fast one client reads back, with data, what is written first."""
+    work = performance.consume(lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions)
+    _show(output, run_until(work, timeout_seconds, "the test").facts())
+
+
+def _show(output: OutputFormat, facts: dict[str, object]) -> None:
+    render_result(
+        output, "\n".join(f"{name.replace('_', ' ')}: {value}" for name, value in facts.items()), **facts
+    )
