@@ -38,7 +38,7 @@ GROUPS = {
         "max-transaction-id", "validate", "restore-reset", "forget",
     },
     "server": {"list", "add-preferred-partition", "remove-preferred-partition"},
-    "cluster": {"verify", "check-connectivity"},
+    "cluster": {"verify", "check-connectivity", "status"},
     "client": {"validate", "create-producer", "create-consumer", "high-water-mark"},
     "perf": {"test-producers", "test-consumers"},
     "disk": {"dump-control-file", "dump-segment", "verify-segment", "segment-statistic", "check"},
@@ -76,7 +76,7 @@ def test_every_sub_command_has_help() -> None:
             answer = runner.invoke(app, [group, command, "--help"])
             assert answer.exit_code == 0, (group, command)
             assert "Usage: " in answer.output
-    for command in ("append", "tail", "demo"):
+    for command in ("append", "tail", "top", "doctor", "demo"):
         assert runner.invoke(app, [command, "--help"]).exit_code == 0
     assert get_command(app).name == "waltz"
 

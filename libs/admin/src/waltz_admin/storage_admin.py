@@ -31,6 +31,8 @@ class NodePartition:
     local_low_water_mark: int
     assigned: bool
     available: bool
+    max_transaction_id: int | None = None
+    """Newest stored transaction; None: the node is of release 0.13.2, which does not tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +116,10 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
             raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
         return value
 
+    def known(name: str) -> bool:
+        gauges = metrics.get("gauges")
+        return isinstance(gauges, dict) and f"waltz-storage.{name}" in gauges
+
     ids = gauge("waltz-storage-partition-ids")
     if not isinstance(ids, list):
         raise AdminError(f"the storage node's list of partitions is not a list: {ids!r}")
@@ -129,6 +135,7 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
                 number(f"{prefix}.local-low-water-mark"),
                 bool(flags & FLAG_ASSIGNED),
                 bool(flags & FLAG_AVAILABLE),
+                number(f"{prefix}.max-transaction-id") if known(f"{prefix}.max-transaction-id") else None,
             )
         )
     return tuple(found)

@@ -17,6 +17,8 @@ app.add_typer(local.app, name="local", help="A cluster of processes on this mach
 app.command("demo", help=demo.demo.__doc__)(demo.demo)
 app.command("append", help=log.append.__doc__)(log.append)
 app.command("tail", help=log.tail.__doc__)(log.tail)
+app.command("top", help=cluster.top.__doc__)(cluster.top)
+app.command("doctor", help=cluster.doctor.__doc__)(cluster.doctor)
 app.add_typer(zk.app, name="zk", help="The cluster's records in ZooKeeper.")
 app.add_typer(storage.app, name="storage", help="Storage nodes, through their admin ports.")
 app.add_typer(server.app, name="server", help="Servers.")

@@ -1,4 +1,4 @@
-"""`waltz cluster`: is the cluster what it should be?"""
+"""`waltz cluster`, and `waltz top` and `waltz doctor`: is the cluster what it should be?"""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from typing import Annotated
 import typer
 
 from waltz_admin import server_admin, verify
+from waltz_admin.status import read_status
+from waltz_tools.advice import advise
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -18,6 +20,7 @@ from waltz_tools.cli.common import (
     render_listings,
     run_admin,
 )
+from waltz_tools.cli.status_page import live, status_listings
 from waltz_tools.errors import DegradedError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -73,3 +76,47 @@ def check_connectivity(config: ConfigOption, output: OutputOption = OutputFormat
         raise DegradedError(f"{broken} connections do not work")
     if not answers:
         raise DegradedError("no server is registered")
+
+
+TimeoutOption = Annotated[float, typer.Option("--timeout", "-t", min=0.1, help="Seconds per question.")]
+
+
+@app.command("status")
+def status_(
+    config: ConfigOption, timeout_seconds: TimeoutOption = 10.0, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """Servers, storage nodes, partitions, replicas, who is behind and why. Exit code 3 when something is wrong."""
+    status = run_admin(
+        config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
+    )
+    render_listings(output, status_listings(status))
+    if status.problems:
+        raise DegradedError(f"{len(status.problems)} problems: {status.problems[0]}")
+
+
+def top(
+    config: ConfigOption,
+    interval_seconds: Annotated[
+        float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")
+    ] = 2.0,
+    count: Annotated[int, typer.Option("--count", min=0, help="Looks before it ends; 0 = until Ctrl-C.")] = 0,
+) -> None:
+    """The status, again and again, with appends per second of each partition."""
+    run_admin(config, lambda c: live(c, interval_seconds, count))
+
+
+def doctor(
+    config: ConfigOption, timeout_seconds: TimeoutOption = 10.0, output: OutputOption = OutputFormat.TABLE
+) -> None:
+    """What is wrong here, and the next step for each finding. Exit code 3 when there is one."""
+    status = run_admin(
+        config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
+    )
+    findings = advise(status)
+    title = f"cluster {status.name}: {len(findings) or 'no'} findings"
+    listing = Listing("findings", title, ["Finding", "Next step"])
+    for advice in findings:
+        listing.add(advice.finding, advice.next_step)
+    render_listings(output, [listing])
+    if findings:
+        raise DegradedError(f"{len(findings)} findings: {findings[0].finding}")

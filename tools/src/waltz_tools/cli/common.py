@@ -182,13 +182,18 @@ def render_listings(output: OutputFormat, listings: Sequence[Listing]) -> None:
         if not listing.rows:
             console.print(Text(listing.title, style="bold"))
             continue
-        table = Table(title=listing.title, title_justify="left", title_style="bold")
-        for column in listing.columns:
-            table.add_column(column, overflow="fold")
-        for row in listing.rows:
-            # Text, not str: cells are data and never markup.
-            table.add_row(*(Text(_cell(value)) for value in row))
-        console.print(table)
+        console.print(listing_table(listing))
+
+
+def listing_table(listing: Listing) -> Table:
+    """A listing as a table."""
+    table = Table(title=listing.title, title_justify="left", title_style="bold")
+    for column in listing.columns:
+        table.add_column(column, overflow="fold")
+    for row in listing.rows:
+        # Text, not str: cells are data and never markup.
+        table.add_row(*(Text(_cell(value)) for value in row))
+    return table
 
 
 def render_result(output: OutputFormat, line: str, **facts: object) -> None:

@@ -1,0 +1,265 @@
+"""The state of a whole cluster on one page: who serves what, which replicas are behind and why, what recovery waits for.
+
+`summarize` is pure; `read_status` asks ZooKeeper, every server and every storage node once, at the same time. Peers of
+release 0.13.2 answer all of it except the last transaction of a replica, whose lag is then not known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from waltz_admin.storage_admin import NodePartition, NodeStatus, list_nodes
+from waltz_admin.tree import admin_endpoint
+from waltz_admin.verify import Answers, ServerAnswer, gather
+from waltz_admin.view import ClusterView, read_view
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
+
+
+class Standing(enum.Enum):
+    """Where a replica stands. Only CURRENT ones acknowledge appends."""
+
+    CURRENT = "current"
+    BEHIND = "behind"
+    UNAVAILABLE = "unavailable"
+    UNASSIGNED = "not assigned on the node"
+    SET_BACK = "set back"
+    UNREACHABLE = "unreachable"
+    NOT_STARTED = "not started"
+
+
+@dataclass(frozen=True, slots=True)
+class Replica:
+    """One copy of one partition. ``last_transaction``, ``lag``: None when the node does not tell."""
+
+    node: str
+    standing: Standing
+    reason: str = ""
+    last_transaction: int | None = None
+    lag: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionStatus:
+    """One partition. ``problem`` is empty when it takes appends and all its replicas are current."""
+
+    partition_id: int
+    server: Endpoint | None
+    healthy: bool
+    session_id: int | None
+    replicas: tuple[Replica, ...]
+    problem: str = ""
+    waits_for: str = ""
+
+    @property
+    def current(self) -> int:
+        """Replicas that acknowledge appends."""
+        return sum(replica.standing is Standing.CURRENT for replica in self.replicas)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStatus:
+    """One registered server. ``unreached``: storage nodes it should reach and does not; None when it does not answer."""
+
+    server_id: int
+    endpoint: Endpoint
+    partitions: tuple[int, ...]
+    unreached: tuple[str, ...] | None
+
+
+@dataclass(frozen=True, slots=True)
+class StorageStatus:
+    """One storage node of the cluster."""
+
+    node: str
+    group: int | None
+    partitions: tuple[int, ...]
+    error: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterStatus:
+    """The page."""
+
+    name: str
+    cluster_key: str
+    servers: tuple[ServerStatus, ...]
+    nodes: tuple[StorageStatus, ...]
+    partitions: tuple[PartitionStatus, ...]
+
+    @property
+    def problems(self) -> list[str]:
+        """One line for each thing that is not as it should be, the worst first; empty for a healthy cluster."""
+        lines = []
+        if not self.servers:
+            lines.append("no server is registered")
+        lines += [f"partition {p.partition_id}: {p.problem}" for p in self.partitions if not p.healthy]
+        lines += [f"storage node {n.node}: {n.error}" for n in self.nodes if n.error]
+        for server in self.servers:
+            if server.unreached is None:
+                lines.append(f"server {server.endpoint} does not answer")
+            elif server.unreached:
+                lines.append(f"server {server.endpoint} does not reach {', '.join(server.unreached)}")
+        lines += [
+            f"partition {p.partition_id}: {p.problem}" for p in self.partitions if p.healthy and p.problem
+        ]
+        return lines
+
+
+async def read_status(
+    store: ZooKeeperStore, root: str, *, tls: TlsSettings, timeout_seconds: float = 10.0
+) -> ClusterStatus:
+    """Ask everybody. Who does not answer within ``timeout_seconds`` is shown so; ClusterNotFoundError, AdminError."""
+    view = await read_view(store, root)
+    answers, statuses = await asyncio.gather(
+        gather(view, tls, timeout_seconds, range(view.params.num_partitions)), list_nodes(store, root, tls)
+    )
+    by_endpoint = {status.admin: status for status in statuses}
+    nodes = {
+        node: by_endpoint[endpoint]
+        for node, port in view.nodes.admin_ports.items()
+        if (endpoint := admin_endpoint(node, port)) in by_endpoint
+    }
+    return summarize(view, answers, nodes)
+
+
+def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> ClusterStatus:
+    """Make the page of what was answered. Pure."""
+    groups = view.nodes.groups
+    return ClusterStatus(
+        view.params.name,
+        str(view.store.cluster_key),
+        tuple(_server(view, server.server_id, server.endpoint, answers) for server in view.servers),
+        tuple(
+            StorageStatus(node, groups.get(node), tuple(sorted(held)), _node_error(nodes.get(node)))
+            for node, held in sorted(view.nodes.partitions.items())
+        ),
+        tuple(_partition(view, answers, nodes, partition) for partition in range(view.params.num_partitions)),
+    )
+
+
+def _node_error(status: NodeStatus | None) -> str | None:
+    return "it has no admin port in ZooKeeper" if status is None else status.error
+
+
+def _server(view: ClusterView, server_id: int, endpoint: Endpoint, answers: Answers) -> ServerStatus:
+    answer = answers.servers.get(server_id, ServerAnswer())
+    held = tuple(sorted(partition for partition, _ in view.assignment.servers.get(server_id, ())))
+    if answer.connectivity is None:
+        return ServerStatus(server_id, endpoint, held, None)
+    needed = [node for node, partitions in view.nodes.partitions.items() if partitions]
+    unreached = tuple(sorted(node for node in needed if not answer.connectivity.get(node, False)))
+    return ServerStatus(server_id, endpoint, held, unreached)
+
+
+def _partition(
+    view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus], partition: int
+) -> PartitionStatus:
+    metadata = {int(key): value for key, value in view.metadata.items()}.get(partition)
+    assigned = sorted(node for node, held in view.nodes.partitions.items() if partition in held)
+    known = metadata if isinstance(metadata, PartitionMetadata) else None
+    replicas = _with_lag([_replica(node, partition, known, nodes.get(node)) for node in assigned])
+    server, answer = _owner(view, answers, partition)
+    session = known.session_id if known is not None else None
+    healthy = bool(server is not None and answer.health and answer.health.get(partition, False))
+    status = PartitionStatus(partition, server, healthy, session, replicas)
+    if not healthy:
+        waits_for = _waits_for(status, known, answer)
+        problem = _why_unhealthy(view, answer, status, metadata, partition)
+        return PartitionStatus(partition, server, False, session, replicas, problem, waits_for)
+    behind = [replica for replica in replicas if replica.standing is not Standing.CURRENT]
+    problem = "; ".join(
+        f"{r.node} is {r.standing.value}{f' ({r.reason})' if r.reason else ''}" for r in behind
+    )
+    if known is not None and sorted(known.replicas) != assigned:
+        problem = "a change of its replicas is not complete" + (f"; {problem}" if problem else "")
+    return PartitionStatus(partition, server, True, session, replicas, problem)
+
+
+def _owner(view: ClusterView, answers: Answers, partition: int) -> tuple[Endpoint | None, ServerAnswer]:
+    owners = view.owners(partition)
+    present = {server.server_id: server.endpoint for server in view.servers}
+    if len(owners) != 1 or owners[0] not in present:
+        return None, ServerAnswer()
+    return present[owners[0]], answers.servers.get(owners[0], ServerAnswer())
+
+
+def _replica(
+    node: str, partition: int, metadata: PartitionMetadata | None, status: NodeStatus | None
+) -> Replica:
+    if status is None or status.error is not None:
+        return Replica(node, Standing.UNREACHABLE)  # why is said once, of the node
+    held: NodePartition | None = next((p for p in status.partitions if p.partition_id == partition), None)
+    if held is None or not held.assigned:
+        return Replica(node, Standing.UNASSIGNED, "its files are missing, or sync-partitions was not run")
+    last = held.max_transaction_id
+    if metadata is None:
+        return Replica(node, Standing.NOT_STARTED, last_transaction=last)
+    recorded = metadata.replicas.get(node)
+    if recorded is not None and held.session_id < recorded.session_id:
+        return Replica(node, Standing.SET_BACK, "its disk was lost or is an older copy", last)
+    if not held.available:
+        return Replica(node, Standing.UNAVAILABLE, "switched off, or out of service", last)
+    if recorded is None:
+        return Replica(node, Standing.BEHIND, "new: it is filled first", last)
+    if recorded.resolved or recorded.session_id != metadata.session_id:
+        return Replica(node, Standing.BEHIND, _since(recorded), last)
+    return Replica(node, Standing.CURRENT, last_transaction=last)
+
+
+def _since(state: ReplicaState) -> str:
+    at = f" at {state.closing_high_water_mark}" if state.resolved else ""
+    return f"dropped out in session {state.session_id}{at}"
+
+
+def _with_lag(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
+    told = [replica.last_transaction for replica in replicas if replica.last_transaction is not None]
+    highest = max(told, default=-1)
+    return tuple(
+        r if r.last_transaction is None else replace(r, lag=highest - r.last_transaction) for r in replicas
+    )
+
+
+def _why_unhealthy(
+    view: ClusterView,
+    answer: ServerAnswer,
+    status: PartitionStatus,
+    metadata: PartitionMetadata | str | None,
+    partition: int,
+) -> str:
+    if not status.replicas:
+        return "no replica is assigned"
+    if not view.servers:
+        return "no server is registered"
+    if isinstance(metadata, str):
+        return f"its metadata cannot be read: {metadata}"
+    if status.server is None:
+        owners = view.owners(partition)
+        return "its server is gone" if owners else "no server has it"
+    if answer.health is None:
+        return f"its server {status.server} does not answer"
+    return f"its server {status.server} says that it is not healthy"
+
+
+def _waits_for(status: PartitionStatus, metadata: PartitionMetadata | None, answer: ServerAnswer) -> str:
+    """What has to come back before appends go on, as far as it can be seen from outside."""
+    count = len(status.replicas)
+    if metadata is None or not count:
+        return ""
+    needed = count // 2 + 1
+    able = [r for r in status.replicas if r.standing in (Standing.CURRENT, Standing.BEHIND)]
+    missing = [r for r in status.replicas if r not in able]
+    if len(able) >= needed:
+        if status.server is None or answer.health is None:
+            return "a server that takes it over"
+        return "the recovery of its store session"
+    lost = [r.node for r in missing if r.standing is Standing.SET_BACK]
+    text = f"{needed - len(able)} more of {', '.join(r.node for r in missing)}"
+    if lost:
+        text += f" (lost or older disks do not count until the others have decided: {', '.join(lost)})"
+    return text

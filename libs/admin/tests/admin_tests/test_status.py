@@ -1,0 +1,158 @@
+"""The status page from answers: every standing of a replica, every reason of a partition."""
+
+from uuid import UUID
+
+import pytest
+
+from waltz_admin.status import ClusterStatus, Standing, summarize
+from waltz_admin.storage_admin import NodePartition, NodeStatus
+from waltz_admin.tree import NodeMaps
+from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer
+from waltz_admin.view import ClusterView
+from waltz_cluster.serializers import (
+    ClusterParams,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaState,
+    ServerDescriptor,
+    StoreParams,
+)
+from waltz_protocol.types import Endpoint, Generation, PartitionId
+
+NODES = ("a:1", "b:1", "c:1")
+P = PartitionId(0)
+SERVER = Endpoint("server", 7)
+
+
+def metadata(**states: tuple[int, int | None]) -> PartitionMetadata:
+    """Session 5; replica states by node letter: (session, closing mark or None for taking part)."""
+    session = 5
+    replicas = {}
+    for letter in "abc":
+        at, closing = states.get(letter, (session, None))
+        node = f"{letter}:1"
+        replicas[node] = ReplicaState(P, node, at) if closing is None else ReplicaState(P, node, at, closing)
+    return PartitionMetadata(1, session, replicas)
+
+
+def held(
+    session: int = 5, last: int | None = 100, *, assigned: bool = True, available: bool = True
+) -> NodePartition:
+    return NodePartition(P, session, 10, 10, assigned, available, last)
+
+
+def page(
+    known: PartitionMetadata | str | None,
+    nodes: dict[str, NodePartition | str | None],
+    *,
+    healthy: bool | None = True,
+    registered: bool = True,
+    connected: bool = True,
+) -> ClusterStatus:
+    """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no answer."""
+    servers = (ServerDescriptor(1, SERVER),) if registered else ()
+    view = ClusterView(
+        ClusterParams("test", 1),
+        StoreParams(UUID(int=7), 1),
+        servers,
+        PartitionAssignment(1, 1, {1: ((P, Generation(3)),)}),
+        registered,
+        NodeMaps(dict.fromkeys(NODES, 1), dict.fromkeys(NODES, (P,)), dict.fromkeys(NODES, 2), (0, 0, 0)),
+        {P: known},
+    )
+    reached = dict.fromkeys(NODES, connected)
+    answer = ServerAnswer() if healthy is None else ServerAnswer(frozenset({0}), reached, {0: healthy})
+    statuses = {}
+    for node in NODES:
+        told = nodes.get(node[0], held())
+        endpoint = Endpoint(node[0], 2)
+        if isinstance(told, str):
+            statuses[node] = NodeStatus(endpoint, error=told)
+        else:
+            statuses[node] = NodeStatus(endpoint, (told,) if told is not None else ())
+    return summarize(view, Answers({1: answer}, dict.fromkeys(NODES, NodeAnswer())), statuses)
+
+
+def test_a_healthy_cluster_has_no_problems() -> None:
+    status = page(metadata(), {"b": held(last=90)})
+    assert not status.problems
+    (partition,) = status.partitions
+    assert (partition.healthy, partition.current, partition.session_id, partition.server) == (
+        True,
+        3,
+        5,
+        SERVER,
+    )
+    assert [(r.last_transaction, r.lag) for r in partition.replicas] == [(100, 0), (90, 10), (100, 0)]
+    assert status.cluster_key == str(UUID(int=7))
+
+
+@pytest.mark.parametrize(
+    ("told", "states", "standing"),
+    [
+        (held(), {}, Standing.CURRENT),
+        (held(session=5, available=False), {}, Standing.UNAVAILABLE),
+        (held(assigned=False), {}, Standing.UNASSIGNED),
+        (None, {}, Standing.UNASSIGNED),
+        ("no answer", {}, Standing.UNREACHABLE),
+        (held(session=-1), {}, Standing.SET_BACK),
+        (held(session=4), {}, Standing.SET_BACK),
+        (held(session=4), {"b": (4, 77)}, Standing.BEHIND),
+        (held(session=4), {"b": (4, None)}, Standing.BEHIND),
+    ],
+)
+def test_standing_of_a_replica(
+    told: NodePartition | str | None, states: dict[str, tuple[int, int | None]], standing: Standing
+) -> None:
+    status = page(metadata(**states), {"b": told})
+    replica = status.partitions[0].replicas[1]
+    assert replica.standing is standing
+    assert bool(status.problems) == (standing is not Standing.CURRENT)
+
+
+def test_a_replica_that_dropped_out_says_where() -> None:
+    replica = page(metadata(b=(4, 77)), {"b": held(session=4, last=77)}).partitions[0].replicas[1]
+    assert (replica.reason, replica.lag) == ("dropped out in session 4 at 77", 23)
+
+
+def test_nodes_of_0_13_2_do_not_tell_their_lag() -> None:
+    replica = page(metadata(), {"b": held(last=None)}).partitions[0].replicas[1]
+    assert (replica.last_transaction, replica.lag) == (None, None)
+
+
+def test_a_partition_without_quorum_names_whom_it_waits_for() -> None:
+    status = page(metadata(), {"b": "gone", "c": held(session=-1)}, healthy=False)
+    (partition,) = status.partitions
+    assert not partition.healthy
+    assert partition.waits_for == (
+        "1 more of b:1, c:1 (lost or older disks do not count until the others have decided: c:1)"
+    )
+    assert status.problems[0].startswith("partition 0: its server server:7 says")
+    assert "storage node b:1: gone" in status.problems
+
+
+def test_the_server_is_what_is_missing() -> None:
+    gone = page(metadata(), {}, registered=False)
+    assert gone.problems[0] == "no server is registered"
+    silent = page(metadata(), {}, healthy=None)
+    assert silent.partitions[0].waits_for == "a server that takes it over"
+    assert f"server {SERVER} does not answer" in silent.problems
+
+
+def test_recovery_under_way_and_unreached_nodes() -> None:
+    status = page(metadata(), {}, healthy=False, connected=False)
+    assert status.partitions[0].waits_for == "the recovery of its store session"
+    assert any("does not reach a:1, b:1, c:1" in line for line in status.problems)
+
+
+def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
+    known = metadata()
+    left = {node: state for node, state in known.replicas.items() if node != "c:1"}
+    status = page(PartitionMetadata(1, 5, left), {})
+    assert "a change of its replicas is not complete" in status.problems[0]
+    assert status.partitions[0].replicas[2].reason == "new: it is filled first"
+
+
+def test_metadata_that_is_missing_or_unreadable() -> None:
+    assert page(None, {}, healthy=False).partitions[0].replicas[0].standing is Standing.NOT_STARTED
+    assert "cannot be read: broken" in page("broken", {}, healthy=False).problems[0]

@@ -1,0 +1,120 @@
+"""What to do about what `waltz cluster status` shows. Pure: one next step for each kind of trouble."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing
+
+
+@dataclass(frozen=True, slots=True)
+class Advice:
+    """One finding and the step that comes next."""
+
+    finding: str
+    next_step: str
+
+
+def advise(status: ClusterStatus) -> list[Advice]:
+    """Findings in the order in which they are best dealt with; empty for a healthy cluster."""
+    found: list[Advice] = []
+    if not status.servers:
+        found.append(
+            Advice("no server is registered in ZooKeeper", "start a server, and look into its log if it ends")
+        )
+    for node in status.nodes:
+        if node.error:
+            found.append(
+                Advice(
+                    f"storage node {node.node} does not answer: {node.error}",
+                    "start it; if its disk is lost, start it on an empty directory and run "
+                    "`waltz storage sync-partitions`",
+                )
+            )
+    for server in status.servers:
+        if server.unreached is None:
+            found.append(
+                Advice(
+                    f"server {server.endpoint} is registered and does not answer",
+                    "look into its log; stop it if it hangs, the others take over",
+                )
+            )
+        elif server.unreached:
+            found.append(
+                Advice(
+                    f"server {server.endpoint} does not reach {', '.join(server.unreached)}",
+                    "look at the network, certificates and host names between them "
+                    "(`waltz cluster check-connectivity` shows all pairs)",
+                )
+            )
+    for partition in status.partitions:
+        found += _partition(partition)
+    return found + _replicas(status)
+
+
+def _partition(partition: PartitionStatus) -> list[Advice]:
+    number = partition.partition_id
+    if not partition.replicas:
+        return [
+            Advice(f"partition {number} has no replica", f"`waltz zk assign-partition -p {number} -s NODE`")
+        ]
+    if partition.healthy:
+        return []
+    waits = f", it waits for {partition.waits_for}" if partition.waits_for else ""
+    return [Advice(f"partition {number} takes no appends: {partition.problem}{waits}", _unhealthy(partition))]
+
+
+def _replicas(status: ClusterStatus) -> list[Advice]:
+    """One finding for all partitions of a node that stand alike."""
+    alike: dict[tuple[str, Standing], list[tuple[int, Replica]]] = {}
+    for partition in status.partitions:
+        for replica in partition.replicas:
+            alike.setdefault((replica.node, replica.standing), []).append((partition.partition_id, replica))
+    found = [_replica(node, standing, held) for (node, standing), held in alike.items()]
+    return [advice for advice in found if advice is not None]
+
+
+def _unhealthy(partition: PartitionStatus) -> str:
+    lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
+    silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
+    if lost and silent:
+        nodes = ", ".join(r.node for r in silent)
+        return (
+            f"bring {nodes} back with its data first; only if that is impossible "
+            "`waltz storage forget --accept-data-loss`"
+        )
+    if silent:
+        return f"bring back {', '.join(r.node for r in silent)}"
+    if partition.server is None:
+        return "start a server; partitions are given out within the ZooKeeper session timeout"
+    return "wait for the recovery; the server's /health page has its reason"
+
+
+def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> Advice | None:
+    partitions = ",".join(str(partition) for partition, _ in held)
+    where = f"{node}, partitions {partitions}:"
+    match standing:
+        case Standing.UNASSIGNED:
+            return Advice(
+                f"{where} assigned in ZooKeeper and not on the node", "`waltz storage sync-partitions`"
+            )
+        case Standing.SET_BACK:
+            return Advice(
+                f"{where} the disk was lost, or is an older copy",
+                "leave it running: it is filled again once the other replicas have decided",
+            )
+        case Standing.UNAVAILABLE:
+            return Advice(
+                f"{where} unavailable: switched off by hand, a full disk, a failed sync or damage",
+                f"see the node's /health page; then make room, or `waltz storage availability -p {partitions} -o true`",
+            )
+        case Standing.BEHIND:
+            lag = max((replica.lag or 0 for _, replica in held), default=0)
+            return Advice(
+                f"{where} behind, by up to {lag:,} transactions: {held[0][1].reason}",
+                "wait: it is being caught up",
+            )
+        case Standing.NOT_STARTED:
+            return Advice(f"{where} no store session yet", "start a server; the first session is opened then")
+        case Standing.CURRENT | Standing.UNREACHABLE:  # nothing to do, and said of the node
+            return None

@@ -1,0 +1,112 @@
+"""The page of `waltz cluster status`, and the same page live."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+
+from rich.console import Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, read_status
+from waltz_tools.cli.common import Context, Listing, listing_table, out_console
+
+
+def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = None) -> list[Listing]:
+    """Tables of the page. ``rates``: appends per second of each partition, for the live page."""
+    servers = Listing("servers", f"{len(status.servers)} servers", ["Server", "Id", "Partitions", "Problem"])
+    for server in status.servers:
+        servers.add(
+            server.endpoint, server.server_id, list(server.partitions), _server_problem(server.unreached)
+        )
+    nodes = Listing(
+        "storage_nodes", f"{len(status.nodes)} storage nodes", ["Node", "Group", "Partitions", "Problem"]
+    )
+    for node in status.nodes:
+        nodes.add(node.node, node.group, list(node.partitions), node.error)
+    columns = [
+        "Partition",
+        "Server",
+        "Healthy",
+        "Session",
+        "Current",
+        "Last transaction",
+        "Replicas",
+        "Problem",
+    ]
+    if rates is not None:
+        columns.insert(6, "Appends/s")
+    partitions = Listing("partitions", f"{len(status.partitions)} partitions", columns)
+    for partition in status.partitions:
+        last = max(
+            (r.last_transaction for r in partition.replicas if r.last_transaction is not None), default=None
+        )
+        cells: list[object] = [
+            partition.partition_id,
+            None if partition.server is None else str(partition.server),
+            partition.healthy,
+            partition.session_id,
+            f"{partition.current} of {len(partition.replicas)}",
+            last,
+            "; ".join(map(_replica, partition.replicas)),
+            _problem(partition),
+        ]
+        if rates is not None:
+            cells.insert(6, round(rates.get(partition.partition_id, 0.0), 1))
+        partitions.add(*cells)
+    head = Listing("cluster", f"cluster {status.name}, key {status.cluster_key}", ["Name", "Key", "Problems"])
+    head.add(status.name, status.cluster_key, len(status.problems))
+    return [head, servers, nodes, partitions]
+
+
+def _server_problem(unreached: tuple[str, ...] | None) -> str | None:
+    if unreached is None:
+        return "does not answer"
+    return f"does not reach {', '.join(unreached)}" if unreached else None
+
+
+def _problem(partition: PartitionStatus) -> str | None:
+    waits = f"; waits for {partition.waits_for}" if partition.waits_for else ""
+    return f"{partition.problem}{waits}" if partition.problem else None
+
+
+def _replica(replica: Replica) -> str:
+    lag = f" -{replica.lag:,}" if replica.lag else ""
+    mark = "" if replica.standing is Standing.CURRENT else f" ({replica.standing.value})"
+    return f"{replica.node}{lag}{mark}"
+
+
+async def live(context: Context, interval_seconds: float, count: int) -> None:
+    """Show the page until cancelled, or ``count`` times. The rate is that of the newest stored transaction."""
+    before: dict[int, int] = {}
+    loop = asyncio.get_running_loop()
+    then, looks = loop.time(), 0
+    with Live(console=out_console(), auto_refresh=False) as screen:
+        while True:
+            status = await read_status(
+                context.store, context.root, tls=context.tls, timeout_seconds=interval_seconds
+            )
+            now = loop.time()
+            marks = {p.partition_id: _newest(p) for p in status.partitions}
+            rates = {
+                p: max(0, mark - before[p]) / max(now - then, 0.001)
+                for p, mark in marks.items()
+                if p in before
+            }
+            before, then = marks, now
+            screen.update(_page(status, rates), refresh=True)
+            looks += 1
+            if looks == count:
+                return
+            await asyncio.sleep(interval_seconds)
+
+
+def _newest(partition: PartitionStatus) -> int:
+    return max((r.last_transaction for r in partition.replicas if r.last_transaction is not None), default=-1)
+
+
+def _page(status: ClusterStatus, rates: Mapping[int, float]) -> Group:
+    parts: list[Table | Text] = [listing_table(listing) for listing in status_listings(status, rates)]
+    return Group(*parts, *(Text(line, style="bold red") for line in status.problems))
