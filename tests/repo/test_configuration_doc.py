@@ -91,6 +91,12 @@ MEANINGS = {
     "storage.disk.inline": "A single append that is alone is written without a disk thread while the disk is fast; false = always a thread (better where busy processes outnumber cores).",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
+    "storage.maxConnections": "More connections to a port than this are closed at once.",
+    "storage.maxHandshakes": "Connections to a port that have not finished TLS and Hello; beyond it the slowest give way.",
+    "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back.",
+    "storage.ssl.allowedPeers": "Names of client certificates (common name or subject alternative name) that may connect to the storage "
+    "port: the servers', and those of tools that recover offline. None = every one the trust store verifies, as 0.13.2.",
+    "storage.admin.ssl.allowedPeers": "The same for the admin port: the names of the tools' certificates.",
     "storage.log.level": "Least level logged to standard error.",
     "storage.log.json": "One JSON object per log line.",
     "storage.graphite.hostname": "Where metrics are reported; none = no reports.",
@@ -137,7 +143,7 @@ UNKNOWN = "(no meaning: give the field a docstring)"
 NO_EFFECT = {
     "server.region": "No effect, here or in 0.13.2.",
     "client.numConsumerThreads": "No effect: callbacks run on the event loop, in order per partition.",
-    "client.mockDriver": "No effect: an object of the Java client's tests.",
+    "client.mockDriver": "No effect in a file. In code: a log for tests in place of a cluster ([applications.md](applications.md)).",
 }
 
 
@@ -192,7 +198,16 @@ def limits_of(field: FieldInfo) -> str:
         if hasattr(rule, name)
     ]
     return ", ".join(
-        [{"int": "integer", "str": "text", "bool": "true or false", "float": "number"}[kinds], *bounds]
+        [
+            {
+                "int": "integer",
+                "str": "text",
+                "bool": "true or false",
+                "float": "number",
+                "tuple[str, ...]": "list of names",
+            }[kinds],
+            *bounds,
+        ]
     )
 
 

@@ -15,12 +15,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Protocol, Self, TypeVar, overload, runtime_checkable
 
 from waltz_client._internal.append_window import PendingAppend
 from waltz_client._internal.appender import Append, Appender
 from waltz_client._internal.core import ClientCore, Discovery
-from waltz_client._internal.link import LinkSettings
+from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
@@ -30,8 +30,10 @@ from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed
 from waltz_cluster.manager import ClusterManager
+from waltz_cluster.settings import flatten
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
+from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.tls import client_context
 from waltz_protocol.frame import Magic
 from waltz_protocol.locks import LockId
@@ -41,6 +43,27 @@ T = TypeVar("T")
 
 SettingsSource = ClientSettings | Mapping[str, object] | str | os.PathLike[str]
 PROTOCOL_VERSIONS = (0, 1, 2, 3, 4)
+MOCK_DRIVER = "client.mockDriver"
+
+
+@runtime_checkable
+class MockDriver(Discovery, Protocol):
+    """A log for tests in place of a cluster (``waltz_client.testing.InProcessLog``), given in the settings as
+    ``client.mockDriver``: the object itself, so only a mapping can hold one."""
+
+    def client_settings(self, settings: Mapping[str, object]) -> Mapping[str, object]:
+        """The keys given, and those that only a cluster needs."""
+        ...
+
+    @property
+    def random(self) -> random_module.Random:
+        """Where a client's retry delays come from."""
+        ...
+
+    @property
+    def connect(self) -> Connector:
+        """In place of a TCP connection."""
+        ...
 
 
 class WaltzClient:
@@ -59,14 +82,17 @@ class WaltzClient:
         discovery: Discovery | None = None,
         random: random_module.Random | None = None,
         wall_clock: Callable[[], float] = time.time,
+        connector: Connector = connect,
     ) -> None:
-        """Use :meth:`connect`. ``store``, ``discovery``, ``random`` and ``wall_clock`` are for tests and simulation."""
+        """Use :meth:`connect`. ``store``, ``discovery``, ``random``, ``wall_clock`` and ``connector`` are for tests and
+        simulation."""
         self._settings = settings
         self._callbacks = callbacks
         self._store = store
         self._discovery = discovery
         self._random = random_module.Random() if random is None else random
         self._wall_clock = wall_clock
+        self._connector = connector
         self._stack = AsyncExitStack()
         self._core: ClientCore | None = None
         self._appender: Appender | None = None
@@ -82,11 +108,23 @@ class WaltzClient:
         random: random_module.Random | None = None,
     ) -> Self:
         """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path of a file.
+        A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``) and nothing else then.
 
         Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each one line:
         ConfigError (settings), TlsSettingsError (key files), waltz_cluster ConnectError (ZooKeeper absent),
         ClusterNotFoundError (root missing).
         """
+        if isinstance(settings, Mapping):
+            flat = flatten({str(key): value for key, value in settings.items()}, source="settings")
+            driver = flat.pop(MOCK_DRIVER, None)
+            if isinstance(driver, MockDriver):
+                return cls(
+                    ClientSettings.load(driver.client_settings(flat)),
+                    callbacks,
+                    discovery=driver,
+                    random=driver.random if random is None else random,
+                    connector=driver.connect,
+                )
         return cls(ClientSettings.load(settings), callbacks, store=store, discovery=discovery, random=random)
 
     # -- life ---------------------------------------------------------------------------------------------------------
@@ -106,6 +144,7 @@ class WaltzClient:
             ),
             tls=client_context(settings.tls_settings("client.ssl")),
             connect_timeout_seconds=seconds,
+            connect=self._connector,
         )
         async with AsyncExitStack() as stack:
             discovery = self._discovery

@@ -77,6 +77,11 @@ class ClientAheadError(WaltzClientError):
         self.client_high_water_mark = client_high_water_mark
 
 
+class StopApplyingError(WaltzClientError):
+    """Raise it (or a subclass) from ``apply_transaction`` or ``client_high_water_mark`` to stop a partition: it is reported once,
+    the callback is not called again, and other partitions go on. Contexts submitted to the partition end with it."""
+
+
 class RequestDeadlineError(WaltzClientError):
     """A request (data, high-water mark, administration) got no answer in time."""
 
@@ -168,6 +173,7 @@ __all__ = [
     "PartitionUnavailableError",
     "RequestDeadlineError",
     "ServerRequestError",
+    "StopApplyingError",
     "TransactionNotFoundError",
     "TransactionTooLargeError",
     "UsageError",

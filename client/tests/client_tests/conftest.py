@@ -1,15 +1,19 @@
-"""Fixtures: a fake cluster, and clients of it that are closed at the end."""
+"""Fixtures: a fake cluster, clients of it that are closed at the end, and databases."""
 
 import asyncio
+import itertools
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from client_tests.helpers import settings_for
 from waltz_client import WaltzClient, WaltzClientCallbacks
 from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.postgres import PostgresServer, find_binaries, postgres_server
 
 ConnectClient = Callable[..., Awaitable[WaltzClient]]
 
@@ -38,3 +42,28 @@ async def connect(cluster: FakeCluster) -> AsyncIterator[ConnectClient]:
         # Whatever a test does, its client must be closable in time.
         async with asyncio.timeout(10):
             await stack.aclose()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[PostgresServer]:
+    """A PostgreSQL of this test run."""
+    binaries = find_binaries()
+    if binaries is None:
+        pytest.skip("no PostgreSQL on this machine (Debian: apt-get install postgresql)")
+    with postgres_server(binaries) as server:
+        yield server
+
+
+_database_numbers = itertools.count(1)
+
+
+@pytest.fixture(params=["sqlite", "postgresql"])
+def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
+    """An empty database of each kind."""
+    if request.param == "sqlite":
+        url = f"sqlite:///{tmp_path}/application.db"
+    else:
+        url = request.getfixturevalue("postgres").create_database(f"test{next(_database_numbers)}")
+    engine = sa.create_engine(url)
+    yield engine
+    engine.dispose()

@@ -14,6 +14,8 @@ from waltz_client import (
     UsageError,
     WaltzClient,
 )
+from waltz_client._internal import rpc_client
+from waltz_client._internal.rpc_client import SCAN_SECONDS
 from waltz_client._internal.wire import pack_data_request, parse_data_response
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
@@ -178,3 +180,27 @@ async def test_client_server_13_38_failing_connections_are_not_tried_in_a_hot_lo
         cluster.servers[0].endpoint = real
     listener.close()
     await listener.wait_closed()
+
+
+async def test_a_client_without_requests_does_not_look_after_them(
+    cluster: FakeCluster, connect: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = await connect()
+    await client.high_water_mark(0)
+    await asyncio.sleep(2 * SCAN_SECONDS)  # the scan that finds nothing left
+    scans: list[object] = []
+    real_sleep = asyncio.sleep
+
+    async def sleep(seconds: float) -> None:
+        if seconds == 123.0:
+            scans.append(seconds)
+            seconds = SCAN_SECONDS
+        await real_sleep(seconds)
+
+    monkeypatch.setattr(rpc_client, "SCAN_SECONDS", 123.0)
+    monkeypatch.setattr(asyncio, "sleep", sleep)
+    await real_sleep(5 * SCAN_SECONDS)
+    assert scans == []
+    assert await client.high_water_mark(0) == -1
+    await real_sleep(2 * SCAN_SECONDS)
+    assert len(scans) == 1

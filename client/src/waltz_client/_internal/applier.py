@@ -2,7 +2,8 @@
 
 The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never holds up outcomes.
 A callback that raises is told through ``uncaught_exception`` and called again with the same transaction after a growing,
-spread delay (10 ms to 10 s); neither the connection nor any other partition notices.
+spread delay (10 ms to 10 s); neither the connection nor any other partition notices. A StopApplyingError is told the same way
+and ends the applier.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from waltz_client._internal.backoff import Backoff, Random
 from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client.errors import ClientAheadError, UsageError
+from waltz_client.errors import ClientAheadError, StopApplyingError, UsageError
 from waltz_client.transaction import FeedFields, Transaction
 
 if TYPE_CHECKING:
@@ -84,6 +85,8 @@ class Applier:
     async def initial_mark(self) -> int:
         """What the application has applied; asked once, however many ask here. Raises what the callback raised."""
         if self._mark is None:
+            if self._stopped is not None:
+                raise self._stopped
             self._mark = asyncio.get_running_loop().create_future()
             try:
                 try:
@@ -117,12 +120,22 @@ class Applier:
                 future.set_exception(error)
 
     async def run(self) -> None:
-        """Apply until cancelled."""
+        """Apply until cancelled, or until a callback stops it."""
+        await self._run()
+        await self.tell_committed()
+
+    async def _run(self) -> None:
         backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
         while self.applied is None:
             try:
                 await self.initial_mark()
+            except StopApplyingError as error:
+                log.error("partition %d is not applied: %s", self._partition.partition_id, error)
+                self.stop(error)
+                return
             except Exception:
+                if self._stopped is not None:  # the client was closed, nobody is asked any more
+                    return
                 log.exception("client_high_water_mark of partition %d raised", self._partition.partition_id)
                 await asyncio.sleep(backoff.next_seconds())
         while True:
@@ -170,7 +183,11 @@ class Applier:
                 await settle(self._callbacks.apply_transaction(transaction))
                 break
             except (Exception, asyncio.CancelledError) as error:
-                await self._report(txid, reportable(error))
+                failure = reportable(error)
+                await self._report(txid, failure)
+                if isinstance(failure, StopApplyingError):
+                    self.stop(failure)
+                    return
                 if backoff is None:
                     backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
                 await asyncio.sleep(backoff.next_seconds())
@@ -209,10 +226,10 @@ class Applier:
 
     async def wait_applied(self, mark: int) -> None:
         """Until the application has applied ``mark``; the error of :meth:`stop`."""
-        if self.applied is not None and self.applied >= mark:
-            return
         if self._stopped is not None:
             raise self._stopped
+        if self.applied is not None and self.applied >= mark:
+            return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         entry = (mark, future)
         self._waiters.append(entry)

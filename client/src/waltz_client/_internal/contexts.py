@@ -192,6 +192,9 @@ class Submissions:
             await self._call(context.on_application)
 
         applier = self._core.appliers.get(partition_id)
+        if applier is not None and applier.is_stopped():
+            self._spawn(completed(), "completion of a transaction that is not applied")
+            return
         if applier is not None:
             applier.on_committed[transaction_id] = completed
             applier.on_applied[transaction_id] = applied

@@ -123,7 +123,7 @@ class ClientCore:
         self._chosen: set[int] = set()
         self._choosing = asyncio.Lock()
         self._req_ids: dict[int, ReqIdSource] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
         self._discovery = discovery
         self._remove_listener: Callable[[], None] | None = None
         self.links = StreamLinks(link_settings, self.spawn, random)
@@ -147,8 +147,8 @@ class ClientCore:
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """A task that ends with the client at the latest."""
         task = spawn(coro, f"waltz client {self.client_id}: {name}")
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
         return task
 
     async def close(self) -> None:

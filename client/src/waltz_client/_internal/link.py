@@ -38,15 +38,31 @@ class Session(ChannelHandler, Protocol):
         ...
 
 
+class Connector(Protocol):
+    """How a connection is made: ``waltz_protocol.aio.connector.connect``, or a stand-in for it."""
+
+    async def __call__(
+        self,
+        endpoint: Endpoint,
+        settings: ChannelSettings,
+        handler: ChannelHandler,
+        tls: ssl.SSLContext | None,
+        connect_timeout_seconds: float,
+    ) -> Channel:
+        """A channel that is ready; WaltzProtocolError or OSError."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
-    """Timeouts and TLS of all links of a client."""
+    """Timeouts and TLS of all links of a client, and how connections are made."""
 
     channel: ChannelSettings
     tls: ssl.SSLContext | None
     connect_timeout_seconds: float
     initial_backoff_seconds: float = 0.05
     max_backoff_seconds: float = 1.0
+    connect: Connector = connect
 
 
 class Link:
@@ -77,12 +93,12 @@ class Link:
         session = self._new_session()
         settings = self._settings
         try:
-            channel = await connect(
+            channel = await settings.connect(
                 self.endpoint,
                 settings.channel,
                 session,
                 settings.tls,
-                connect_timeout_seconds=settings.connect_timeout_seconds,
+                settings.connect_timeout_seconds,
             )
         except (WaltzProtocolError, OSError) as error:
             if self.last_error != str(error):

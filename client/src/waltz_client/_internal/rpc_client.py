@@ -121,6 +121,7 @@ class RpcClient:
         self._endpoints: dict[int, Endpoint] = {}
         self._waiting: dict[int, dict[PartitionCall, None]] = {}
         self._active: dict[PartitionCall, None] = {}
+        self._called = asyncio.Event()
         self._closed = False
 
     # -- discovery ----------------------------------------------------------------------------------------------------
@@ -193,6 +194,7 @@ class RpcClient:
             call.finish(None, ClientClosedError("the client is closed"))
             return
         self._active[call] = None
+        self._called.set()
         self._send(call)
 
     def give_up(self, call: PartitionCall) -> None:
@@ -264,9 +266,12 @@ class RpcClient:
             self._send(call)
 
     async def run_timer(self) -> None:
-        """Deadlines and silent requests; runs as long as the client."""
+        """Deadlines and silent requests; runs as long as the client, and sleeps while there are none."""
         loop = asyncio.get_running_loop()
         while True:
+            if not self._active:
+                self._called.clear()
+                await self._called.wait()
             await asyncio.sleep(SCAN_SECONDS)
             now = loop.time()
             for call in list(self._active):

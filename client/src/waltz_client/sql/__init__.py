@@ -1,0 +1,35 @@
+"""Exactly-once in a database: a transaction and the partition's high-water mark are applied in one database transaction.
+
+Give :class:`SqlCallbacks` to a client, or let :class:`SqlApplier` run feeds. Needs SQLAlchemy 2 (``waltz-client[sql]``) and the
+driver of the database. docs/applications.md shows both.
+
+``tables`` holds the two tables, ``database`` one database transaction, ``applier`` retries and errors, ``callbacks`` the client's
+callbacks, ``transient`` which database errors are worth another attempt.
+"""
+
+try:
+    import sqlalchemy
+except ModuleNotFoundError:
+    raise ImportError("waltz_client.sql needs SQLAlchemy 2: pip install 'waltz-client[sql]'") from None
+if int(sqlalchemy.__version__.partition(".")[0]) < 2:
+    raise ImportError(f"waltz_client.sql needs SQLAlchemy 2, not {sqlalchemy.__version__}")
+
+from waltz_client.sql.applier import SqlApplier
+from waltz_client.sql.callbacks import SqlCallbacks
+from waltz_client.sql.errors import (
+    DatabaseUnavailableError,
+    HighWaterMarkMovedError,
+    SqlApplyError,
+    SqlTableMissingError,
+)
+from waltz_client.sql.tables import SqlTables
+
+__all__ = [
+    "DatabaseUnavailableError",
+    "HighWaterMarkMovedError",
+    "SqlApplier",
+    "SqlApplyError",
+    "SqlCallbacks",
+    "SqlTableMissingError",
+    "SqlTables",
+]

@@ -1,0 +1,255 @@
+"""SqlApplier: committed transactions into a database, exactly once.
+
+Owner of the threads and of the marks it remembers. The truth is the mark in the database; the remembered ones only save work.
+Any number of appliers, in any number of processes, may work on the same tables: each transaction is applied by one of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Literal, Self, TypeVar
+
+import sqlalchemy as sa
+
+from waltz_client._internal.backoff import Backoff
+from waltz_client.client import WaltzClient
+from waltz_client.errors import StopApplyingError, UsageError
+from waltz_client.sql.database import ApplyFailed, ApplyFunction, Database
+from waltz_client.sql.errors import DatabaseUnavailableError, HighWaterMarkMovedError, SqlApplyError
+from waltz_client.sql.tables import SqlTables
+from waltz_client.sql.threads import DatabaseThreads
+from waltz_client.sql.transient import is_transient
+from waltz_client.transaction import FeedTransaction
+
+log = logging.getLogger("waltz_client.sql")
+
+T = TypeVar("T")
+
+RETRY_INITIAL_SECONDS = 0.01
+RETRY_MAX_SECONDS = 10.0
+
+OnApplicationError = Literal["stop", "dead-letter"]
+
+
+class SqlApplier:
+    """``async with SqlApplier(engine, apply) as applier: await applier.run(client, partitions)``.
+
+    ``apply(connection, transaction)`` is a plain function, called in a thread; see ``ApplyFunction``.
+    """
+
+    def __init__(
+        self,
+        engine: sa.Engine,
+        apply: ApplyFunction,
+        *,
+        tables: SqlTables | None = None,
+        on_application_error: OnApplicationError = "stop",
+        on_stopped: Callable[[StopApplyingError], object] | None = None,
+        with_data: bool = True,
+        batch_transactions: int = 64,
+        retry_seconds: float | None = 300.0,
+        isolation_level: str | None = "SERIALIZABLE",
+        threads: int = 1,
+    ) -> None:
+        """``on_application_error``: an error of ``apply`` that is not the database's stops its partition, or the transaction is put
+        into the table of dead letters and skipped. ``on_stopped`` is told once about each partition that stops.
+
+        ``with_data=False`` leaves payloads out. ``batch_transactions``: how many :meth:`run` applies in one database transaction
+        at most. ``retry_seconds``: how long errors of the database are tried again, None = for ever. ``isolation_level`` of the
+        database transactions, None = the engine's. ``threads``: how many partitions may use the database at the same time; the
+        engine's pool should have as many connections.
+        """
+        if batch_transactions < 1 or threads < 1:
+            raise UsageError("batch_transactions and threads are at least 1")
+        if on_application_error not in ("stop", "dead-letter"):
+            raise UsageError(f"on_application_error is 'stop' or 'dead-letter', not {on_application_error!r}")
+        self.tables = SqlTables() if tables is None else tables
+        self.stopped: dict[int, StopApplyingError] = {}
+        """Partitions that have stopped, and why."""
+        self.with_data = with_data
+        self._database = Database(engine, self.tables, apply, isolation_level)
+        self._on_application_error = on_application_error
+        self._on_stopped = on_stopped
+        self._batch_transactions = batch_transactions
+        self._retry_seconds = retry_seconds
+        self._threads = DatabaseThreads(threads)
+        self._locks: dict[int, asyncio.Lock] = {}
+        self._marks: dict[int, int] = {}
+        self._random = random.Random()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Wait for the database transaction under way, end the threads. Idempotent. The engine stays its owner's."""
+        await self._threads.close()
+
+    async def create_tables(self) -> None:
+        """Create the tables that are missing. Raises what the database says, at once."""
+        await self._threads.run(self._database.create_tables)
+
+    async def high_water_mark(self, partition: int) -> int:
+        """The id of the last transaction applied, as the database says, -1 for none.
+
+        SqlTableMissingError, DatabaseUnavailableError, SqlApplyError (the database refuses).
+        """
+        mark = await self._retrying(partition, None, lambda: self._database.read_mark(partition))
+        self._marks[partition] = mark
+        return mark
+
+    # -- applying -----------------------------------------------------------------------------------------------------
+
+    async def apply(self, transactions: Sequence[FeedTransaction]) -> int:
+        """Apply consecutive transactions of one partition, once; the partition's mark afterwards.
+
+        What the database has already is skipped. Safe to repeat after any error and any crash. Raises SqlApplyError,
+        DatabaseUnavailableError, HighWaterMarkMovedError: nothing of the transaction named and of later ones was applied.
+        Cancelling it leaves the database transaction under way to end by itself; the mark says whether it did.
+        """
+        if not transactions:
+            raise UsageError("apply needs at least one transaction")
+        first, last = transactions[0], transactions[-1]
+        partition_id = first.partition_id
+        if (
+            last.partition_id != partition_id
+            or last.transaction_id - first.transaction_id != len(transactions) - 1
+        ):
+            raise UsageError("apply needs consecutive transactions of one partition")
+        async with self._locks.setdefault(partition_id, asyncio.Lock()):
+            try:
+                return await self._apply(partition_id, transactions)
+            except StopApplyingError:
+                self._marks.pop(partition_id, None)
+                raise
+
+    async def _apply(self, partition_id: int, transactions: Sequence[FeedTransaction]) -> int:
+        mark = self._marks.get(partition_id)
+        if mark is None:
+            mark = await self.high_water_mark(partition_id)
+        width = len(transactions)
+        while True:
+            todo = [one for one in transactions if one.transaction_id > mark]
+            if not todo:
+                return mark
+            if todo[0].transaction_id != mark + 1:
+                raise HighWaterMarkMovedError(partition_id, todo[0].transaction_id, mark)
+            try:
+                mark = await self._once(todo[:width])
+            except ApplyFailed as failure:
+                if width == 1 or len(todo) == 1:
+                    mark = await self._failed(failure)
+                width = 1  # together with others: again one by one, up to the one that fails
+            self._marks[partition_id] = mark
+
+    async def _once(self, transactions: Sequence[FeedTransaction]) -> int:
+        first = transactions[0]
+        return await self._retrying(
+            first.partition_id, first.transaction_id, lambda: self._database.apply(transactions)
+        )
+
+    async def _failed(self, failure: ApplyFailed) -> int:
+        """An error of the application, at a transaction that was tried alone."""
+        transaction = failure.transaction
+        cause = failure.__cause__ or failure
+        partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
+        if self._on_application_error == "stop":
+            raise SqlApplyError(partition_id, transaction_id, cause) from cause
+        mark = await self._retrying(
+            partition_id, transaction_id, lambda: self._database.skip(transaction, cause)
+        )
+        log.error(
+            "partition %d: transaction %d was put among the dead letters: %r",
+            partition_id,
+            transaction_id,
+            cause,
+        )
+        return mark
+
+    async def _retrying(self, partition_id: int, transaction_id: int | None, job: Callable[[], T]) -> T:
+        """The job's result; again after errors of the database that may pass, with growing delays, for ``retry_seconds``."""
+        backoff = Backoff(RETRY_INITIAL_SECONDS, RETRY_MAX_SECONDS, self._random)
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        while True:
+            try:
+                return await self._threads.run(job)
+            except Exception as error:
+                if not is_transient(error):
+                    if isinstance(error, sa.exc.SQLAlchemyError):
+                        raise SqlApplyError(partition_id, transaction_id, error) from error
+                    raise
+                cause = error.__cause__ if isinstance(error, ApplyFailed) and error.__cause__ else error
+                spent = loop.time() - started
+                if self._retry_seconds is not None and spent >= self._retry_seconds:
+                    raise DatabaseUnavailableError(partition_id, transaction_id, spent, cause) from cause
+                if backoff.attempts % 10 == 0:
+                    log.warning("partition %d: the database failed, trying again: %s", partition_id, cause)
+            await asyncio.sleep(backoff.next_seconds())
+
+    def _stopped(self, partition_id: int, error: StopApplyingError) -> None:
+        self.stopped[partition_id] = error
+        log.error("%s", error, exc_info=error.__cause__)
+        if self._on_stopped is not None:
+            try:
+                self._on_stopped(error)
+            except Exception:
+                log.exception("on_stopped raised")
+
+    # -- feeds --------------------------------------------------------------------------------------------------------
+
+    async def run(
+        self,
+        client: WaltzClient,
+        partitions: int | Iterable[int] | None = None,
+        *,
+        until: int | Mapping[int, int] | None = None,
+    ) -> None:
+        """Apply these partitions (default: all) from their marks on, for ever or up to ``until`` (an id, or one per partition).
+
+        A partition that stops does not hold up the others; when none is left and one had stopped, its error is raised. A mark
+        that went back (a restored database) is followed: transactions from there on are read and applied again.
+        Other errors end everything: ClientAheadError (the database is ahead of the log), ClientClosedError.
+        """
+        if partitions is None:
+            partitions = range(client.num_partitions)
+        ids = [partitions] if isinstance(partitions, int) else list(partitions)
+        ends = {p: until[p] if isinstance(until, Mapping) else until for p in ids}
+        for partition_id in ids:
+            self.stopped.pop(partition_id, None)
+        try:
+            async with asyncio.TaskGroup() as group:
+                for partition_id in ids:
+                    group.create_task(self._run_partition(client, partition_id, ends[partition_id]))
+        except ExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+        for partition_id in ids:
+            if partition_id in self.stopped:
+                raise self.stopped[partition_id]
+
+    async def _run_partition(self, client: WaltzClient, partition_id: int, until: int | None) -> None:
+        while True:
+            try:
+                await self._follow(client, partition_id, until)
+                return
+            except HighWaterMarkMovedError as moved:
+                log.warning("%s; reading again from there", moved)
+            except StopApplyingError as error:
+                self._stopped(partition_id, error)
+                return
+
+    async def _follow(self, client: WaltzClient, partition_id: int, until: int | None) -> None:
+        mark = await self.high_water_mark(partition_id)
+        step = self._batch_transactions
+        async with client.feed(partition_id, after=mark, with_data=self.with_data, until=until) as feed:
+            async for batch in feed.batches():
+                for start in range(0, len(batch), step):
+                    await self.apply(batch[start : start + step])

@@ -1,0 +1,55 @@
+"""The examples of docs/applications.md run as they stand."""
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+import sqlalchemy as sa
+
+from client_tests.helpers import until
+from waltz_client import WaltzClient, WaltzClientCallbacks
+from waltz_client.testing import InProcessLog
+
+DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
+
+
+def _names(number: int) -> dict[str, Callable[..., Coroutine[Any, Any, None]]]:
+    blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+    names: dict[str, Any] = {}
+    exec(compile(blocks[number], str(DOCUMENT), "exec"), names)
+    return names
+
+
+@pytest.mark.parametrize("name", ["service", "deciding_service"])
+async def test_the_services(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/application.db")
+    with engine.begin() as connection:
+        connection.execute(sa.text("create table counters (value integer)"))
+        connection.execute(sa.text("insert into counters values (0)"))
+    log = InProcessLog(2)
+    for number in range(4):
+        log.partition(number % 2).commit(b"")
+
+    def connect(path: str, callbacks: WaltzClientCallbacks | None = None) -> WaltzClient:
+        assert path == "client.yaml"
+        return WaltzClient.connect({"client.mockDriver": log}, callbacks)
+
+    def value() -> int:
+        with engine.connect() as connection:
+            return connection.scalar(sa.text("select value from counters")) or 0
+
+    names = _names(0)
+    monkeypatch.setitem(names, "WaltzClient", type("Fake", (), {"connect": staticmethod(connect)}))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(names[name](engine))
+        if name == "service":
+            await until(lambda: value() == 4)
+        task.cancel()
+    engine.dispose()
+
+
+async def test_the_test() -> None:
+    await _names(1)["test_a_transfer"]()

@@ -1,0 +1,426 @@
+"""SqlApplier: the mark and the effects are one, errors of the database pass, errors of the application are told once."""
+
+import asyncio
+import builtins
+import importlib
+import sys
+import threading
+from types import ModuleType
+
+import pytest
+import sqlalchemy as sa
+
+import waltz_client.sql
+from client_tests.helpers import until
+from client_tests.sql_databases import METADATA, SUMS, Failing, contents, record, transactions
+from waltz_client import FeedTransaction, StopApplyingError, UsageError
+from waltz_client.sql import (
+    DatabaseUnavailableError,
+    HighWaterMarkMovedError,
+    SqlApplier,
+    SqlApplyError,
+    SqlTableMissingError,
+    SqlTables,
+)
+from waltz_client.sql.transient import is_transient
+
+
+@pytest.fixture(autouse=True)
+def _application_tables(engine: sa.Engine) -> None:
+    METADATA.create_all(engine)
+    SqlTables().create(engine)
+
+
+async def test_transactions_and_the_mark_are_applied_together(engine: sa.Engine) -> None:
+    async with SqlApplier(engine, record) as applier:
+        assert await applier.high_water_mark(0) == -1
+        assert await applier.apply(transactions(0, 9)) == 9
+        assert await applier.apply(transactions(10, 10)) == 10
+        assert contents(engine) == ({0: list(range(11))}, {0: 10})
+        # Delivered again, in any cut: nothing happens twice.
+        assert await applier.apply(transactions(0, 10)) == 10
+        assert await applier.apply(transactions(8, 12)) == 12
+    assert contents(engine) == ({0: list(range(13))}, {0: 12})
+
+
+async def test_client_server_13_36_applying_before_the_mark_was_read(engine: sa.Engine) -> None:
+    """Nobody has asked for the mark, there is not even a row: apply finds it out by itself."""
+    async with SqlApplier(engine, record) as applier:
+        assert await applier.apply(transactions(0, 0)) == 0
+    async with SqlApplier(engine, record) as applier:  # as after a restart, delivered from the beginning
+        assert await applier.apply(transactions(0, 3)) == 3
+    assert contents(engine) == ({0: [0, 1, 2, 3]}, {0: 3})
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("no such account"), sa.exc.InvalidRequestError("bad statement")]
+)
+async def test_client_server_13_36_an_application_error_is_told_once(
+    engine: sa.Engine, error: Exception
+) -> None:
+    apply = Failing()
+    apply.plan[3] = (error, 1_000)
+    async with SqlApplier(engine, apply) as applier:
+        with pytest.raises(SqlApplyError, match=r"partition 0 stops before transaction 3") as caught:
+            await applier.apply(transactions(0, 5))
+        assert caught.value.__cause__ is error
+        assert (caught.value.partition_id, caught.value.transaction_id) == (0, 3)
+        assert isinstance(caught.value, StopApplyingError)
+    # Once in the batch, once alone; what comes before it stays, nothing of it and after it does.
+    assert apply.calls.count(3) == 2
+    assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
+
+
+async def test_client_server_13_36_an_sql_error_of_the_application_is_not_repeated(engine: sa.Engine) -> None:
+    calls = 0
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        nonlocal calls
+        calls += 1
+        connection.execute(sa.insert(SUMS).values(partition_id=1, total=None))  # violates NOT NULL
+
+    async with SqlApplier(engine, apply, retry_seconds=None) as applier:
+        with pytest.raises(SqlApplyError, match="IntegrityError"):
+            await applier.apply(transactions(0, 0))
+    assert calls == 1
+
+
+async def test_what_only_the_commit_refuses_is_an_error_of_the_application(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A deferred constraint, say. It belongs to the transaction that was applied, and the ones before it stay."""
+    deferred: list[int] = []
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        deferred.append(transaction.transaction_id)
+
+    commit = engine.dialect.do_commit
+
+    def refuse(connection: object) -> None:
+        applied, deferred[:] = deferred[:], []
+        if 2 in applied:
+            raise sa.exc.IntegrityError("COMMIT", {}, ValueError("deferred constraint"))
+        commit(connection)  # type: ignore[arg-type]
+
+    async with SqlApplier(engine, apply) as applier:
+        await applier.high_water_mark(0)
+        monkeypatch.setattr(engine.dialect, "do_commit", refuse)
+        with pytest.raises(SqlApplyError, match="before transaction 2: IntegrityError"):
+            await applier.apply(transactions(0, 4))
+        monkeypatch.undo()
+    assert contents(engine) == ({0: [0, 1]}, {0: 1})
+
+
+async def test_dead_letters_keep_what_was_skipped(engine: sa.Engine) -> None:
+    apply = Failing()
+    apply.plan = {1: (ValueError("poison"), 99), 3: (KeyError("x"), 99)}
+    async with SqlApplier(engine, apply, on_application_error="dead-letter") as applier:
+        assert await applier.apply(transactions(0, 4)) == 4
+        letters = applier.tables.dead_letters
+    assert contents(engine) == ({0: [0, 2, 4]}, {0: 4})
+    with engine.connect() as connection:
+        rows = connection.execute(sa.select(letters).order_by(letters.c.transaction_id)).all()
+    assert [(row.transaction_id, row.data, row.error, row.req_id) for row in rows] == [
+        (1, b"1", "ValueError: poison", "7:1:0:2"),
+        (3, b"3", "KeyError: 'x'", "7:1:0:4"),
+    ]
+
+
+@pytest.mark.parametrize("end", ["commit", "rollback"])
+async def test_the_application_cannot_end_the_transaction(engine: sa.Engine, end: str) -> None:
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        with connection.begin_nested():
+            connection.execute(sa.select(SUMS))
+        getattr(connection, end)()
+
+    async with SqlApplier(engine, apply) as applier:
+        with pytest.raises(SqlApplyError, match="must neither commit nor roll back"):
+            await applier.apply(transactions(0, 0))
+        assert contents(engine) == ({}, {0: -1})
+    async with SqlApplier(engine, record) as applier:
+        assert await applier.apply(transactions(0, 0)) == 0
+
+
+async def test_a_stale_applier_changes_nothing(engine: sa.Engine) -> None:
+    """Two on the same tables: the mark in the database is the fence, whatever either of them remembers."""
+    async with SqlApplier(engine, record) as first, SqlApplier(engine, record) as second:
+        await first.apply(transactions(0, 4))
+        await second.apply(transactions(5, 9))
+        # The first one still remembers 4. What it does now from 5 on must have no effect, and it moves on.
+        assert await first.apply(transactions(5, 7)) == 9
+        assert await first.apply(transactions(8, 11)) == 11
+        assert await second.apply(transactions(10, 12)) == 12
+    assert contents(engine) == ({0: list(range(13))}, {0: 12})
+
+
+async def test_the_commit_of_a_stale_applier_fails_when_the_other_commits_meanwhile(
+    engine: sa.Engine,
+) -> None:
+    """The slow one is inside its database transaction when the fast one comes: one of them applies, the other finds it done."""
+    inside, go = threading.Event(), threading.Event()
+
+    def slow(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        inside.set()
+        go.wait(10)
+        record(connection, transaction)
+
+    async with SqlApplier(engine, slow) as first, SqlApplier(engine, record) as second:
+        async with asyncio.TaskGroup() as group:
+            one = group.create_task(first.apply(transactions(0, 0)))
+            await until(inside.is_set)
+            two = group.create_task(second.apply(transactions(0, 2)))
+            await asyncio.sleep(0.2)
+            assert not two.done()  # it waits for the row
+            go.set()
+        assert (one.result(), two.result()) == (0, 2)
+    assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
+
+
+async def test_many_appliers_apply_each_transaction_once(engine: sa.Engine) -> None:
+    async def run(applier: SqlApplier) -> None:
+        for start in range(0, 60, 3):
+            await applier.apply(transactions(start, start + 5))
+
+    appliers = [SqlApplier(engine, record) for _ in range(4)]
+    async with asyncio.TaskGroup() as group:
+        for applier in appliers:
+            group.create_task(run(applier))
+    for applier in appliers:
+        await applier.close()
+    assert contents(engine) == ({0: list(range(63))}, {0: 62})
+
+
+async def test_a_mark_that_went_back_is_an_error_not_a_gap(engine: sa.Engine) -> None:
+    async with SqlApplier(engine, record) as applier:
+        await applier.apply(transactions(0, 9))
+        with engine.begin() as connection:
+            connection.execute(sa.update(applier.tables.marks).values(high_water_mark=4))
+        with pytest.raises(HighWaterMarkMovedError, match="went back to 4") as caught:
+            await applier.apply(transactions(10, 11))
+        assert caught.value.high_water_mark == 4
+        with pytest.raises(HighWaterMarkMovedError):
+            await applier.apply(transactions(10, 11))
+
+
+def _transient(engine: sa.Engine) -> Exception:
+    if engine.dialect.name == "sqlite":
+        import sqlite3
+
+        original: Exception = sqlite3.OperationalError("database is locked")
+        original.sqlite_errorname = "SQLITE_BUSY"  # type: ignore[attr-defined]
+    else:
+        import psycopg
+
+        original = psycopg.errors.SerializationFailure("could not serialize access")
+    return sa.exc.OperationalError("UPDATE", {}, original)
+
+
+async def test_errors_of_the_database_that_pass_are_tried_again(engine: sa.Engine) -> None:
+    apply = Failing()
+    apply.plan[1] = (_transient(engine), 3)
+    async with SqlApplier(engine, apply) as applier:
+        assert await applier.apply(transactions(0, 2)) == 2
+    assert apply.calls.count(1) == 4
+    assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
+
+
+async def test_errors_of_the_database_that_do_not_pass_end(engine: sa.Engine) -> None:
+    apply = Failing()
+    apply.plan[1] = (_transient(engine), 10**9)
+    async with SqlApplier(engine, apply, retry_seconds=0.2) as applier:
+        with pytest.raises(DatabaseUnavailableError, match="before transaction 0"):
+            await applier.apply(transactions(0, 2))
+        assert 3 < apply.calls.count(1) < 50
+    assert contents(engine) == ({}, {0: -1})
+
+
+async def test_an_error_raised_from_a_passing_one_passes_too(engine: sa.Engine) -> None:
+    cause = _transient(engine)
+    wrapped = RuntimeError("the repository failed")
+    wrapped.__cause__ = cause
+    assert is_transient(wrapped)
+    assert not is_transient(RuntimeError("no cause"))
+    assert not is_transient(None)
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+async def test_a_lost_connection_is_replaced(engine: sa.Engine) -> None:
+    """The database ends the connection in the middle; the next attempt has another one."""
+    cut = 0
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        nonlocal cut
+        record(connection, transaction)
+        if transaction.transaction_id == 1 and not cut:
+            cut = connection.scalar(sa.text("select pg_backend_pid()")) or 0
+            with engine.connect() as other:
+                other.execute(sa.text("select pg_terminate_backend(:pid)"), {"pid": cut})
+            connection.execute(sa.select(SUMS))
+
+    async with SqlApplier(engine, apply) as applier:
+        assert await applier.apply(transactions(0, 2)) == 2
+    assert cut
+    assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
+
+
+async def test_a_commit_whose_answer_was_lost_is_not_repeated(
+    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with SqlApplier(engine, record) as applier:
+        await applier.high_water_mark(0)
+        commit = engine.dialect.do_commit
+        lost = 0
+
+        def lose(connection: object) -> None:
+            nonlocal lost
+            commit(connection)  # type: ignore[arg-type]
+            if lost < 2:
+                lost += 1
+                raise _transient(engine).orig  # type: ignore[attr-defined]
+
+        monkeypatch.setattr(engine.dialect, "do_commit", lose)
+        assert await applier.apply(transactions(0, 2)) == 2
+    assert lost == 2
+    assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
+
+
+async def test_the_loop_is_not_blocked(engine: sa.Engine) -> None:
+    go = threading.Event()
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        assert threading.current_thread() is not threading.main_thread()
+        go.wait(10)
+        record(connection, transaction)
+
+    async with SqlApplier(engine, apply) as applier, asyncio.TaskGroup() as group:
+        task = group.create_task(applier.apply(transactions(0, 0)))
+        for _ in range(20):
+            await asyncio.sleep(0.005)
+        assert not task.done()
+        go.set()
+
+
+@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+async def test_partitions_can_use_the_database_at_the_same_time(engine: sa.Engine) -> None:
+    """With two threads both are inside their transaction at once (the barrier would break otherwise)."""
+    barrier = threading.Barrier(2, timeout=60)
+    met: set[int] = set()
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        if transaction.partition_id not in met:  # a transaction that could not be serialized is applied again
+            met.add(transaction.partition_id)
+            barrier.wait()
+
+    async with SqlApplier(engine, apply, threads=2) as applier, asyncio.TaskGroup() as group:
+        for partition_id in (0, 1):
+            group.create_task(applier.apply(transactions(0, 3, partition_id)))
+    assert contents(engine) == ({0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}, {0: 3, 1: 3})
+
+
+async def test_one_partition_is_applied_by_one_at_a_time(engine: sa.Engine) -> None:
+    inside = 0
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        nonlocal inside
+        inside += 1
+        assert inside == 1
+        record(connection, transaction)
+        inside -= 1
+
+    async with SqlApplier(engine, apply, threads=3) as applier, asyncio.TaskGroup() as group:
+        for _ in range(5):
+            group.create_task(applier.apply(transactions(0, 9)))
+    assert contents(engine) == ({0: list(range(10))}, {0: 9})
+
+
+async def test_closing_waits_for_the_transaction_under_way(engine: sa.Engine) -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+        record(connection, transaction)
+        inside.set()
+        go.wait(10)
+
+    applier = SqlApplier(engine, apply)
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(applier.apply(transactions(0, 0)))
+        await until(inside.is_set)
+        task.cancel()
+        asyncio.get_running_loop().call_later(0.05, go.set)
+        await applier.close()
+    assert contents(engine) == ({0: [0]}, {0: 0})
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("waltz-sql")]
+
+
+async def test_tables_have_the_names_they_are_given(engine: sa.Engine) -> None:
+    schema = None
+    if engine.dialect.name == "postgresql":
+        schema = "app"
+        with engine.begin() as connection:
+            connection.execute(sa.text("create schema app"))
+    tables = SqlTables(marks="PARTITION_MARKS", dead_letters="skipped", schema=schema)
+    async with SqlApplier(engine, record, tables=tables) as applier:
+        with pytest.raises(SqlTableMissingError, match=r"no table .*PARTITION_MARKS: call create_tables"):
+            await applier.high_water_mark(0)
+        await applier.create_tables()
+        await applier.create_tables()
+        assert await applier.apply(transactions(0, 1)) == 1
+    assert contents(engine, tables) == ({0: [0, 1]}, {0: 1})
+    assert {column.name for column in tables.marks.columns} == {"partition_id", "high_water_mark"}
+
+
+async def test_a_table_of_release_0_13_2_is_used_as_it_is(engine: sa.Engine) -> None:
+    """As its database helper describes it: processes of both releases may share the database."""
+    with engine.begin() as connection:
+        connection.execute(
+            sa.text(
+                "CREATE TABLE LEDGER_HWM (PARTITION_ID INTEGER NOT NULL PRIMARY KEY, HIGH_WATER_MARK BIGINT NOT NULL)"
+            )
+        )
+        connection.execute(sa.text("INSERT INTO LEDGER_HWM VALUES (0, 41)"))
+    tables = SqlTables(marks="ledger_hwm")
+    async with SqlApplier(engine, record, tables=tables) as applier:
+        assert await applier.high_water_mark(0) == 41
+        assert await applier.apply(transactions(42, 43)) == 43
+    assert contents(engine, tables)[1] == {0: 43}
+
+
+async def test_ids_have_64_bits(engine: sa.Engine) -> None:
+    mark = 2**62
+    with engine.begin() as connection:
+        connection.execute(sa.insert(SqlTables().marks).values(partition_id=0, high_water_mark=mark))
+    async with SqlApplier(engine, record, on_application_error="dead-letter") as applier:
+        assert await applier.apply(transactions(mark + 1, mark + 2)) == mark + 2
+
+
+async def test_mistakes_are_refused(engine: sa.Engine) -> None:
+    with pytest.raises(UsageError):
+        SqlApplier(engine, record, on_application_error="skip")  # type: ignore[arg-type]
+    with pytest.raises(UsageError):
+        SqlApplier(engine, record, threads=0)
+    async with SqlApplier(engine, record) as applier:
+        with pytest.raises(UsageError):
+            await applier.apply([])
+        with pytest.raises(UsageError, match="consecutive"):
+            await applier.apply([*transactions(0, 0), *transactions(2, 2)])
+
+
+def test_without_sqlalchemy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *args: object, **kwargs: object) -> ModuleType:
+        if name.partition(".")[0] == "sqlalchemy":
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return real(name, *args, **kwargs)  # type: ignore[arg-type]
+
+    kept = {name: module for name, module in sys.modules.items() if name.startswith("waltz_client.sql")}
+    monkeypatch.setattr(builtins, "__import__", without)
+    try:
+        with pytest.raises(ImportError, match=r"pip install 'waltz-client\[sql\]'"):
+            importlib.reload(waltz_client.sql)
+    finally:
+        monkeypatch.undo()
+        sys.modules.update(kept)

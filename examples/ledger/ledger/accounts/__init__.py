@@ -1,0 +1,1 @@
+"""The accounts service: accepts transfers under optimistic locks and keeps the balances."""

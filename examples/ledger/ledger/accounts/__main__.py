@@ -1,0 +1,30 @@
+"""``python -m ledger.accounts CONFIG.yaml``"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+
+from ledger.accounts.api import routes
+from ledger.accounts.store import METADATA, Store, apply
+from ledger.service import Config, http_server, open_database, stopped
+from waltz_client import WaltzClient
+from waltz_client.sql import SqlCallbacks
+
+
+async def main(config: Config) -> None:
+    """Follow the log, take orders."""
+    engine = open_database(config.database)
+    METADATA.create_all(engine)
+    async with SqlCallbacks(engine, apply) as callbacks:
+        await callbacks.create_tables()
+        async with (
+            WaltzClient.connect(config.client, callbacks) as client,
+            http_server(routes(client, Store(engine)), config.port),
+        ):
+            await stopped()
+    engine.dispose()
+
+
+if __name__ == "__main__":
+    asyncio.run(main(Config.load(sys.argv[1])))

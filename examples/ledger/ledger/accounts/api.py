@@ -1,0 +1,52 @@
+"""The HTTP face. 201 done, 400 makes no sense, 409 refused, 503 ask again with the same id."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aiohttp import web
+
+from ledger.accounts.store import Store
+from ledger.accounts.transfers import Request, opening, transferring
+from ledger.events import Opened, Transfer
+from waltz_client import WaltzClient, WaltzClientError
+
+ANSWER_SECONDS = 15.0
+
+
+def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
+    """What the service answers."""
+    table = web.RouteTableDef()
+
+    @table.post("/books/{book}/accounts")
+    async def open_account(request: web.Request) -> web.Response:
+        return await _carry_out(request, opening)
+
+    @table.post("/books/{book}/transfers")
+    async def transfer(request: web.Request) -> web.Response:
+        return await _carry_out(request, transferring)
+
+    async def _carry_out(
+        request: web.Request, make_wish: Callable[[str, dict[str, object]], Opened | Transfer]
+    ) -> web.Response:
+        try:
+            wish = make_wish(request.match_info["book"], await request.json())
+        except (KeyError, TypeError, ValueError) as error:
+            return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
+        asked = Request(wish, store)
+        try:
+            await client.submit(asked)
+            async with asyncio.timeout(ANSWER_SECONDS):
+                answer = await asked.answer
+        except (WaltzClientError, TimeoutError) as error:
+            return web.json_response({"error": str(error) or "no answer in time"}, status=503)
+        finally:
+            asked.forget()
+        return web.json_response({"answer": answer.text}, status=201 if answer.done else 409)
+
+    @table.get("/books/{book}")
+    async def balances(request: web.Request) -> web.Response:
+        return web.json_response(await asyncio.to_thread(store.balances, request.match_info["book"]))
+
+    return table

@@ -1,0 +1,112 @@
+"""What is in the log: JSON, one event per transaction, and the locks under which it is decided.
+
+All accounts of a book are in one partition, because locks, and the order of transactions, hold within a partition.
+"""
+
+from __future__ import annotations
+
+import zlib
+from dataclasses import asdict, dataclass
+from typing import NamedTuple
+
+from waltz_client import LockId
+from waltz_client.serializers import JSON
+
+OPENED = 1
+TRANSFERRED = 2
+REFUSED = 3
+"""The header of a transaction says what it is, so that a reader can tell without its payload."""
+
+
+class Locks(NamedTuple):
+    """``write``: rests on it and changes it. ``read``: rests on it. ``append``: changes it without having looked."""
+
+    write: tuple[LockId, ...] = ()
+    read: tuple[LockId, ...] = ()
+    append: tuple[LockId, ...] = ()
+
+
+@dataclass(frozen=True)
+class Opened:
+    """An account was opened with a balance."""
+
+    book: str
+    account: str
+    balance: int
+
+    def locks(self) -> Locks:
+        """Whoever opens the account must know that it is not there yet."""
+        return Locks(write=(account_lock(self.book, self.account),))
+
+
+@dataclass(frozen=True)
+class Transfer:
+    """An order: an amount from one account to another. ``id`` is the customer's, and is answered once, whatever happens."""
+
+    book: str
+    id: str
+    source: str
+    target: str
+    amount: int
+
+
+@dataclass(frozen=True)
+class Transferred(Transfer):
+    """It was carried out."""
+
+    def locks(self) -> Locks:
+        """Rests on the balance of the source and on the id having no answer. Many may pay into one account at the same time."""
+        return Locks(
+            write=(account_lock(self.book, self.source), order_lock(self.book, self.id)),
+            append=(account_lock(self.book, self.target),),
+        )
+
+
+@dataclass(frozen=True)
+class Refused(Transfer):
+    """There was not enough money.
+
+    A refusal is in the log because it is an answer too: an earlier attempt at the same order may still be on its way (its
+    service was killed, say). The lock on the id lets only one of them be the answer.
+    """
+
+    def locks(self) -> Locks:
+        """Rests on the same, and leaves the balance as it is."""
+        return Locks(write=(order_lock(self.book, self.id),), read=(account_lock(self.book, self.source),))
+
+
+Event = Opened | Transferred | Refused
+_HEADERS: dict[type[Event], int] = {Opened: OPENED, Transferred: TRANSFERRED, Refused: REFUSED}
+
+
+def encode(event: Event) -> tuple[int, bytes]:
+    """Header and payload."""
+    return _HEADERS[type(event)], JSON.serialize(asdict(event))
+
+
+def decode(header: int, data: bytes) -> Event:
+    """The event of a transaction; ValueError for one that is no event of the ledger."""
+    for kind, number in _HEADERS.items():
+        if number == header:
+            return kind(**JSON.deserialize(data))
+    raise ValueError(f"{header} is no event of the ledger")
+
+
+def partition_of(book: str, num_partitions: int) -> int:
+    """The partition of a book: the same for every service, for ever."""
+    return zlib.crc32(book.encode()) % num_partitions
+
+
+def account_lock(book: str, account: str) -> LockId:
+    """The lock that stands for one account."""
+    return LockId("account", _number(f"{book}/{account}"))
+
+
+def order_lock(book: str, order_id: str) -> LockId:
+    """The lock that stands for the answer to one order."""
+    return LockId("order", _number(f"{book}/{order_id}"))
+
+
+def _number(text: str) -> int:
+    """A lock has a number, not a text. Two texts with one number cost a needless conflict, never a missed one."""
+    return zlib.crc32(text.encode())

@@ -1,0 +1,61 @@
+"""What both services do alike: read the configuration, serve HTTP, stop on SIGTERM."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+import yaml
+from aiohttp import web
+
+
+@dataclass(frozen=True)
+class Config:
+    """A YAML file with three keys: ``client`` (path of the log's client configuration, relative to the file), ``database`` (an
+    SQLAlchemy address), ``port`` (HTTP, on the loopback address)."""
+
+    client: Path
+    database: str
+    port: int
+
+    @classmethod
+    def load(cls, path: str) -> Config:
+        """Read the file."""
+        keys = yaml.safe_load(Path(path).read_text())
+        return cls(Path(path).parent / keys["client"], keys["database"], int(keys["port"]))
+
+
+def open_database(url: str) -> sa.Engine:
+    """An engine. In SQLite, readers and the writer do not wait for each other."""
+    engine = sa.create_engine(url)
+    if engine.dialect.name == "sqlite":
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    return engine
+
+
+@asynccontextmanager
+async def http_server(routes: web.RouteTableDef, port: int) -> AsyncIterator[None]:
+    """Serve the routes while inside."""
+    app = web.Application()
+    app.add_routes(routes)
+    runner = web.AppRunner(app, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", port, reuse_address=True).start()
+        yield
+    finally:
+        await runner.cleanup()
+
+
+async def stopped() -> None:
+    """Wait for SIGTERM or Ctrl-C."""
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    await stop.wait()

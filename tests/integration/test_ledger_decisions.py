@@ -1,0 +1,151 @@
+"""The clerk of examples/ledger against a log inside the test: conflicts, repeated ids, answers that got lost."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from pathlib import Path
+
+import pytest
+import sqlalchemy as sa
+
+from ledger.accounts.store import METADATA, Store, apply
+from ledger.accounts.transfers import Answer, Request
+from ledger.events import Event, Opened, Refused, Transfer, Transferred, decode, encode, partition_of
+from waltz_client.sql import SqlCallbacks
+from waltz_client.testing import InProcessLog
+
+BOOK = "EUR"
+RENT = Transfer(BOOK, "rent-may", "alice", "bob", 60)
+
+
+class Office:
+    """One instance of the accounts service, without HTTP."""
+
+    def __init__(self, log: InProcessLog, path: Path) -> None:
+        self.log = log
+        self.partition = log.partition(partition_of(BOOK, 2))
+        self.engine = sa.create_engine(f"sqlite:///{path}")
+        METADATA.create_all(self.engine)
+        self.store = Store(self.engine)
+        self._stack = AsyncExitStack()
+
+    async def __aenter__(self) -> "Office":
+        callbacks = await self._stack.enter_async_context(SqlCallbacks(self.engine, apply))
+        await callbacks.create_tables()
+        self.client = await self._stack.enter_async_context(self.log.client(callbacks))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+        self.engine.dispose()
+
+    async def ask(self, wish: Opened | Transfer) -> Answer:
+        request = Request(wish, self.store)
+        await self.client.submit(request)
+        return await asyncio.wait_for(request.answer, 10)
+
+    def events(self) -> list[Event]:
+        return [decode(one.header, one.data) for one in self.partition.transactions]
+
+    def balances(self) -> dict[str, int]:
+        return self.store.balances(BOOK)
+
+
+@pytest.fixture
+async def office(tmp_path: Path) -> AsyncIterator[Office]:
+    async with Office(InProcessLog(2), tmp_path / "accounts.db") as office:
+        assert (await office.ask(Opened(BOOK, "alice", 100))).done
+        assert (await office.ask(Opened(BOOK, "bob", 0))).done
+        yield office
+
+
+async def test_a_transfer_is_carried_out_or_refused(office: Office) -> None:
+    assert await office.ask(RENT) == Answer(True, "done")
+    assert await office.ask(Transfer(BOOK, "rent-june", "alice", "bob", 60)) == Answer(
+        False, "not enough money"
+    )
+    assert office.balances() == {"alice": 40, "bob": 60}
+    assert [type(event) for event in office.events()] == [Opened, Opened, Transferred, Refused]
+
+
+async def test_requests_that_cannot_be(office: Office) -> None:
+    assert await office.ask(Opened(BOOK, "alice", 5)) == Answer(False, "the account exists")
+    assert await office.ask(Transfer(BOOK, "x", "alice", "nobody", 1)) == Answer(False, "no such account")
+    assert len(office.events()) == 2
+
+
+async def test_an_order_is_answered_once(office: Office) -> None:
+    assert (await office.ask(RENT)).done
+    assert (await office.ask(RENT)).done
+    assert office.balances() == {"alice": 40, "bob": 60}
+    other = Transfer(BOOK, RENT.id, "alice", "bob", 1)
+    assert await office.ask(other) == Answer(False, "the id was used for another transfer")
+
+
+async def test_a_refusal_stays_one(office: Office) -> None:
+    large = Transfer(BOOK, "house", "alice", "bob", 5_000)
+    assert not (await office.ask(large)).done
+    assert (await office.ask(Opened(BOOK, "carol", 9_000))).done
+    assert (await office.ask(Transfer(BOOK, "gift", "carol", "alice", 9_000))).done
+    assert not (await office.ask(large)).done
+    assert sum(isinstance(event, Refused) for event in office.events()) == 1
+
+
+async def test_nobody_spends_the_same_money_twice(office: Office, tmp_path: Path) -> None:
+    """Two instances with a database each decide about everything at the same time."""
+    async with Office(office.log, tmp_path / "other.db") as other, asyncio.TaskGroup() as group:
+        asked = [
+            group.create_task((office, other)[n % 2].ask(Transfer(BOOK, f"t{n}", "alice", "bob", 30)))
+            for n in range(10)
+        ]
+    assert sum(task.result().done for task in asked) == 3
+    assert office.balances() == {"alice": 10, "bob": 90}
+
+
+@pytest.mark.parametrize("failures", ["fail_next", "conflict_next"])
+async def test_failures_are_not_the_customers(office: Office, failures: str) -> None:
+    getattr(office.partition, failures)(3)
+    assert (await office.ask(RENT)).done
+    assert office.balances() == {"alice": 40, "bob": 60}
+
+
+@pytest.mark.parametrize("first_arrives", [True, False])
+async def test_an_attempt_that_is_still_on_its_way_cannot_undo_a_refusal(
+    office: Office, tmp_path: Path, first_arrives: bool
+) -> None:
+    """A service sends a transfer and dies. Meanwhile the money goes elsewhere, and the customer asks another instance."""
+    async with Office(office.log, tmp_path / "dying.db") as dying:
+        request = Request(RENT, dying.store)
+        office.partition.hold()
+        await dying.client.submit(request)
+    assert office.partition.waiting == 1
+    if first_arrives:
+        office.partition.release()
+        assert (await office.ask(RENT)).done
+    else:
+        office.partition.drop()
+        assert (await office.ask(Transfer(BOOK, "car", "alice", "bob", 90))).done
+        assert not (await office.ask(RENT)).done
+        header, data = encode(Transferred(RENT.book, RENT.id, RENT.source, RENT.target, RENT.amount))
+        locks = Transferred(RENT.book, RENT.id, RENT.source, RENT.target, RENT.amount).locks()
+        with pytest.raises(Exception, match="lock conflict"):  # what the dead one sent, coming in late
+            await office.client.append(
+                partition=office.partition.partition_id,
+                data=data,
+                header=header,
+                write_locks=locks.write,
+                append_locks=locks.append,
+                as_of=1,
+            )
+    request.forget()
+    assert sum(event.id == RENT.id for event in office.events() if isinstance(event, Transfer)) == 1
+
+
+def test_amounts_make_sense() -> None:
+    from ledger.accounts.transfers import opening, transferring
+
+    for body in ({"amount": 0}, {"amount": -1}, {"amount": "x"}, {"amount": 1, "to": "alice"}, {}):
+        with pytest.raises((KeyError, ValueError)):
+            transferring(BOOK, {"id": "1", "from": "alice", "to": "bob", **body} if body else {})
+    with pytest.raises(ValueError):
+        opening(BOOK, {"account": "alice", "balance": -1})
