@@ -17,6 +17,7 @@ from rich.console import Console
 from bench.cluster import BenchCluster
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
+from bench.hostile import measure_hostile
 from bench.plan import FULL, QUICK, Plan
 from bench.plot import write_plot
 from bench.processes import BenchError
@@ -28,6 +29,8 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks")
+ON_REQUEST = ("hostile",)
+"""Measured only when named by `--only`."""
 
 
 def parse_options() -> argparse.Namespace:
@@ -35,7 +38,9 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--quick", action="store_true", help="smoke run, less than a minute")
     parser.add_argument("--runs", type=int, help="whole measurements; figures are medians (default 1)")
     parser.add_argument("--seconds", type=float, help="length of one write measurement")
-    parser.add_argument("--only", choices=PARTS, action="append", help="measure only this (may be repeated)")
+    parser.add_argument(
+        "--only", choices=(*PARTS, *ON_REQUEST), action="append", help="measure only this (may be repeated)"
+    )
     parser.add_argument(
         "--tls", choices=("on", "off", "both"), help="connections of all roles (default both)"
     )
@@ -75,12 +80,17 @@ class Bench:
             if "tasks" in self._parts:
                 with self._step("tasks and futures"):
                     figures += await measure_tasks(self._directory / f"tasks-{number}", self._plan)
+            if "hostile" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"hostile peers, {tls_name(tls)}"):
+                        directory = self._directory / f"hostile-{number}-{tls_name(tls)}"
+                        figures += await measure_hostile(directory, self._plan, tls)
             runs.append(figures)
         return medians(runs)
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks"}:
+        if not self._parts - {"tasks", "hostile"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

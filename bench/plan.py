@@ -57,6 +57,7 @@ class Plan:
     counted_appends: int = 10_000
     session_timeout_ms: int = 4_000
     settle_seconds: float = 3.0  # how long writers are watched after a process ended
+    hostile_seconds: float = 4.0  # of each attack, and of the calm before it
     tls_modes: tuple[bool, ...] = (False, True)
 
 
@@ -83,6 +84,7 @@ QUICK = Plan(
     start_records=20_000,
     session_timeout_ms=2_000,
     settle_seconds=1.5,
+    hostile_seconds=1.0,
     tls_modes=(True,),
 )
 
@@ -121,6 +123,8 @@ START_TARGET = at_most(2.0, binding=True)
 STORAGE_RSS_TARGET = at_most(80.0, binding=True)
 SERVER_RSS_TARGET = at_most(120.0, binding=True)
 TASKS_TARGET = at_most(2.0, binding=True)
+HOSTILE_MEMORY_TARGET = at_most(64.0, binding=True)
+HOSTILE_P99_TARGET = at_most(2.0, binding=True)
 
 
 def server_kill_target(session_timeout_ms: int) -> Target:

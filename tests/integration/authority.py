@@ -37,11 +37,12 @@ class Authority:
         self._identity = _identity(name, None, ())
         self.trust_store = self._write(f"{name}.pem", self._identity.certificate.public_bytes(Encoding.PEM))
 
-    def pem(self, name: str, *hosts: str) -> str:
+    def pem(self, name: str, *hosts: str, expired: bool = False) -> str:
         """Key and certificate in one PEM file; `hosts` are host names or addresses."""
-        made = _identity(name, self._identity, hosts)
+        made = _identity(name, self._identity, hosts, expired=expired)
         key = made.key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
-        return self._write(f"{self._name}-{name}.pem", key + made.certificate.public_bytes(Encoding.PEM))
+        file = f"{self._name}-{name}{'-expired' if expired else ''}.pem"
+        return self._write(file, key + made.certificate.public_bytes(Encoding.PEM))
 
     def pkcs12(self, name: str, *hosts: str) -> str:
         """Key and certificate in one PKCS#12 file, opened by `PASSWORD`."""
@@ -61,10 +62,12 @@ class Authority:
         return str(path)
 
 
-def _identity(name: str, issuer: Identity | None, hosts: tuple[str, ...]) -> Identity:
+def _identity(
+    name: str, issuer: Identity | None, hosts: tuple[str, ...], *, expired: bool = False
+) -> Identity:
     key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-    now = datetime.datetime.now(datetime.UTC)
+    now = datetime.datetime.now(datetime.UTC) - datetime.timedelta(days=3 if expired else 0)
     builder = (
         x509.CertificateBuilder()
         .subject_name(subject)

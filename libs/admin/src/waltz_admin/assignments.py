@@ -16,7 +16,7 @@ from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import CheckOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import PartitionId
 
@@ -161,9 +161,9 @@ def _other_copy(maps: NodeMaps, connect_string: str, partition_id: PartitionId) 
     )
 
 
-def replicas(placement: Placement, partition_id: int) -> set[str]:
-    """The nodes that hold a partition."""
-    return {node for node, held in placement.items() if partition_id in held}
+def replicas(placement: Placement, partition_id: int) -> tuple[str, ...]:
+    """The nodes that hold a partition, in the order of the placement."""
+    return tuple(node for node, held in placement.items() if partition_id in held)
 
 
 async def _change(
@@ -191,7 +191,7 @@ async def _change(
                 dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
             )
             for partition_id in range(params.num_partitions):
-                await check_change(
+                version = await check_change(
                     metadata,
                     asker,
                     partition_id,
@@ -199,6 +199,8 @@ async def _change(
                     replicas(after, partition_id),
                     allow_pause=allow_pause,
                 )
+                if version is not None:
+                    ops.append(CheckOp(paths.partition(partition_id), version))
             try:
                 await lock.transaction(ops)
                 return maps.partitions, after

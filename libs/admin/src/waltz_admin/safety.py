@@ -95,14 +95,17 @@ async def check_change(
     new: Collection[str],
     *,
     allow_pause: bool = False,
-) -> None:
+) -> int | None:
     """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now.
+
+    Returns the version of the partition's metadata that the proof rests on (None: nothing changes, or it was never
+    started): the write must be made under it, for a follower of ZooKeeper may have answered with what was true before.
 
     ``allow_pause``: when replicas are only added (1 → 2, 1 → 3, 2 → 4), accept that writes stop until enough new ones
     have caught up; all old ones must be there and caught up then. Nothing can be lost by it.
     """
     if set(old) == set(new) or await metadata.never_started(partition_id):
-        return
+        return None
     state, version = await _read(metadata, partition_id)
     if not new:
         raise UnsafeChangeError(f"partition {partition_id} would have no replica left")
@@ -117,9 +120,9 @@ async def check_change(
         raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
     old_quorum, new_quorum = len(set(old)) // 2 + 1, len(set(new)) // 2 + 1
     if len(live) >= max(old_quorum, new_quorum):
-        return
+        return version
     if allow_pause and set(old) <= set(new) and len(live) == len(set(old)):
-        return
+        return version
     raise UnsafeChangeError(
         f"partition {partition_id}: of the replicas that stay {len(live)} are proven to be caught up "
         f"({_names(live)}), but {max(old_quorum, new_quorum)} are needed (quorum of {len(set(old))} old replicas: "

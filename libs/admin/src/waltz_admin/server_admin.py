@@ -213,7 +213,7 @@ async def http_metrics(
 
     try:
         metrics = await asyncio.to_thread(fetch)
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UnreachableError(f"{endpoint}: no metrics: {error}") from error
     if not isinstance(metrics, dict):
         raise UnreachableError(f"{endpoint}: its metrics are not an object")

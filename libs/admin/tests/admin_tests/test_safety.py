@@ -124,6 +124,31 @@ async def test_safety_a6_a_session_that_changes_meanwhile_is_unknown() -> None:
         await check_change(meta, Moving(), 0, ["a", "b", "c"], ["a", "b"])
 
 
+async def test_safety_a6_the_write_is_made_under_the_metadata_that_was_looked_at() -> None:
+    store, meta = await metadata(up("a:1", "b:1", "c:1"))
+    for node in ("a:1", "b:1", "c:1", "d:1"):
+        await nodes.add_storage_node(store, ROOT, node, 2, 0)
+    await store.set(
+        f"{ROOT}/store/assignment", assignments_bytes(dict.fromkeys(("a:1", "b:1", "c:1"), (P0,)))
+    )
+    seen, version = await meta.read_partition(0)
+    assert seen is not None
+    dropped = {**seen.replicas, "b:1": ReplicaState(P0, "b:1", 5, 7)}
+    await meta.write_partition(0, PartitionMetadata(1, 6, dropped), version)
+    reads = []
+
+    async def lagging(self: StoreMetadata, partition_id: int) -> tuple[PartitionMetadata | None, int]:
+        reads.append(partition_id)
+        return (seen, version) if len(reads) <= 2 else await real(self, partition_id)
+
+    real = StoreMetadata.read_partition
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(UnsafeChangeError):
+        patch.setattr(StoreMetadata, "read_partition", lagging)
+        probe = Probe(**{"a:1": GOOD, "b:1": GOOD})
+        await assignments.unassign(store, ROOT, [0], "c:1", probe=probe)
+    assert len(reads) > 2
+
+
 async def test_growing_from_one_needs_an_explicit_word_and_everybody() -> None:
     _, meta = await metadata(up("a"))
     with pytest.raises(UnsafeChangeError):

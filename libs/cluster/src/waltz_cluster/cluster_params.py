@@ -1,9 +1,44 @@
 """Reading what a cluster is: its name, number of partitions, and the key of its storage nodes."""
 
-from waltz_cluster.errors import ClusterMismatchError, ClusterNotFoundError, NoNodeError, SerializationError
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import TypeVar
+
+from waltz_cluster.errors import (
+    ClusterMismatchError,
+    ClusterNotFoundError,
+    ConnectError,
+    ConnectionLostError,
+    NoNodeError,
+    SerializationError,
+    SessionLostError,
+)
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams, StoreParams
 from waltz_cluster.store import ZooKeeperStore
+
+T = TypeVar("T")
+
+START_SECONDS = 10.0
+_PAUSE_SECONDS = 0.1
+
+
+async def patiently(read: Callable[[], Awaitable[T]], timeout_seconds: float = START_SECONDS) -> T:
+    """A read at the start of a process, repeated while ZooKeeper comes and goes. For reads only: their repetition is harmless.
+
+    ConnectError (one line) when no attempt that began within `timeout_seconds` was answered; other errors pass.
+    """
+    loop = asyncio.get_running_loop()
+    deadline = loop.time() + timeout_seconds
+    while True:
+        try:
+            return await read()
+        except (ConnectionLostError, SessionLostError) as error:
+            if loop.time() + _PAUSE_SECONDS > deadline:
+                raise ConnectError(
+                    f"ZooKeeper gave no answer within {timeout_seconds:g} s: {error}"
+                ) from None
+        await asyncio.sleep(_PAUSE_SECONDS)
 
 
 async def read_cluster_params(store: ZooKeeperStore, root: str) -> ClusterParams:

@@ -7,21 +7,27 @@ import yaml
 
 from waltz_cluster.errors import ConfigError
 
+MAX_DEPTH = 50
+MAX_KEYS = 10_000
+
 
 def flatten(mapping: Mapping[object, object], *, source: str) -> dict[str, object]:
     """``{"a": {"b.c": 1}}`` becomes ``{"a.b.c": 1}``; a key given twice in two spellings is a ConfigError."""
     flat: dict[str, object] = {}
 
-    def visit(prefix: str, value: object) -> None:
+    def visit(prefix: str, value: object, depth: int) -> None:
+        # An alias may name the map it stands in, or double what it names again and again.
+        if depth > MAX_DEPTH or len(flat) > MAX_KEYS:
+            raise ConfigError(f"{source}: more than {MAX_DEPTH} levels or {MAX_KEYS} keys")
         if isinstance(value, Mapping) and value:
             for key, inner in value.items():
-                visit(f"{prefix}.{key}" if prefix else str(key), inner)
+                visit(f"{prefix}.{key}" if prefix else str(key), inner, depth + 1)
         elif prefix in flat:
             raise ConfigError(f"{source}: the key {prefix} is given twice")
         elif prefix:
             flat[prefix] = value
 
-    visit("", mapping)
+    visit("", mapping, 0)
     return flat
 
 
@@ -40,6 +46,9 @@ def load_file(path: str | Path) -> dict[str, object]:
         where = f" at line {mark.line + 1}" if mark is not None else ""
         problem = getattr(error, "problem", None) or "not readable"
         raise ConfigError(f"configuration file {path} is not valid YAML{where}: {problem}") from None
+    except (ValueError, RecursionError) as error:  # a date or number that is none; thousands of brackets
+        problem = str(error).partition("\n")[0]
+        raise ConfigError(f"configuration file {path} is not valid YAML: {problem}") from None
     if content is None:
         return {}
     if not isinstance(content, Mapping):

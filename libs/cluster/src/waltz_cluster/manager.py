@@ -27,7 +27,7 @@ from typing import Self
 
 from waltz_cluster import assignment as policy
 from waltz_cluster.backoff import Backoff
-from waltz_cluster.cluster_params import read_cluster_params
+from waltz_cluster.cluster_params import patiently, read_cluster_params
 from waltz_cluster.errors import (
     ClusterError,
     ConnectionLostError,
@@ -92,7 +92,7 @@ class ClusterManager:
     # -- life
 
     async def __aenter__(self) -> Self:
-        self.cluster_params = await read_cluster_params(self._store, self._paths.root)
+        self.cluster_params = await patiently(lambda: read_cluster_params(self._store, self._paths.root))
         self._lease = SessionLease(self._store, self._fence)
         self._remove_session_listener = self._store.add_session_listener(self._session_changed)
         self._lease.start()
@@ -297,7 +297,9 @@ class ClusterManager:
         if server_id is None:
             server_id = await self.new_server_id()
         num_partitions = self.cluster_params.num_partitions
-        preferred = await load_preferred(self._store, self._paths, endpoint, num_partitions)
+        preferred = await patiently(
+            lambda: load_preferred(self._store, self._paths, endpoint, num_partitions)
+        )
         descriptor = ServerDescriptor(server_id, endpoint, preferred)
         registration = ServerRegistration(self, self._store, self._paths, descriptor, on_partitions)
         self._registrations[server_id] = registration

@@ -1,36 +1,24 @@
 """ZooKeeper in one process, for tests, simulation and tools without a server: same rules, same test suite.
 
-One writer: the loop of the process. Time is ``loop.time()``, so it runs on a simulated clock. Access control is not
-modelled. Test controls: ``MemoryZooKeeper.restart``, and per session ``suspend`` / ``resume`` / ``expire`` and the
-``fault`` hook.
-
-Server-side rules kept (ZooKeeper): data version counts sets; child version counts creations plus deletions of
-children; the number of a sequential znode is the number of creations so far under its parent; watches are one-shot;
-a transaction is all or nothing; ephemeral znodes go with their session and have no children.
+The tree is in ``memory_tree``; here are the sessions and what can go wrong with them. One writer: the loop of the
+process. Time is ``loop.time()``, so it runs on a simulated clock. Access control is not modelled. Test controls:
+``MemoryZooKeeper.restart``, and per session ``suspend`` / ``resume`` / ``expire`` and the ``fault`` hook.
+What a store calls later (watches, session events) runs in the context in which the store was made, and what the server
+does (ending a session) in the context in which the server was made, whoever caused it.
 """
 
+import abc
 import asyncio
-import copy
+import contextvars
 import enum
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
 from waltz_cluster import errors
+from waltz_cluster.memory_tree import MemoryTree
 from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents
-from waltz_cluster.store import (
-    CheckOp,
-    CreateOp,
-    DeleteOp,
-    Op,
-    SessionEvent,
-    SessionListener,
-    SessionState,
-    SetOp,
-    Watch,
-    ZnodeStat,
-)
+from waltz_cluster.store import Op, SessionEvent, SessionListener, SessionState, Watch, ZnodeStat
 
 T = TypeVar("T")
 
@@ -46,34 +34,14 @@ FaultHook = Callable[[str, str], Fault | None]
 """(name of the operation, path) -> fault; names: get, get_children, exists, create, set, delete, transaction."""
 
 
-@dataclass(slots=True)
-class _Node:
-    data: bytes | None = None
-    version: int = 0
-    creations: int = 0
-    deletions: int = 0
-    owner: int = 0
-    children: set[str] = field(default_factory=set)
-
-    def stat(self) -> ZnodeStat:
-        size = 0 if self.data is None else len(self.data)
-        return ZnodeStat(self.version, self.creations + self.deletions, self.owner, len(self.children), size)
-
-
-def _parent(path: str) -> str:
-    return path.rpartition("/")[0] or "/"
-
-
-class MemoryZooKeeper:
+class MemoryZooKeeper(MemoryTree):
     """The server side: one tree, any number of sessions."""
 
     def __init__(self, *, latency: Callable[[], float] | None = None) -> None:
         """``latency`` gives the seconds each half of a round trip takes; none = one turn of the loop."""
+        super().__init__()
         self.latency = latency
-        self._nodes: dict[str, _Node] = {"/": _Node()}
-        self._watches: dict[tuple[str, str], list[tuple[MemoryStore, OneShotWatch]]] = {}
-        self._live: set[int] = set()
-        self._last_session = 0x1000
+        self.context = contextvars.copy_context()
         self._stores: list[MemoryStore] = []
 
     def session(self, timeout_seconds: float = 10.0) -> "MemoryStore":
@@ -88,143 +56,109 @@ class MemoryZooKeeper:
         for store in self._stores:
             if store.state is SessionState.CONNECTED:
                 store.suspend(server_keeps_session=True)
-                asyncio.get_running_loop().call_later(down_seconds, store.resume)
-
-    def tree(self) -> dict[str, tuple[bytes | None, ZnodeStat]]:
-        """Everything below ``/``, for tests."""
-        return {path: (node.data, node.stat()) for path, node in sorted(self._nodes.items()) if path != "/"}
-
-    # -- sessions
-
-    def open_session(self) -> int:
-        self._last_session += 1
-        self._live.add(self._last_session)
-        return self._last_session
-
-    def is_live(self, session_id: int) -> bool:
-        return session_id in self._live
-
-    def end_session(self, session_id: int) -> None:
-        self._live.discard(session_id)
-        mine = sorted(path for path, node in self._nodes.items() if session_id and node.owner == session_id)
-        for path in mine:
-            self._delete(path, -1)
+                asyncio.get_running_loop().call_later(down_seconds, store.resume, context=store.context)
 
     def forget(self, store: "MemoryStore") -> None:
         if store in self._stores:
             self._stores.remove(store)
 
-    # -- operations, each atomic
 
-    def node(self, path: str) -> _Node:
-        node = self._nodes.get(path)
-        if node is None:
-            raise errors.NoNodeError(f"{path}: no such znode")
-        return node
+class TreeOperations(abc.ABC):
+    """The operations of a ``ZooKeeperStore`` on a tree; how a request gets there and back is the subclass's."""
 
-    def find(self, path: str) -> _Node | None:
-        return self._nodes.get(path)
+    def __init__(self, tree: MemoryTree) -> None:
+        self._tree = tree
 
-    def create(self, path: str, data: bytes | None, owner: int, sequential: bool) -> str:
-        parent_path = _parent(path)
-        parent = self.node(parent_path)
-        if parent.owner:
-            raise errors.NoChildrenForEphemeralsError(f"{parent_path}: the parent is ephemeral")
-        if sequential:
-            path = f"{path}{parent.creations:010d}"
-        if path in self._nodes:
-            raise errors.NodeExistsError(f"{path}: the znode exists already")
-        self._nodes[path] = _Node(data=data, owner=owner)
-        parent.children.add(path.rpartition("/")[2])
-        parent.creations += 1
-        self._fire("data", path)
-        self._fire("children", parent_path)
-        return path
+    @property
+    @abc.abstractmethod
+    def session_id(self) -> int:
+        """See ``ZooKeeperStore``."""
 
-    def set(self, path: str, data: bytes | None, version: int) -> ZnodeStat:
-        node = self.check(path, version)
-        node.data = data
-        node.version += 1
-        self._fire("data", path)
-        return node.stat()
+    @abc.abstractmethod
+    def deliver_watch(self, watch: OneShotWatch) -> None:
+        """See ``memory_tree.Watcher``."""
 
-    def check(self, path: str, version: int) -> _Node:
-        node = self.node(path)
-        if version not in (-1, node.version):
-            raise errors.VersionConflictError(f"{path}: the znode was changed by someone else")
-        return node
+    @abc.abstractmethod
+    async def _call(self, name: str, path: str, action: Callable[[], T]) -> T:
+        """Run ``action`` at the server and bring back what it returns or raises."""
 
-    def delete(self, path: str, version: int) -> None:
-        if self.check(path, version).children:
-            raise errors.NotEmptyError(f"{path}: the znode has children")
-        self._delete(path, version)
+    async def _read(self, name: str, kind: str, path: str, read: Callable[[], T], watch: Watch | None) -> T:
+        one_shot = OneShotWatch(watch) if watch is not None else None
 
-    def _delete(self, path: str, version: int) -> None:
-        self.check(path, version)
-        parent = self.node(_parent(path))
-        del self._nodes[path]
-        parent.children.discard(path.rpartition("/")[2])
-        parent.deletions += 1
-        self._fire("data", path)
-        self._fire("children", path)
-        self._fire("children", _parent(path))
+        def action() -> T:
+            result = read()
+            if one_shot is not None:
+                self._tree.watch(kind, path, self, one_shot)
+            return result
 
-    def transaction(self, ops: Sequence[Op], owner: int) -> None:
-        before = copy.deepcopy(self._nodes)
-        watches, self._watches = self._watches, {}
-        touched: list[tuple[str, str]] = []
         try:
-            for op in ops:
-                touched += self._apply(op, owner)
-        except errors.StoreError:
-            self._nodes = before
+            return await self._call(name, path, action)
+        except BaseException:
+            if one_shot is not None:
+                one_shot.cancel()
             raise
-        finally:
-            self._watches = watches
-        for kind, path in touched:
-            self._fire(kind, path)
 
-    def _apply(self, op: Op, owner: int) -> list[tuple[str, str]]:
-        """Apply one operation (without its watches) and say which watches it concerns."""
-        match op:
-            case CreateOp():
-                self.create(op.path, op.data, owner if op.ephemeral else 0, False)
-                return [("data", op.path), ("children", _parent(op.path))]
-            case SetOp():
-                self.set(op.path, op.data, op.version)
-                return [("data", op.path)]
-            case DeleteOp():
-                self.delete(op.path, op.version)
-                return [("data", op.path), ("children", op.path), ("children", _parent(op.path))]
-            case CheckOp():
-                self.check(op.path, op.version)
-                return []
+    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
+        def read() -> tuple[bytes | None, ZnodeStat]:
+            node = self._tree.node(path)
+            return node.data, node.stat()
 
-    # -- watches
+        return await self._read("get", "data", path, read, watch)
 
-    def watch(self, kind: str, path: str, store: "MemoryStore", watch: OneShotWatch) -> None:
-        self._watches.setdefault((kind, path), []).append((store, watch))
+    async def get_children(self, path: str, watch: Watch | None = None) -> tuple[list[str], ZnodeStat]:
+        def read() -> tuple[list[str], ZnodeStat]:
+            node = self._tree.node(path)
+            return sorted(node.children), node.stat()
 
-    def _fire(self, kind: str, path: str) -> None:
-        for store, watch in self._watches.pop((kind, path), []):
-            store.deliver_watch(watch)
+        return await self._read("get_children", "children", path, read, watch)
 
-    def drop_watches(self, store: "MemoryStore") -> list[OneShotWatch]:
-        """The outstanding watches of a store whose connection is gone."""
-        dropped = []
-        for key, entries in list(self._watches.items()):
-            dropped += [watch for owner, watch in entries if owner is store]
-            self._watches[key] = [entry for entry in entries if entry[0] is not store]
-            if not self._watches[key]:
-                del self._watches[key]
-        return dropped
+    async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
+        def read() -> ZnodeStat | None:
+            node = self._tree.find(path)
+            return None if node is None else node.stat()
+
+        return await self._read("exists", "data", path, read, watch)
+
+    async def create(
+        self,
+        path: str,
+        data: bytes | None,
+        *,
+        ephemeral: bool = False,
+        sequential: bool = False,
+        make_parents: bool = False,
+    ) -> str:
+        if make_parents:
+            return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
+
+        def action() -> str:
+            return self._tree.create(path, data, self.session_id if ephemeral else 0, sequential)
+
+        return await self._call("create", path, action)
+
+    async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
+        return await self._call("set", path, partial(self._tree.set, path, data, version))
+
+    async def delete(self, path: str, *, version: int = -1) -> None:
+        await self._call("delete", path, partial(self._tree.delete, path, version))
+
+    async def transaction(self, ops: Sequence[Op]) -> None:
+        if ops:
+            frozen = tuple(ops)
+            await self._call(
+                "transaction",
+                frozen[0].path,
+                lambda: self._tree.transaction(frozen, self.session_id),
+            )
 
 
-class MemoryStore:
+class MemoryStore(TreeOperations):
     """A ``ZooKeeperStore`` on a MemoryZooKeeper."""
 
     def __init__(self, server: MemoryZooKeeper, timeout_seconds: float) -> None:
+        super().__init__(server)
         self.fault: FaultHook | None = None
+        self.context = contextvars.copy_context()
         self._server = server
         self._loop = asyncio.get_running_loop()
         self._timeout_seconds = timeout_seconds
@@ -269,10 +203,15 @@ class MemoryStore:
         self._last_contact = self._loop.time()
         if not server_keeps_session:
             self._expiry = self._loop.call_later(
-                self._timeout_seconds, self._server.end_session, self._session_id
+                self._timeout_seconds,
+                self._server.end_session,
+                self._session_id,
+                context=self._server.context,
             )
         if noticed_after_seconds > 0:
-            self._loop.call_later(noticed_after_seconds, self._notice, self._last_contact)
+            self._loop.call_later(
+                noticed_after_seconds, self._notice, self._last_contact, context=self.context
+            )
         else:
             self._notice(self._last_contact)
 
@@ -286,7 +225,7 @@ class MemoryStore:
         if not self._broken.done():
             self._broken.set_result(None)
         for watch in self._server.drop_watches(self):
-            self._loop.call_soon(watch.fire)
+            self.deliver_watch(watch)
 
     def resume(self) -> None:
         """Connect again: with the same session while the server has it, else LOST and a new one."""
@@ -315,7 +254,7 @@ class MemoryStore:
             self._last_contact = self._loop.time()
         self._break_connection()
         self._tracker.deliver(SessionEvent(SessionState.LOST, self.epoch, self._last_contact))
-        self._loop.call_later(reconnect_after_seconds, self._open_new_session)
+        self._loop.call_later(reconnect_after_seconds, self._open_new_session, context=self.context)
 
     def _open_new_session(self) -> None:
         if self._closed or self.state is not SessionState.LOST:
@@ -328,7 +267,7 @@ class MemoryStore:
     # -- operations
 
     def deliver_watch(self, watch: OneShotWatch) -> None:
-        self._loop.call_soon(watch.fire)
+        self._loop.call_soon(watch.fire, context=self.context)
 
     async def _half(self, what: str, broken: asyncio.Future[None]) -> None:
         """Half of a round trip; ConnectionLostError when the connection breaks meanwhile."""
@@ -357,75 +296,6 @@ class MemoryStore:
             raise errors.ConnectionLostError(f"{what}: the connection was lost, the outcome is unknown")
         return result
 
-    async def _read(self, name: str, kind: str, path: str, read: Callable[[], T], watch: Watch | None) -> T:
-        one_shot = OneShotWatch(watch) if watch is not None else None
-
-        def action() -> T:
-            result = read()
-            if one_shot is not None:
-                self._server.watch(kind, path, self, one_shot)
-            return result
-
-        try:
-            return await self._call(name, path, action)
-        except BaseException:
-            if one_shot is not None:
-                one_shot.cancel()
-            raise
-
-    async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:
-        def read() -> tuple[bytes | None, ZnodeStat]:
-            node = self._server.node(path)
-            return node.data, node.stat()
-
-        return await self._read("get", "data", path, read, watch)
-
-    async def get_children(self, path: str, watch: Watch | None = None) -> tuple[list[str], ZnodeStat]:
-        def read() -> tuple[list[str], ZnodeStat]:
-            node = self._server.node(path)
-            return sorted(node.children), node.stat()
-
-        return await self._read("get_children", "children", path, read, watch)
-
-    async def exists(self, path: str, watch: Watch | None = None) -> ZnodeStat | None:
-        def read() -> ZnodeStat | None:
-            node = self._server.find(path)
-            return None if node is None else node.stat()
-
-        return await self._read("exists", "data", path, read, watch)
-
-    async def create(
-        self,
-        path: str,
-        data: bytes | None,
-        *,
-        ephemeral: bool = False,
-        sequential: bool = False,
-        make_parents: bool = False,
-    ) -> str:
-        if make_parents:
-            return await create_with_parents(self, path, data, ephemeral=ephemeral, sequential=sequential)
-
-        def action() -> str:
-            return self._server.create(path, data, self._session_id if ephemeral else 0, sequential)
-
-        return await self._call("create", path, action)
-
-    async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
-        return await self._call("set", path, partial(self._server.set, path, data, version))
-
-    async def delete(self, path: str, *, version: int = -1) -> None:
-        await self._call("delete", path, partial(self._server.delete, path, version))
-
-    async def transaction(self, ops: Sequence[Op]) -> None:
-        if ops:
-            frozen = tuple(ops)
-            await self._call(
-                "transaction",
-                frozen[0].path,
-                lambda: self._server.transaction(frozen, self._session_id),
-            )
-
     async def close(self) -> None:
         if self._closed:
             return
@@ -439,5 +309,10 @@ class MemoryStore:
         if self._last_contact is None:
             self._server.end_session(self._session_id)
         elif self._server.is_live(self._session_id):
-            self._loop.call_later(self._timeout_seconds, self._server.end_session, self._session_id)
+            self._loop.call_later(
+                self._timeout_seconds,
+                self._server.end_session,
+                self._session_id,
+                context=self._server.context,
+            )
         self._server.forget(self)

@@ -8,9 +8,10 @@ One writer: the event loop. Invariants of ``SessionTracker``
 import asyncio
 import logging
 from collections.abc import Callable
+from typing import Protocol
 
 from waltz_cluster.errors import NodeExistsError, NoNodeError
-from waltz_cluster.store import SessionEvent, SessionListener, SessionState, Watch, ZooKeeperStore
+from waltz_cluster.store import SessionEvent, SessionListener, SessionState, Watch, ZnodeStat
 
 _log = logging.getLogger(__name__)
 
@@ -78,7 +79,17 @@ def fire_from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], Non
         _log.debug("the event loop is closed; a ZooKeeper event was dropped")
 
 
-async def create_parents(store: ZooKeeperStore, path: str) -> None:
+class Creating(Protocol):
+    """The part of a ``ZooKeeperStore`` that creating with parents needs."""
+
+    async def exists(self, path: str) -> ZnodeStat | None: ...
+
+    async def create(
+        self, path: str, data: bytes | None, *, ephemeral: bool = False, sequential: bool = False
+    ) -> str: ...
+
+
+async def create_parents(store: Creating, path: str) -> None:
     """Create the missing ancestors of ``path`` without data, outermost first."""
     parts = path.split("/")[1:-1]
     for depth in range(1, len(parts) + 1):
@@ -91,7 +102,7 @@ async def create_parents(store: ZooKeeperStore, path: str) -> None:
 
 
 async def create_with_parents(
-    store: ZooKeeperStore, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool
+    store: Creating, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool
 ) -> str:
     """``create``, making the missing ancestors when it turns out that there are some."""
     try:

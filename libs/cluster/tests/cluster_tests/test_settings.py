@@ -43,6 +43,16 @@ def test_dotted_nested_and_mixed_keys(tmp_path: Path) -> None:
         ("a: 1\na: [", "not valid YAML at line"),
         ("- 1", "must hold keys"),
         ("a.b: 1\na: {b: 2}", "given twice"),
+        ("a: 2026-99-99", "not valid YAML: month must be"),
+        ("a: !!int x", "not valid YAML: invalid literal"),
+        ("a: " + "1" * 5000, "not valid YAML: Exceeds the limit"),
+        ("a: " + "[" * 1000, "not valid YAML"),
+        ("a: &x {b: *x}", "levels or"),
+        (
+            "a0: &a0 {x: 1, y: 1}\n"
+            + "".join(f"a{n}: &a{n} {{x: *a{n - 1}, y: *a{n - 1}}}\n" for n in range(1, 40)),
+            "levels or",
+        ),
     ],
 )
 def test_unreadable_files(tmp_path: Path, text: str, expected: str) -> None:

@@ -1,10 +1,15 @@
-"""One suite for both stores: whatever the in-memory one does, real ZooKeeper does too."""
+"""One suite for all stores: whatever the in-memory one and the simulated one do, real ZooKeeper does too.
+
+The simulator runs the cases of this file by itself (``tests/sim``), so they use nothing but their arguments.
+"""
+
+from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 import pytest
 
-from cluster_tests.conftest import NewSession
 from waltz_cluster.errors import (
     ClusterError,
     NoChildrenForEphemeralsError,
@@ -15,6 +20,9 @@ from waltz_cluster.errors import (
     VersionConflictError,
 )
 from waltz_cluster.store import CheckOp, CreateOp, DeleteOp, SessionState, SetOp, ZooKeeperStore
+
+if TYPE_CHECKING:
+    from cluster_tests.conftest import NewSession
 
 
 async def test_a_new_session_is_connected(store: ZooKeeperStore) -> None:

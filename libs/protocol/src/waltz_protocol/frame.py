@@ -2,11 +2,13 @@
 
 `FrameSplitter` owns the receive buffer of one connection. Invariants:
 * bytes `[start, end)` of the buffer are received and not yet yielded, starting at a frame boundary;
-* the buffer grows by doubling, only when it is full of received bytes, never because of a claimed length, and
-  never beyond one frame of the limit (storage protocol weakness: a claimed length must not cost memory);
+* the buffer grows only when it is full of received bytes, and never beyond one frame of the limit (storage protocol
+  weakness: a claimed length must not cost memory): by doubling up to `MAPPED_BYTES`, then to the size of the frame,
+  but mapped, so that it takes memory only as far as bytes have arrived;
 * a yielded body is a view into the buffer and is valid until the next call of `get_buffer`.
 """
 
+import mmap
 import struct
 from collections.abc import Iterator
 
@@ -17,6 +19,10 @@ DEFAULT_MAX_FRAME_BYTES = 64 * 1024 * 1024
 INITIAL_BUFFER_BYTES = 64 * 1024
 KEPT_FACTOR = 16
 CALM_READS = 256
+MAPPED_BYTES = 1024 * 1024
+"""From this size on a receive buffer is mapped: its pages cost nothing before they are written."""
+MAX_READ_BYTES = 256 * 1024
+"""Of one read, so that a peer that sends fast does not hold up the loop."""
 
 _HEADER = struct.Struct(">bhi")
 
@@ -51,7 +57,6 @@ class FrameSplitter:
     """
 
     __slots__ = (
-        "_buffer",
         "_calm_reads",
         "_end",
         "_start",
@@ -71,8 +76,9 @@ class FrameSplitter:
         self.expected = expected
         self.initial_bytes = max(initial_bytes, FRAME_HEADER_SIZE)
         self._calm_reads = 0
-        self._buffer = bytearray(self.initial_bytes)
-        self._view = memoryview(self._buffer)
+        self._view = memoryview(
+            b""
+        )  # made when there is something to read: many peers connect and say nothing
         self._start = 0
         self._end = 0
 
@@ -84,28 +90,49 @@ class FrameSplitter:
     @property
     def capacity_bytes(self) -> int:
         """Size of the receive buffer."""
-        return len(self._buffer)
+        return len(self._view)
+
+    @property
+    def missing_bytes(self) -> int:
+        """Bytes that are still to come of the frame under way; 0 while its header is not there."""
+        if self._end - self._start < FRAME_HEADER_SIZE:
+            return 0
+        length: int = _HEADER.unpack_from(self._view, self._start)[2]
+        return max(0, self._start + FRAME_HEADER_SIZE + length - self._end)
+
+    def discard(self) -> None:
+        """Forget everything and give the memory back; nothing may follow."""
+        self._view = memoryview(b"")
+        self._start = self._end = 0
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Free room for received bytes, at least one byte; earlier bodies become invalid."""
-        capacity = len(self._buffer)
+        capacity = len(self._view)
         held = self._end - self._start
         if not held:
             received = self._end
             self._start = self._end = 0
-            if capacity > self.initial_bytes:
+            if not capacity:
+                self._view = _new_buffer(self.initial_bytes)
+            elif capacity > self.initial_bytes:
                 self._shrink_when_calm(capacity, received)
         elif capacity - self._end <= capacity >> 2:
             # Little room at the end: make some. Moving is cheap here, it is one frame's beginning, and rare.
-            if held > capacity >> 1:
-                limit = self.max_frame_bytes + FRAME_HEADER_SIZE
-                grown = min(capacity * 2, max(limit, self.initial_bytes))
+            if held > capacity >> 1 and held + self.missing_bytes >= capacity:
+                grown = self._grown(capacity, held)
                 if grown > capacity:
                     self._resize(grown, held)
             if self._start:
                 self._view[:held] = self._view[self._start : self._end]
                 self._start, self._end = 0, held
-        return self._view[self._end :]
+        return self._view[self._end : self._end + MAX_READ_BYTES]
+
+    def _grown(self, capacity: int, held: int) -> int:
+        """Twice as large, and from `MAPPED_BYTES` on as large as the frame: no more copies, and no memory before bytes."""
+        limit = max(self.max_frame_bytes + FRAME_HEADER_SIZE, self.initial_bytes)
+        return min(
+            limit, capacity * 2 if capacity * 2 < MAPPED_BYTES else max(held + self.missing_bytes, capacity)
+        )
 
     def _shrink_when_calm(self, capacity: int, received: int) -> None:
         """Frames are done. A very large buffer goes at once; one that large frames need again and again stays for a
@@ -116,10 +143,9 @@ class FrameSplitter:
             self._resize(self.initial_bytes, 0)
 
     def _resize(self, capacity: int, held: int) -> None:
-        grown = bytearray(capacity)
+        grown = _new_buffer(capacity)
         grown[:held] = self._view[self._start : self._end]
-        self._buffer = grown
-        self._view = memoryview(grown)
+        self._view = grown
         self._start, self._end = 0, held
 
     def buffer_updated(self, n: int) -> Iterator[tuple[int, int, memoryview]]:
@@ -149,6 +175,10 @@ class FrameSplitter:
             self._start = body + length
             if length:
                 yield magic, version, view[body : body + length]
+
+
+def _new_buffer(capacity: int) -> memoryview:
+    return memoryview(bytearray(capacity) if capacity < MAPPED_BYTES else mmap.mmap(-1, capacity))
 
 
 def _mismatch(magic: int, version: int, expected: tuple[int, int]) -> str:

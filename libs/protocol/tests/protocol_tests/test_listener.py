@@ -7,7 +7,7 @@ import pytest
 
 from protocol_tests.peers import HOST, Recorder, listening, raw_peer, settings
 from waltz_protocol.aio.connector import connect
-from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ListenError, PortInUseError
 from waltz_protocol.types import Endpoint
@@ -39,7 +39,7 @@ async def test_connections_above_the_limit_are_cut() -> None:
         return handlers[-1]
 
     async with (
-        listening(handler, max_connections=1) as listener,
+        listening(handler, limits=Limits(max_connections=1)) as listener,
         raw_peer(listener.port) as first,
     ):
         first.hello()

@@ -391,7 +391,7 @@ async def test_every_admin_request_gets_its_answer() -> None:
     ]
 
 
-@pytest.mark.parametrize("text", ["[]", "{", "", None])
+@pytest.mark.parametrize("text", ["[]", "{", "", None, "[" * 100_000])
 async def test_metrics_that_are_no_json_object_are_a_protocol_error(text: str | None) -> None:
     async with admin_node(lambda m: admin.MetricsResponse(m.seq_num, text)) as (_, connection):
         with pytest.raises(ProtocolError, match="metrics"):

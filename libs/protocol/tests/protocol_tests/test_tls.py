@@ -215,6 +215,15 @@ async def test_a_leaf_in_the_trust_store_is_trusted_as_in_java(tmp_path: Path) -
     await _talk(server, _trusting(tmp_path, SERVER))
 
 
+def test_a_trust_store_may_have_comments_in_any_encoding(tmp_path: Path) -> None:
+    for comment in ("# AC RAÍZ FNMT\n".encode(), "# AC RAÍZ FNMT\n".encode("latin-1"), b"\x00\xff\n"):
+        context = client_context(
+            TlsSettings(trust_store=_file(tmp_path / "ca.pem", comment, CA.pem(), comment))
+        )
+        assert context is not None
+        assert len(context.get_ca_certs()) == 1
+
+
 def test_safety_f3_nobody_verifying_needs_an_explicit_setting() -> None:
     with pytest.raises(
         TlsSettingsError, match=r"^client\.ssl\.trustStore\.location is not set.*allowUnverified"

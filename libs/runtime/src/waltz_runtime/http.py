@@ -2,6 +2,8 @@
 
 GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of release
 0.13.2 for a request that accepts `application/json`. `?pretty=true` indents JSON. Every answer forbids caching.
+Metrics are put into words at most once a second, however often they are asked for. Bodies of requests are never read;
+connections are watched by `http_guard`.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import logging
 import traceback
 from collections.abc import Callable
 
@@ -16,14 +19,18 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4, generate_latest
 
+from waltz_protocol.aio.peer_log import PeerLog
 from waltz_runtime.counting import loop_counters
 from waltz_runtime.errors import HttpBindError
+from waltz_runtime.http_guard import ConnectionGuard, RequestLog
 from waltz_runtime.metrics import TICK_SECONDS, MetricsRegistry
 from waltz_runtime.rendering import plain
 
 Health = Callable[[], tuple[bool, dict[str, object]]]
 """(healthy, whole JSON body), e.g. `(True, {"server-health-check": {"healthy": True, ...}})`."""
 
+METRICS_SECONDS = 1.0
+_log = logging.getLogger(__name__)
 _NO_CACHE = "must-revalidate,no-cache,no-store"
 
 
@@ -51,6 +58,9 @@ class HttpEndpoints:
         self._process = CollectorRegistry(auto_describe=False)
         ProcessCollector(registry=self._process)
         self._runner: web.AppRunner | None = None
+        self._server: asyncio.Server | None = None
+        self._guard: ConnectionGuard | None = None
+        self._texts: dict[tuple[bool, bool], tuple[float, str]] = {}
         self._ticker: asyncio.TimerHandle | None = None
         self._port: int | None = None
 
@@ -68,17 +78,29 @@ class HttpEndpoints:
         app.router.add_get("/buildinfo", self._build_info)
         app.router.add_get("/health", self._answer_health)
         app.router.add_get("/metrics", self._answer_metrics)
-        app.on_response_prepare.append(_forbid_caching)
-        # a scrape in progress may delay the end of the service by this much, no more
-        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        app.on_response_prepare.append(self._prepare)
+        peer_log = PeerLog(_log)
+        runner = web.AppRunner(
+            app,
+            access_log=None,
+            handle_signals=False,
+            # a scrape in progress may delay the end of the service by this much, no more
+            shutdown_timeout=1.0,
+            lingering_time=0,
+            logger=RequestLog(peer_log),
+        )
         await runner.setup()
+        if runner.server is None:
+            raise RuntimeError("the HTTP server was not made")
+        guard = ConnectionGuard(runner.server, peer_log)
         try:
-            await web.TCPSite(runner, host, port).start()
+            self._server = await asyncio.get_running_loop().create_server(guard.accept, host, port)
         except OSError as failure:
+            guard.close()
             await runner.cleanup()
             raise _bind_error(host, port, failure) from failure
-        self._runner = runner
-        self._port = runner.addresses[0][1]
+        self._runner, self._guard = runner, guard
+        self._port = self._server.sockets[0].getsockname()[1]
         counters = loop_counters()
         if counters is not None:
             counters.publish(self._metrics)
@@ -89,6 +111,11 @@ class HttpEndpoints:
         if self._ticker is not None:
             self._ticker.cancel()
             self._ticker = None
+        if self._guard is not None:
+            self._guard.close()
+        server, self._server = self._server, None
+        if server is not None:
+            server.close()
         runner, self._runner = self._runner, None
         if runner is not None:
             await runner.cleanup()
@@ -111,16 +138,30 @@ class HttpEndpoints:
         return _json_response(body, pretty=_pretty(request), status=200 if healthy else 500)
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
-        if "application/json" in request.headers.get("Accept", ""):
-            text = self._metrics.to_json(pretty=_pretty(request))
+        as_json = "application/json" in request.headers.get("Accept", "")
+        text = self._metrics_text(as_json, as_json and _pretty(request))
+        if as_json:
             return web.Response(text=text, content_type="application/json")
-        text = self._metrics.to_prometheus() + generate_latest(self._process).decode()
         return web.Response(body=text.encode(), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
 
+    def _metrics_text(self, as_json: bool, pretty: bool) -> str:
+        """At most `METRICS_SECONDS` old: it takes milliseconds of the loop, which has better things to do."""
+        now = asyncio.get_running_loop().time()
+        made_at, text = self._texts.get((as_json, pretty), (now - METRICS_SECONDS, ""))
+        if now - made_at >= METRICS_SECONDS:
+            if as_json:
+                text = self._metrics.to_json(pretty=pretty)
+            else:
+                text = self._metrics.to_prometheus() + generate_latest(self._process).decode()
+            self._texts[as_json, pretty] = (now, text)
+        return text
 
-async def _forbid_caching(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers["Cache-Control"] = _NO_CACHE
-    response.headers.pop("Server", None)  # names the library and its version to anybody who asks
+    async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
+        """Every answer: no caching, no name of the library, and the connection is known to be of use."""
+        response.headers["Cache-Control"] = _NO_CACHE
+        response.headers.pop("Server", None)  # names the library and its version to anybody who asks
+        if self._guard is not None:
+            self._guard.answered(request.protocol)
 
 
 def _pretty(request: web.Request) -> bool:

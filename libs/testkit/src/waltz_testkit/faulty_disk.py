@@ -12,75 +12,23 @@ Every system call is counted and recorded, so a test can stop the world before a
 
 from __future__ import annotations
 
-import enum
 import errno
 import os
 import posixpath
 import random
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Sequence
 
-SECTOR_SIZE = 512
+from waltz_testkit.disk_image import SECTOR_SIZE, CrashMode, Cut, Inode, Write, apply
 
 
 class CrashError(BaseException):
     """The machine stops here. Not an ``Exception``: no handler of the code under test may catch it."""
 
 
-class CrashMode(enum.Enum):
-    """What becomes of unsynced changes."""
-
-    KEEP = "keep"  # only the process died: everything written is there
-    LOSE = "lose"  # nothing unsynced survives
-    SOME = "some"  # any subset of sectors, cuts and names, by the given random numbers
-
-
-@dataclass
-class _Write:
-    offset: int
-    data: bytes
-
-
-@dataclass
-class _Cut:
-    size: int
-
-
-@dataclass
-class _Inode:
-    seen: bytearray = field(default_factory=bytearray)
-    platter: bytearray = field(default_factory=bytearray)
-    pending: list[_Write | _Cut] = field(default_factory=list)
-    locked_by: object | None = None
-
-
-def _apply(target: bytearray, change: _Write | _Cut) -> None:
-    if isinstance(change, _Cut):
-        if change.size < len(target):
-            del target[change.size :]
-        else:
-            target.extend(bytes(change.size - len(target)))
-        return
-    end = change.offset + len(change.data)
-    if len(target) < end:
-        target.extend(bytes(end - len(target)))
-    target[change.offset : end] = change.data
-
-
-def _sectors(write: _Write) -> list[_Write]:
-    pieces: list[_Write] = []
-    position, end = write.offset, write.offset + len(write.data)
-    while position < end:
-        stop = min(end, position - position % SECTOR_SIZE + SECTOR_SIZE)
-        pieces.append(_Write(position, write.data[position - write.offset : stop - write.offset]))
-        position = stop
-    return pieces
-
-
 class FaultyFile:
     """An open file of a :class:`FaultyDisk`."""
 
-    def __init__(self, disk: FaultyDisk, path: str, inode: _Inode, read_only: bool) -> None:
+    def __init__(self, disk: FaultyDisk, path: str, inode: Inode, read_only: bool) -> None:
         self._disk, self.path, self._inode, self._read_only = disk, path, inode, read_only
 
     def pread(self, size: int, offset: int) -> bytes:
@@ -88,7 +36,7 @@ class FaultyFile:
         self._disk.check_alive()
         if self._disk.fail_read is not None and self._disk.fail_read in self.path:
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-        return bytes(self._inode.seen[offset : offset + size])
+        return bytes(memoryview(self._inode.seen)[offset : offset + size])
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
         """Takes all, a part (short write, disk nearly full) or raises ENOSPC."""
@@ -97,9 +45,7 @@ class FaultyFile:
         raw = bytes(data)
         self._disk.call("pwrite", self.path, offset, len(raw))
         taken = self._disk.room(self._inode, offset, len(raw))
-        change = _Write(offset, raw[:taken])
-        _apply(self._inode.seen, change)
-        self._inode.pending.append(change)
+        self._inode.change(Write(offset, raw[:taken], self._disk.now()))
         return taken
 
     def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
@@ -109,19 +55,25 @@ class FaultyFile:
     def truncate(self, size: int) -> None:
         """Set the size."""
         self._disk.call("truncate", self.path, size)
-        change = _Cut(size)
-        _apply(self._inode.seen, change)
-        self._inode.pending.append(change)
+        self._inode.change(Cut(size, self._disk.now()))
 
     def sync(self) -> None:
         """Pending changes reach the platter, or the sync fails and they are gone for good."""
         self._disk.call("sync", self.path)
         if self._disk.take_sync_failure(self.path):
-            self._inode.pending.clear()
+            self._inode.fail_sync(drop_pages=self._disk.failed_sync_drops_pages)
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
-        for change in self._inode.pending:
-            _apply(self._inode.platter, change)
-        self._inode.pending.clear()
+        flight = self._inode.begin_sync()
+        self._disk.when_done(lambda: self._inode.land(flight))
+
+    def write_back(self, keep: int) -> None:
+        """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a while."""
+        self._inode.write_back(keep)
+
+    @property
+    def pending(self) -> int:
+        """How many changes no sync has taken yet."""
+        return len(self._inode.pending)
 
     def size(self) -> int:
         """Size programs see."""
@@ -146,10 +98,10 @@ class FaultyDisk:
     """The disk. Set the public attributes to make it fail."""
 
     def __init__(self) -> None:
-        self._names: dict[str, dict[str, _Inode | None]] = {
+        self._names: dict[str, dict[str, Inode | None]] = {
             "/": {}
         }  # directory -> name -> file (None: directory)
-        self._platter_names: dict[str, dict[str, _Inode | None]] = {"/": {}}
+        self._platter_names: dict[str, dict[str, Inode | None]] = {"/": {}}
         self.calls: list[tuple[object, ...]] = []
         self.crash_before: int | None = None  # index into calls
         self.capacity_bytes: int | None = None
@@ -157,8 +109,12 @@ class FaultyDisk:
         self.fail_sync: str | None = None  # substring of a path; stays until cleared
         self.fail_sync_once: str | None = None
         self.fail_read: str | None = None
+        self.failed_sync_drops_pages = False  # else they look clean, and are lost at the next crash only
         self.read_only = False
         self._crashed = False
+        self._changed_at: dict[str, float] = {}  # path -> when its name was made or taken away
+        self._dir_syncs = 0
+        self._landed_dir_syncs: dict[str, int] = {}
 
     # -- the file seam ---------------------------------------------------------------------------------
 
@@ -173,7 +129,8 @@ class FaultyDisk:
             if not create:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self.call("create", path)
-            names[name] = _Inode()
+            names[name] = Inode()
+            self._changed_at[path] = self.now()
         inode = names[name]
         if inode is None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -201,6 +158,7 @@ class FaultyDisk:
         directory, name = posixpath.split(path)
         self._directory(directory)[name] = None
         self._names[path] = {}
+        self._changed_at[path] = self.now()
 
     def unlink(self, path: str) -> None:
         """See the seam."""
@@ -208,17 +166,35 @@ class FaultyDisk:
         directory, name = posixpath.split(path)
         if self._directory(directory).pop(name, None) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+        self._changed_at[path] = self.now()
 
     def sync_dir(self, path: str) -> None:
         """See the seam."""
         self.call("sync_dir", path)
         if self.take_sync_failure(path + "/"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        names = self._directory(path)
-        self._platter_names[path] = dict(names)
+        names = dict(self._directory(path))
+        number = self._dir_syncs = self._dir_syncs + 1
+        self.when_done(lambda: self._land_names(path, names, number))
+
+    def _land_names(self, path: str, names: dict[str, Inode | None], number: int) -> None:
+        if number < self._landed_dir_syncs.get(path, 0):
+            return  # a later one, which knew as much, is there already
+        self._landed_dir_syncs[path] = number
+        self._platter_names[path] = names
         for name, inode in names.items():
             if inode is None:
                 self._platter_names.setdefault(posixpath.join(path, name), {})
+
+    # -- time: a disk of unit tests has none ---------------------------------------------------------------
+
+    def now(self) -> float:
+        """Seconds; every change carries the time at which it was made."""
+        return 0.0
+
+    def when_done(self, land: Callable[[], None]) -> None:
+        """A sync has begun: call ``land`` when it is done."""
+        land()
 
     # -- faults ----------------------------------------------------------------------------------------
 
@@ -235,20 +211,38 @@ class FaultyDisk:
         if self._crashed:
             raise CrashError("the machine is down")
 
-    def room(self, inode: _Inode, offset: int, size: int) -> int:
+    def room(self, inode: Inode, offset: int, size: int) -> int:
         """How many bytes of a write fit."""
         if self.short_writes:
             size = min(size, 7)
         if self.capacity_bytes is None:
             return size
         growth = max(0, offset + size - len(inode.seen))
-        used = sum(len(f.seen) for names in self._names.values() for f in names.values() if f is not None)
-        missing = used + growth - self.capacity_bytes
+        missing = self.used_bytes() + growth - self.capacity_bytes
         if missing <= 0:
             return size
         if size - missing <= 0:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         return size - missing
+
+    def used_bytes(self) -> int:
+        """Sizes of all files together."""
+        return sum(len(f.seen) for names in self._names.values() for f in names.values() if f is not None)
+
+    def unsynced(self) -> bool:
+        """True when a crash could lose something: bytes, sizes or names."""
+        return any(
+            inode is not None and (inode.unsynced or self._platter_names.get(path, {}).get(name) is not inode)
+            for path, names in self._names.items()
+            for name, inode in names.items()
+        ) or any(
+            name not in self._names.get(p, {}) for p, names in self._platter_names.items() for name in names
+        )
+
+    def fails_syncs(self, path: str) -> bool:
+        """True when the next sync of this path is going to fail."""
+        ordered = (self.fail_sync, self.fail_sync_once)
+        return any(part is not None and part in path for part in ordered)
 
     def take_sync_failure(self, path: str) -> bool:
         """True when this sync is to fail."""
@@ -257,27 +251,32 @@ class FaultyDisk:
             return True
         return self.fail_sync is not None and self.fail_sync in path
 
-    def restart(self, mode: CrashMode, rng: random.Random | None = None) -> None:
-        """Power comes back: what programs see now is what reached the platter in the given way."""
+    def restart(self, mode: CrashMode, rng: random.Random | None = None, share: float = 0.5) -> None:
+        """Power comes back: what programs see now is what reached the platter in the given way.
+
+        ``share``: with :attr:`CrashMode.SOME`, how likely each piece is to be there.
+        """
         chance = rng if rng is not None else random.Random(0)
         self._crashed, self.crash_before, self.calls = False, None, []
-        self._settle_names(mode, chance)
+        self._settle_names(mode, chance, share)
         for names in self._names.values():
             for inode in names.values():
                 if inode is not None:
-                    _settle(inode, mode, chance)
+                    inode.crash(mode, chance, share, self.now())
 
-    def _settle_names(self, mode: CrashMode, chance: random.Random) -> None:
+    def _settle_names(self, mode: CrashMode, chance: random.Random, share: float) -> None:
         if mode is CrashMode.KEEP:
             return
-        settled: dict[str, dict[str, _Inode | None]] = {"/": {}}
+        settled: dict[str, dict[str, Inode | None]] = {"/": {}}
         queue = ["/"]
         while queue:
             path = queue.pop()
             seen, platter = self._names.get(path, {}), self._platter_names.get(path, {})
             for name in sorted({*seen, *platter}):
                 changed = seen.get(name, self) is not platter.get(name, self)
-                source = seen if changed and mode is CrashMode.SOME and chance.random() < 0.5 else platter
+                happened = self._changed_at.get(posixpath.join(path, name), 0.0) <= self.now()
+                at_stake = changed and happened and mode is CrashMode.SOME
+                source = seen if at_stake and chance.random() < share else platter
                 if name in source:
                     settled[path][name] = source[name]
                     if source[name] is None:
@@ -286,6 +285,7 @@ class FaultyDisk:
                         queue.append(child)
         self._names = settled
         self._platter_names = {path: dict(names) for path, names in settled.items()}
+        self._changed_at.clear()
 
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
         """Bit rot, on the platter and in memory."""
@@ -298,13 +298,13 @@ class FaultyDisk:
         """Change bytes behind everybody's back, durably."""
         inode = self._file(path)
         for image in (inode.seen, inode.platter):
-            _apply(image, _Write(offset, data))
+            apply(image, Write(offset, data))
 
     def set_size(self, path: str, size: int) -> None:
         """Change a size behind everybody's back, durably."""
         inode = self._file(path)
         for image in (inode.seen, inode.platter):
-            _apply(image, _Cut(size))
+            apply(image, Cut(size))
 
     def content(self, path: str) -> bytes:
         """What programs see."""
@@ -315,7 +315,7 @@ class FaultyDisk:
         directory, name = posixpath.split(path)
         for names in (self._names, self._platter_names):
             names.setdefault(directory, {})
-        inode = _Inode(bytearray(data), bytearray(data))
+        inode = Inode(bytearray(data), bytearray(data))
         self._names[directory][name] = self._platter_names[directory][name] = inode
 
     def add_dir(self, path: str) -> None:
@@ -331,6 +331,21 @@ class FaultyDisk:
         for names in (self._names, self._platter_names):
             names[directory].pop(name, None)
 
+    def durable_size(self, path: str) -> int:
+        """How many bytes of a file are on the platter."""
+        return len(self._file(path).platter)
+
+    def wipe(self, path: str) -> None:
+        """A directory is empty, durably, as on a new disk."""
+        for names in (self._names, self._platter_names):
+            for directory in [found for found in names if found.startswith(path + "/")]:
+                del names[directory]
+            names[path] = {}
+
+    def directories(self) -> list[str]:
+        """Every directory by path, parents first."""
+        return sorted(self._names)
+
     def files(self) -> dict[str, bytes]:
         """Every file by path."""
         return {
@@ -340,13 +355,13 @@ class FaultyDisk:
             if inode is not None
         }
 
-    def _directory(self, path: str) -> dict[str, _Inode | None]:
+    def _directory(self, path: str) -> dict[str, Inode | None]:
         try:
             return self._names[path]
         except KeyError:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path) from None
 
-    def _file(self, path: str) -> _Inode:
+    def _file(self, path: str) -> Inode:
         directory, name = posixpath.split(path)
         inode = self._directory(directory)[name]
         if inode is None:
@@ -354,16 +369,4 @@ class FaultyDisk:
         return inode
 
 
-def _settle(inode: _Inode, mode: CrashMode, chance: random.Random) -> None:
-    inode.locked_by = None
-    if mode is CrashMode.KEEP:
-        return  # the page cache lives on, pending writes included
-    if mode is CrashMode.SOME:
-        for change in inode.pending:
-            pieces = _sectors(change) if isinstance(change, _Write) else [change]
-            for piece in pieces:
-                grows = isinstance(piece, _Cut) and piece.size > len(inode.platter)
-                if not grows and chance.random() < 0.5:  # a cut of bytes that never arrived changes nothing
-                    _apply(inode.platter, piece)
-    inode.pending.clear()
-    inode.seen = bytearray(inode.platter)
+__all__ = ["SECTOR_SIZE", "CrashError", "CrashMode", "FaultyDisk", "FaultyFile"]

@@ -7,6 +7,7 @@ from collections.abc import Callable
 
 import structlog
 
+from waltz_cluster.cluster_params import patiently
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import ReplicaAssignments, StoreParams
 from waltz_cluster.store import ZooKeeperStore
@@ -67,7 +68,7 @@ class QuorumBackend:
 
     async def start(self, on_replicas_changed: Callable[[], None]) -> None:
         """Read the assignments once, so that the first stores know their replicas."""
-        self._assignments = await self._metadata.replica_assignments()
+        self._assignments = await patiently(self._metadata.replica_assignments)
         self._on_replicas_changed = on_replicas_changed
 
     async def run(self) -> None:

@@ -19,13 +19,14 @@ from importlib.metadata import version as package_version
 
 import structlog
 
-from waltz_cluster.cluster_params import read_params
+from waltz_cluster.cluster_params import patiently, read_params
 from waltz_cluster.manager import ClusterManager, Endpoints
 from waltz_cluster.registration import ServerRegistration
 from waltz_cluster.serializers import ClusterParams, StoreParams
 from waltz_cluster.store import SessionState, ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.tls import server_context
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
@@ -111,21 +112,22 @@ class WaltzServer:
         settings = self._settings
         tls = server_context(settings.client_facing_tls())
         host = await bind_host(settings)
-        self._params, store_params = await read_params(self._zookeeper, settings.cluster_root)
+        zookeeper, root = self._zookeeper, settings.cluster_root
+        self._params, store_params = await patiently(lambda: read_params(zookeeper, root))
         backend = self._backend = self._make_backend(self._zookeeper, store_params)
         registry = self._registry = PartitionRegistry(self._params.num_partitions, self._make_partition)
         admin = AdminDesk(registry, backend.check_connectivity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             await backend.start(self._replicas_changed)
-            listener = await stack.enter_async_context(Listener())
+            listener = await stack.enter_async_context(Listener(ReceiveBudget(settings.receive_bytes)))
             await listener.start(
                 host,
                 settings.port,
                 self._channel_settings(),
                 lambda: ClientConnection(registry, admin),
                 tls,
-                settings.max_connections,
+                settings.limits(),
             )
             self.endpoint = await advertised_endpoint(settings, host, listener.port)
             await self._start_http(stack, host)

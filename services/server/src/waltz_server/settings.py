@@ -7,7 +7,10 @@ from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
+from waltz_cluster.allowed_peers import AllowedPeers, check_allowed_peers
 from waltz_cluster.settings import ZooKeeperSettings
+from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
+from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.append import AppendBounds
@@ -42,10 +45,16 @@ class ServerSettings(ZooKeeperSettings):
     """`heap` or `direct`; Python has one kind of memory, so both mean the same."""
     max_frame_bytes: int = Field(default=64 * MIB, alias="server.maxFrameBytes", ge=1024)
     max_connections: int = Field(default=10_000, alias="server.maxConnections", ge=1)
+    max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="server.maxHandshakes", ge=1)
+    """Connections that have not finished TLS and Hello; beyond it the slowest give way."""
+    receive_bytes: int = Field(default=DEFAULT_RECEIVE_BYTES, alias="server.receiveBytes", ge=1024 * 1024)
+    """Memory for requests that have not arrived completely, over all connections; beyond it peers are held back."""
+    allowed_peers: AllowedPeers = Field(default=None, alias="server.ssl.allowedPeers")
+    """Names of client certificates that may connect; none = every one the trust store verifies, as 0.13.2."""
     append_queue_bytes: int = Field(default=32 * MIB, alias="server.appendQueueBytes", ge=1)
     """Bytes of appends one partition keeps waiting; what does not fit is dropped (the client retries it)."""
     append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
-    max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
+    max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1, le=65_536)
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
     checkpoint_interval: int = Field(default=250_000, alias="storage.checkpointInterval", ge=1)
@@ -71,7 +80,14 @@ class ServerSettings(ZooKeeperSettings):
             raise ValueError("server.port and server.jetty.port must differ")
         if self.min_fetch_size >= self.realtime_threshold:
             raise ValueError("server.minFetchSize must be less than server.realtimeThreshold")
+        check_allowed_peers("server.ssl.allowedPeers", self.allowed_peers, self.client_facing_tls())
         return self
+
+    def limits(self) -> Limits:
+        """Of the port clients connect to."""
+        return Limits(
+            self.max_connections, self.max_handshakes, self.allowed_peers, "server.ssl.allowedPeers"
+        )
 
     def client_facing_tls(self) -> TlsSettings:
         """TLS of the port clients connect to."""

@@ -113,3 +113,18 @@ def test_mistakes_are_one_line(change: dict[str, object], message: str) -> None:
     assert message in str(caught.value)
     assert "\n" not in str(caught.value)
     assert caught.value.user_error
+
+
+def test_allowed_peers_are_names_that_somebody_verifies() -> None:
+    trusted = {**REQUIRED, "server.ssl.trustStore.location": "ca.pem"}
+    for given in (["orders", "billing"], "orders, billing"):
+        settings = ServerSettings.from_mapping({**trusted, "server.ssl.allowedPeers": given})
+        assert settings.limits().allowed_peers == ("orders", "billing")
+    assert ServerSettings.from_mapping(trusted).limits().allowed_peers is None
+    for given, unverified in (("orders", REQUIRED), ("orders", {**trusted, "server.ssl.enabled": False})):
+        with pytest.raises(ConfigError, match=r"needs server\.ssl\.trustStore\.location"):
+            ServerSettings.from_mapping({**unverified, "server.ssl.allowedPeers": given})
+    nobodies: list[object] = [[], "", "orders,", 7]
+    for nobody in nobodies:
+        with pytest.raises(ConfigError, match=r"server\.ssl\.allowedPeers"):
+            ServerSettings.from_mapping({**trusted, "server.ssl.allowedPeers": nobody})

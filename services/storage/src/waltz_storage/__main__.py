@@ -18,7 +18,7 @@ from typing import NoReturn
 
 import structlog
 
-from waltz_cluster.cluster_params import read_store_params
+from waltz_cluster.cluster_params import patiently, read_store_params
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.zk_client import connect
@@ -45,7 +45,7 @@ async def store_params(settings: StorageSettings) -> StoreParams:
     """Cluster key and partition count from ZooKeeper, which is used for nothing else."""
     store = await connect(settings)
     try:
-        return await read_store_params(store, settings.cluster_root)
+        return await patiently(lambda: read_store_params(store, settings.cluster_root))
     finally:
         await store.close()
 
@@ -63,6 +63,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             functools.partial(StorageManager.open, now_ms=now_ms, settings=settings.engine()),
             executor,
         )
+        data_limits, admin_limits = settings.port_limits()
         options = NodeOptions(
             host,
             settings.port,
@@ -72,6 +73,9 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             settings.max_frame_bytes,
             settings.queue_limits(),
             inline_limits=settings.inline_limits(),
+            data_limits=data_limits,
+            admin_limits=admin_limits,
+            receive_bytes=settings.receive_bytes,
         )
         node = StorageNode(manager, options, executor, registry)
         for partition_id, trouble in manager.troubles().items():

@@ -2,8 +2,10 @@
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
 ``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while the disk is
-fast), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.log.level`` and
-``storage.log.json``.
+fast), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.maxConnections`` and
+``storage.maxHandshakes`` (of each port), ``storage.receiveBytes`` (requests that have not arrived completely, over all
+connections), ``storage.ssl.allowedPeers`` and ``storage.admin.ssl.allowedPeers`` (names of client certificates that may
+connect to the port), ``storage.log.level`` and ``storage.log.json``.
 """
 
 from __future__ import annotations
@@ -13,7 +15,10 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
+from waltz_cluster.allowed_peers import AllowedPeers, check_allowed_peers
 from waltz_cluster.settings import ConfigError, ZooKeeperSettings
+from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
+from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.service.executor import QueueLimits
@@ -37,6 +42,11 @@ class StorageSettings(ZooKeeperSettings):
     disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
     disk_inline: bool = Field(default=True, alias="storage.disk.inline")
     max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
+    max_connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, alias="storage.maxConnections", ge=1)
+    max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="storage.maxHandshakes", ge=1)
+    receive_bytes: int = Field(default=DEFAULT_RECEIVE_BYTES, alias="storage.receiveBytes", ge=1024 * 1024)
+    allowed_peers: AllowedPeers = Field(default=None, alias="storage.ssl.allowedPeers")
+    admin_allowed_peers: AllowedPeers = Field(default=None, alias="storage.admin.ssl.allowedPeers")
     queue_bytes: int = Field(default=32 << 20, alias="storage.queue.maxBytes", ge=1024)
     log_level: str = Field(default="INFO", alias="storage.log.level")
     log_json: bool = Field(default=False, alias="storage.log.json")
@@ -51,6 +61,9 @@ class StorageSettings(ZooKeeperSettings):
         ports = [port for port in (self.port, self.admin_port, self.http_port) if port is not None]
         if len(set(ports)) < len(ports):
             raise ValueError("storage.port, storage.admin.port and storage.jetty.port must differ")
+        tls = self.tls_settings("storage.ssl")
+        check_allowed_peers("storage.ssl.allowedPeers", self.allowed_peers, tls)
+        check_allowed_peers("storage.admin.ssl.allowedPeers", self.admin_allowed_peers, tls)
         return self
 
     def host(self) -> str:
@@ -72,6 +85,14 @@ class StorageSettings(ZooKeeperSettings):
     def queue_limits(self) -> QueueLimits:
         """Bounds of each partition's queue."""
         return QueueLimits(max_bytes=self.queue_bytes)
+
+    def port_limits(self) -> tuple[Limits, Limits]:
+        """Of the storage port and of the admin port; each has so many connections."""
+        counts = self.max_connections, self.max_handshakes
+        return (
+            Limits(*counts, self.allowed_peers, "storage.ssl.allowedPeers"),
+            Limits(*counts, self.admin_allowed_peers, "storage.admin.ssl.allowedPeers"),
+        )
 
     def inline_limits(self) -> InlineLimits | None:
         """What may run on the loop; ``None`` = nothing."""

@@ -70,7 +70,7 @@ async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None
             assert await stranger.ask(
                 storage.OpenRequest(-1, -1, -1, OTHER_KEY, 4)
             ) == storage.FailureResponse(
-                -1, -1, -1, RpcError(f"this node belongs to cluster key {KEY}, not {OTHER_KEY}")
+                -1, -1, -1, RpcError(f"cluster key {OTHER_KEY} is not that of this node")
             )
             assert isinstance(
                 await stranger.ask(storage.OpenRequest(-1, -1, -1, KEY, 5)), storage.FailureResponse

@@ -16,8 +16,10 @@ import logging
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
+from waltz_protocol.aio.channel_roles import ChannelHandler, ChannelOwner
+from waltz_protocol.aio.receive_budget import FREE_BYTES
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, FrameSplitter, keep_alive_frame
 from waltz_protocol.frame import Magic as FrameMagic
@@ -28,6 +30,8 @@ from waltz_protocol.handshake import (
     decode_hello,
     encode_hello,
 )
+
+__all__ = ["Channel", "ChannelHandler", "ChannelOwner", "ChannelSettings"]
 
 _log = logging.getLogger(__name__)
 
@@ -56,41 +60,6 @@ class ChannelSettings:
 ACCEPTING_READ_IDLE_SECONDS = 1900.0
 
 
-class ChannelHandler(Protocol):
-    """The owner of a channel's meaning. All methods are sync and run on the loop.
-
-    A ProtocolError from any of them closes the channel with that reason; any other exception is logged and closes too.
-    """
-
-    def channel_ready(self, channel: "Channel") -> None:
-        """The Hellos are exchanged; `channel.version` is set, frames may be sent."""
-
-    def frame_received(self, channel: "Channel", body: memoryview) -> None:
-        """One whole frame (never empty). `body` is valid only during the call: copy what has to stay."""
-
-    def frames_ended(self, channel: "Channel") -> None:
-        """After the last whole frame of one socket read: the batch boundary.
-
-        Called whenever `frame_received` was called in this read, also when the channel closed meanwhile.
-        """
-
-    def writable_changed(self, channel: "Channel", writable: bool) -> None:
-        """Queued bytes crossed the high mark (False) or fell below the low mark (True)."""
-
-    def channel_closed(self, channel: "Channel", reason: str) -> None:
-        """The channel is of no use any more; exactly once, also when it never got ready."""
-
-
-class ChannelOwner(Protocol):
-    """Who keeps the set of open channels (a listener)."""
-
-    def opened(self, channel: "Channel") -> str | None:
-        """The transport is up. A text refuses the connection with that reason."""
-
-    def lost(self, channel: "Channel") -> None:
-        """The transport is gone."""
-
-
 class Channel(asyncio.BufferedProtocol):
     """One framed connection. See the module's docstring for the invariants."""
 
@@ -110,6 +79,8 @@ class Channel(asyncio.BufferedProtocol):
         self.closed = False
         self.close_reason: str | None = None
         self._owner = owner
+        self._budget = owner.budget if owner is not None else None
+        self._holds = False
         self._splitter = FrameSplitter(
             min(MAX_HELLO_BYTES, settings.max_frame_bytes), (FrameMagic.HELLO, HELLO_VERSION)
         )
@@ -120,8 +91,10 @@ class Channel(asyncio.BufferedProtocol):
         self._flush_scheduled = False
         self._transport_writable = True
         self._reading_paused = False
+        self._waits_for_memory = False
         self._close_error: type[HandshakeError] | type[ChannelClosedError] = ChannelClosedError
         self._ready = False
+        self._received = False
         self._lost = False
         self._notified = False
         self._ready_waiters: list[asyncio.Future[None]] = []
@@ -146,6 +119,31 @@ class Channel(asyncio.BufferedProtocol):
     def ready(self) -> bool:
         """True from the exchange of the Hellos until the channel closes."""
         return self._ready and not self.closed
+
+    @property
+    def greeted(self) -> bool:
+        """True once the Hellos were exchanged, also after the close."""
+        return self._ready
+
+    @property
+    def received_nothing(self) -> bool:
+        """True when the peer connected and said nothing."""
+        return not self._received
+
+    def set_max_frame_bytes(self, limit: int) -> None:
+        """From the next frame on. For handlers that trust a peer with large frames only after it has said who it is."""
+        self._splitter.max_frame_bytes = min(limit, self.settings.max_frame_bytes)
+
+    def extra(self, name: str) -> Any:
+        """What the transport knows (`peercert`, `ssl_object`, …), or None."""
+        return self._transport.get_extra_info(name) if self._transport is not None else None
+
+    def warn(self, text: str) -> None:
+        """A line in the log about this peer; a listener bounds how many there are."""
+        if self._owner is not None:
+            self._owner.warn(self, text)
+        else:
+            _log.warning("%s: %s", self.peer, text)
 
     def send(self, *parts: bytes | bytearray | memoryview) -> None:
         """Queue whole frames, given in any number of parts, for one write at the end of this loop turn.
@@ -173,14 +171,39 @@ class Channel(asyncio.BufferedProtocol):
         """Stop reading from the socket. Frames that were already read are still delivered."""
         if not self._reading_paused and not self.closed and self._transport is not None:
             self._reading_paused = True
-            self._transport.pause_reading()
+            if not self._waits_for_memory:
+                self._transport.pause_reading()
 
     def resume_reading(self) -> None:
         """Undo `pause_reading`; the silence meanwhile does not count as idleness of the peer."""
         if self._reading_paused and not self.closed and self._transport is not None:
             self._reading_paused = False
             self._last_read = self._loop.time()
-            self._transport.resume_reading()
+            if not self._waits_for_memory:
+                self._transport.resume_reading()
+
+    @property
+    def missing_bytes(self) -> int:
+        """What is still to come of the frame that is arriving."""
+        return self._splitter.missing_bytes
+
+    def wait_for_memory(self, waiting: bool) -> None:
+        """Called by the receive budget: stop reading, or go on."""
+        if waiting != self._waits_for_memory and not self.closed and self._transport is not None:
+            self._waits_for_memory = waiting
+            self._last_read = self._loop.time()
+            if self._reading_paused:
+                return
+            if waiting:
+                self._transport.pause_reading()
+            else:
+                self._transport.resume_reading()
+
+    def cut_for_memory(self, reason: str) -> None:
+        """Called by the receive budget: this peer goes, so that the others can go on."""
+        self.warn(f"the connection is cut: {reason}")
+        self.abort(reason)
+        self._splitter.discard()
 
     def close(self, reason: str) -> None:
         """Write what is queued, then close. `channel_closed` follows in the next loop turn. Idempotent."""
@@ -241,6 +264,7 @@ class Channel(asyncio.BufferedProtocol):
         if self.closed:
             return
         self._last_read = self._loop.time()
+        self._received = True
         handler = self.handler
         delivered = False
         error: Exception | None = None
@@ -259,6 +283,11 @@ class Channel(asyncio.BufferedProtocol):
             self._guard(lambda: handler.frames_ended(self))
         if error is not None:
             self._failed(error)
+        elif self._budget is not None and not self.closed:
+            unfinished = self._splitter.buffered_bytes
+            if unfinished > FREE_BYTES or self._holds:
+                self._holds = unfinished > FREE_BYTES
+                self._budget.hold(self, unfinished if self._holds else 0)
 
     def eof_received(self) -> bool:
         """The peer ended the stream: half-open connections are not kept."""
@@ -288,6 +317,7 @@ class Channel(asyncio.BufferedProtocol):
         self._transport = None
         self._parts.clear()
         self._queued_bytes = 0
+        self._splitter.discard()
         self._notify_closed()
         if self._owner is not None:
             self._owner.lost(self)
@@ -317,6 +347,8 @@ class Channel(asyncio.BufferedProtocol):
         self._splitter.expected = (self.settings.magic, self.version)
         self._splitter.max_frame_bytes = self.settings.max_frame_bytes
         self._ready = True
+        if self._owner is not None:
+            self._owner.greeted(self)
         self.handler.channel_ready(self)
         for waiter in self._ready_waiters:
             if not waiter.done():
@@ -333,7 +365,7 @@ class Channel(asyncio.BufferedProtocol):
         if isinstance(error, (ProtocolError, HandshakeError)):
             if self._ready:
                 # The peer only sees the end of the connection: who looks for the reason finds it here.
-                _log.warning("the connection with %s is closed: %s", self.peer, error)
+                self.warn(f"the connection is closed: {error}")
             else:
                 self._close_error = HandshakeError
             self.close(str(error))
@@ -354,6 +386,9 @@ class Channel(asyncio.BufferedProtocol):
             reason = f"{reason} (before the handshake was done)"
         self.closed = True
         self.close_reason = reason
+        if self._budget is not None and self._holds:
+            self._holds = False
+            self._budget.hold(self, 0)
         self._loop.call_soon(self._notify_closed)
         return True
 
@@ -375,6 +410,10 @@ class Channel(asyncio.BufferedProtocol):
         if self._transport is not None:
             self._transport.abort()
 
+    @property
+    def _not_reading(self) -> bool:
+        return self._reading_paused or self._waits_for_memory
+
     def _schedule_timer(self, now: float) -> None:
         deadlines = []
         if not self._ready:
@@ -382,7 +421,7 @@ class Channel(asyncio.BufferedProtocol):
         if self._keep_alive is not None:
             deadlines.append(self._last_write + self._keep_alive)
         if self._read_idle is not None:
-            deadlines.append((now if self._reading_paused else self._last_read) + self._read_idle)
+            deadlines.append((now if self._not_reading else self._last_read) + self._read_idle)
         if deadlines:
             self._timer = self._loop.call_at(max(min(deadlines), now), self._tick)
 
@@ -397,7 +436,7 @@ class Channel(asyncio.BufferedProtocol):
             self.abort(f"no Hello within {self.settings.handshake_timeout_seconds:g} s")
             return
         idle = self._read_idle
-        if idle is not None and not self._reading_paused and now >= self._last_read + idle:
+        if idle is not None and not self._not_reading and now >= self._last_read + idle:
             self.abort(f"nothing received for {idle:g} s")
             return
         if self._keep_alive is not None and now >= self._last_write + self._keep_alive:

@@ -408,7 +408,7 @@ class StorageAdminConnection(_Connection):
         reply = await self._call(admin.MetricsRequest, admin.MetricsResponse)
         try:
             value = json.loads(reply.json or "")
-        except ValueError:
+        except (ValueError, RecursionError):
             raise ProtocolError("the metrics of a storage node are not JSON") from None
         if not isinstance(value, dict):
             raise ProtocolError("the metrics of a storage node are not a JSON object")

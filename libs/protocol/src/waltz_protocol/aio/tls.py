@@ -16,8 +16,10 @@ import secrets
 import socket
 import ssl
 import tempfile
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes
@@ -104,6 +106,18 @@ def client_context(settings: TlsSettings) -> ClientTls | None:
     return context
 
 
+def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
+    """The names a verified certificate speaks for: common name of the subject and all subject alternative names.
+
+    `certificate` as `ssl` shows it (`peercert`); none or an unverified one has no names.
+    """
+    if not certificate:
+        return ()
+    common = [value for part in certificate.get("subject", ()) for key, value in part if key == "commonName"]
+    alternative = [value for _, value in certificate.get("subjectAltName", ())]
+    return tuple(dict.fromkeys(str(name) for name in (*common, *alternative)))
+
+
 def _read(path: Path, setting: str) -> bytes:
     try:
         return path.read_bytes()
@@ -178,7 +192,9 @@ def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
         certificates = [store.cert, *store.additional_certs]
         content = b"".join(c.certificate.public_bytes(Encoding.PEM) for c in certificates if c is not None)
     try:
-        context.load_verify_locations(cadata=content.decode("ascii", "replace"))
+        # Text between the certificates may be in any encoding; OpenSSL takes ASCII only.
+        text = content.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
+        context.load_verify_locations(cadata=text)
     except (ssl.SSLError, ValueError):
         raise TlsSettingsError(f"{path} ({setting}) contains no certificate to trust") from None
     # As in Java, every certificate of the store is an anchor, also one that is not self-signed.

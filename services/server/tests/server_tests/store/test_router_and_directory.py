@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import random
 from itertools import pairwise
+from uuid import UUID
 
 import pytest
 
 from server_tests.store.fakes import FakeLink, FakeNode, entries
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ConnectError, RequestFailedError
 from waltz_protocol.types import Endpoint
 from waltz_server.store.api import ReadFailedError, StoreSettings
@@ -124,3 +126,49 @@ async def test_directory_reports_connectivity_and_wrong_clusters() -> None:
     }
     with pytest.raises(ReplicaUnavailableError, match="cluster key"):
         await nodes.get("b:1")
+
+
+async def test_an_answer_beyond_the_byte_limit_is_cut() -> None:
+    node = node_with_records("a:1", 10)
+    link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
+    one = len(node.log[0])
+    router = Router(0, 0)
+    assert len(await router.read(link, 0, 10, 3 * one)) == 3
+    node.calls.clear()
+    assert len(await router.read(link, 0, 10, 3 * one)) == 3  # and it has learnt how many to ask for
+
+
+async def test_without_a_replica_nothing_is_read() -> None:
+    with pytest.raises(ReadFailedError, match="no replica has it"):
+        await Router(0, 0).read({}, 0, 1, 1000)
+
+
+async def test_a_connection_that_opens_while_the_server_closes_is_closed() -> None:
+    node = FakeNode("a:1")
+    opened: list[FakeLink] = []
+
+    async def open_link(_endpoint: Endpoint) -> ReplicaLink:
+        await asyncio.sleep(1)
+        opened.append(FakeLink(node, 2.0))
+        return opened[0]
+
+    directory = ReplicaDirectory(open_link, settings=StoreSettings(), rng=random.Random(0))
+    asked = spawn(directory.get("a:1"), "asks")
+    await asyncio.sleep(0.5)
+    await directory.close()
+    with pytest.raises(ReplicaUnavailableError, match="closing"):
+        await asked
+    assert opened[0].closed
+
+
+async def test_the_directory_of_a_real_server_opens_storage_connections() -> None:
+    directory = ReplicaDirectory.for_cluster(
+        cluster_key=UUID(int=1),
+        num_partitions=1,
+        tls=None,
+        settings=StoreSettings(connect_timeout_seconds=0.5),
+        rng=random.Random(0),
+    )
+    with pytest.raises(ReplicaUnavailableError, match=r"127\.0\.0\.1:1"):
+        await directory.get("127.0.0.1:1")
+    await directory.close()

@@ -134,3 +134,22 @@ def test_committed_equals_a_count_from_scratch(quorum: int, moves: list[tuple[st
         assert votes.committed == best
         assert all(votes.durable(n) == prefix(n) for n in NAMES)
         assert votes.live_voters == len(listed - ended)
+
+
+def test_who_joined_cannot_join_again_and_strangers_end_nothing() -> None:
+    votes = joined()
+    with pytest.raises(VotingError, match="joined twice"):
+        votes.join("a", 5)
+    votes.end("stranger")
+    assert votes.live_voters == 3
+    assert not votes.has_voice("stranger")
+
+
+def test_an_answer_that_was_counted_already_counts_no_more() -> None:
+    votes = joined()
+    for name in NAMES:
+        votes.sent(name, 0, 4)
+        votes.sent(name, 5, 9)
+    votes.stored("a", 0)
+    assert not votes.stored("a", 0)
+    assert votes.durable("a") == 4

@@ -42,6 +42,12 @@ class DiskWriteError(StorageError):
     retriable = True
 
 
+class OutOfResourcesError(StorageError):
+    """The process has no file descriptor or memory left for this; what is stored is as it was."""
+
+    retriable = True
+
+
 class PartitionFailedError(StorageError):
     """A sync failed: the partition is out of service until the node has been restarted."""
 

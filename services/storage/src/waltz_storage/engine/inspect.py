@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from waltz_storage.engine import layout
+from waltz_storage.engine.control_file import MAX_PARTITIONS
 from waltz_storage.engine.errors import PartitionDamagedError, StorageStartError
 from waltz_storage.engine.files import File, FileSystem, OsFileSystem, join
 from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wire
@@ -96,6 +97,8 @@ def inspect_control_file(
     if len(raw) < layout.HEADER_SIZE:
         raise StorageStartError(f"{path} was never finished")
     header = ControlHeader.from_bytes(raw)
+    if not 0 < header.num_partitions <= MAX_PARTITIONS:
+        raise StorageStartError(f"{path} is damaged: it names {header.num_partitions} partitions")
     entries: list[PartitionInfo | str] = []
     for partition_id in range(header.num_partitions):
         start = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
@@ -167,8 +170,8 @@ def iterate_records(
     for name in sorted(names):
         file = disk.open(join(path, name), read_only=True)
         try:
-            head = SegmentHeader.from_bytes(file.pread(layout.HEADER_SIZE, 0))
-            if head.first_txid != expected:
+            raw = file.pread(layout.HEADER_SIZE, 0)
+            if len(raw) < layout.HEADER_SIZE or SegmentHeader.from_bytes(raw).first_txid != expected:
                 return
             found = scan(file, layout.HEADER_SIZE, expected, file.size())
             ends = [*found.offsets[1:], found.end]

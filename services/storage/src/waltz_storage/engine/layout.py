@@ -108,13 +108,13 @@ def segment_name(first_txid: int) -> str:
     return f"{first_txid:019d}"
 
 
-def wire_to_disk(body: bytes, offset: int, count: int) -> WireRecords:
+def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecords:
     """Convert ``count`` wire records at ``offset`` to disk form, checking every data checksum.
 
     Records with a wrong data checksum or ids that do not follow one another are a ``problem`` (the request
     is answered with Failure). Bytes that are no records raise :class:`WireFormatError`.
     """
-    parts: list[bytes] = []
+    parts: list[bytes | memoryview] = []
     add = parts.append
     sizes: list[int] = []
     crc32 = zlib.crc32
@@ -131,7 +131,7 @@ def wire_to_disk(body: bytes, offset: int, count: int) -> WireRecords:
                 raise WireFormatError(f"record {number} of {count} reaches past the end of the request")
             data = body[data_start:data_end]
             checksum = body[data_end:next_offset]
-            head = body[offset:data_start] + checksum
+            head = b"".join((body[offset:data_start], checksum))
             if _pack_u32(crc32(data)) != checksum:
                 problem = problem or f"the data checksum of transaction {txid} is wrong"
             if number == 0:

@@ -16,6 +16,7 @@ Invariants:
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -24,6 +25,7 @@ from typing import NamedTuple, TypeVar
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
     DiskWriteError,
+    OutOfResourcesError,
     PartitionDamagedError,
     PartitionFailedError,
     RecordDamagedError,
@@ -38,6 +40,9 @@ from waltz_storage.engine.segment import Segment, sync_or_fail
 from waltz_storage.engine.sidecar import Sidecar
 
 T = TypeVar("T")
+
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What a system call says that could not be made; nothing is known about the disk then."""
 
 
 class EngineSettings(NamedTuple):
@@ -234,7 +239,7 @@ class Partition:
         """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is reached.
 
         At least one when there is one; empty for a start that is not stored. Every record checksum is verified:
-        :class:`RecordDamagedError` when the first one is bad.
+        :class:`RecordDamagedError` when the first one is bad, :class:`OutOfResourcesError` when it cannot be opened now.
         """
         records: list[bytes] = []
         if first_txid < 0:
@@ -246,9 +251,13 @@ class Partition:
             try:
                 found = disk_to_wire(segment.read_raw(txid, wanted, max_bytes), txid)
             except (OSError, StorageError) as error:
-                self.damaged_reads += 1
+                out_of_resources = isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES
+                self.damaged_reads += not out_of_resources
                 if records:
                     break
+                if out_of_resources:
+                    text = f"partition {self.partition_id} cannot be read now: {error}"
+                    raise OutOfResourcesError(text) from error
                 raise RecordDamagedError(f"partition {self.partition_id}: {error}") from error
             finally:
                 self._remember_open(segment)

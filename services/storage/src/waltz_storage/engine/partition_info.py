@@ -92,21 +92,19 @@ def read_entry(partition_id: int, raw: bytes) -> tuple[PartitionInfo, int]:
         )
     first = PartitionInfo.from_bytes(raw[ENTRY_PREFIX_SIZE : ENTRY_PREFIX_SIZE + INFO_SIZE])
     second = PartitionInfo.from_bytes(raw[ENTRY_PREFIX_SIZE + INFO_SIZE : ENTRY_SIZE])
-    if first is None and second is None:
-        raise PartitionDamagedError(f"partition {partition_id}: both copies of its control entry are damaged")
-    if first is None or second is None:
-        return (first, 0) if first is not None else (_present(second), 1)
+    if first is None:
+        if second is None:
+            raise PartitionDamagedError(
+                f"partition {partition_id}: both copies of its control entry are damaged"
+            )
+        return second, 1
+    if second is None:
+        return first, 0
     if first.sequence == second.sequence and first != second:
         raise PartitionDamagedError(
             f"partition {partition_id}: its control entry has two different newest copies"
         )
     return (first, 0) if newer(first.sequence, second.sequence) else (second, 1)
-
-
-def _present(info: PartitionInfo | None) -> PartitionInfo:
-    if info is None:
-        raise PartitionDamagedError("a control entry without a valid copy")
-    return info
 
 
 def _wrap(value: int) -> int:

@@ -17,6 +17,7 @@ from waltz_storage.engine.layout import RECORD_FIXED_SIZE, RECORD_HEAD, RECORD_H
 
 CHUNK_SIZE = 1 << 20
 SECTOR_SIZE = 512
+MAX_TXID = (1 << 63) - 1
 
 
 class Scan(NamedTuple):
@@ -87,7 +88,9 @@ def find_later_record(data: File, start: int, size: int, expected: int) -> int:
 
     Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined.
     """
-    highest = expected + max(1, (size - start) // RECORD_FIXED_SIZE)
+    highest = min(expected + max(1, (size - start) // RECORD_FIXED_SIZE), MAX_TXID)
+    if expected >= highest:
+        return -1
     pattern = _txid_pattern(expected + 1, highest)
     position = start + 1
     while position < size:

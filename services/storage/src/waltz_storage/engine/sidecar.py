@@ -33,6 +33,7 @@ _MARK_MAGIC = 0x575A4D31  # "WZM1"
 _FENCE_OFFSETS = (0, 512)
 _MARK_OFFSETS = (1024, 1536)
 _SIZE = 2048
+_HIGHEST_COUNTER = (1 << 63) - 1  # never reached by counting
 
 
 class Sidecar:
@@ -73,7 +74,8 @@ class Sidecar:
                 self.fence_session_id = max(self.fence_session_id, fields[3])
         for offset in _MARK_OFFSETS:
             fields = self._slot(raw, offset, _MARK, _MARK_MAGIC)
-            if fields is not None and fields[2] > self._mark_counter:
+            # No writer counts that far; believing such a mark would leave no number for the next one.
+            if fields is not None and self._mark_counter < fields[2] < _HIGHEST_COUNTER:
                 self._mark_counter = fields[2]
                 self._mark = (fields[3], fields[4], fields[5])
 
@@ -88,7 +90,7 @@ class Sidecar:
         """Make a higher fence durable. Lower or equal values change nothing. ``OSError`` when it failed."""
         if session_id <= self.fence_session_id:
             return
-        counter = self._fence_counter + 1
+        counter = self._fence_counter % _HIGHEST_COUNTER + 1
         self._write(
             _FENCE_OFFSETS[counter & 1], _FENCE.pack(_FENCE_MAGIC, self._partition_id, counter, session_id)
         )

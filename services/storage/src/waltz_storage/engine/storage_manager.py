@@ -136,8 +136,9 @@ class StorageManager:
 
     def status(self) -> dict[int, bool]:
         """Available or not, by assigned partition; a damaged one is not."""
-        assigned = sorted({*self.partitions, *self.damaged})
-        return {pid: pid in self.partitions and self.partitions[pid].info.available for pid in assigned}
+        partitions = dict(self.partitions)  # a job on a disk thread may be closing one
+        assigned = sorted({*partitions, *self.damaged})
+        return {pid: pid in partitions and partitions[pid].info.available for pid in assigned}
 
     def assign(self, partition_id: int) -> Partition:
         """Open (existing files are found again) and set the flag. Doing it twice changes no files."""

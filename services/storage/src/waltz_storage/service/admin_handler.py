@@ -23,7 +23,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, StorageError
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.data_handler import NodeIdentity
+from waltz_storage.service.data_handler import STRANGER_FRAME_BYTES, NodeIdentity
 from waltz_storage.service.executor import DiskPool
 
 T = TypeVar("T")
@@ -39,12 +39,14 @@ class AdminHandler:
         self._identity = identity
         self._registry = registry
         self._opened = False
+        self._warned = False
         self._waiting: deque[Message] = deque()
         self._worker: asyncio.Task[None] | None = None
         self._may_send = asyncio.Event()
 
     def channel_ready(self, channel: Channel) -> None:
-        """Nothing to do: the connecting side speaks first."""
+        """The connecting side speaks first, and not much before it has said who it is."""
+        channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """Queue a request; :class:`ProtocolError` ends the connection."""
@@ -75,7 +77,7 @@ class AdminHandler:
         try:
             while self._waiting:
                 message = self._waiting.popleft()
-                channel.send(ADMIN.encode(await self._answer(message), 0))
+                channel.send(ADMIN.encode(await self._answer(channel, message), 0))
                 if not channel.writable:
                     await self._may_send.wait()
                 if not self._waiting and channel.writable:
@@ -83,9 +85,16 @@ class AdminHandler:
         finally:
             self._worker = None
 
-    async def _answer(self, message: Message) -> Message:
+    async def _answer(self, channel: Channel, message: Message) -> Message:
         seq_num: int = getattr(message, "seq_num", -1)
         try:
+            if isinstance(message, admin.OpenRequest):
+                return self._open(channel, message)
+            if not self._opened:
+                if not self._warned:
+                    self._warned = True
+                    channel.warn("its requests are refused: it has not opened the connection")
+                raise RequestRefusedError("the connection has not been opened: send Open first")
             return await self._handle(message, seq_num)
         except (StorageError, OSError) as error:
             return admin.FailureResponse(seq_num, RpcError(str(error)))
@@ -95,15 +104,17 @@ class AdminHandler:
                 seq_num, RpcError(f"internal error: {type(error).__name__}: {error}")
             )
 
+    def _open(self, channel: Channel, message: admin.OpenRequest) -> Message:
+        refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
+        self._opened = refusal is None
+        if refusal is not None:
+            channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
+            channel.warn(f"Open refused: {refusal}")
+            raise RequestRefusedError(refusal)
+        channel.set_max_frame_bytes(channel.settings.max_frame_bytes)
+        return admin.SuccessResponse(message.seq_num)
+
     async def _handle(self, message: Message, seq_num: int) -> Message:
-        if isinstance(message, admin.OpenRequest):
-            refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
-            self._opened = refusal is None
-            if refusal is not None:
-                raise RequestRefusedError(refusal)
-            return admin.SuccessResponse(seq_num)
-        if not self._opened:
-            raise RequestRefusedError("the connection has not been opened: send Open first")
         if isinstance(message, admin.PartitionAvailableRequest):
             for partition_id in self._checked(message.partitions):
                 await self._set_available(partition_id, message.available)

@@ -2,7 +2,8 @@
 
 Invariants:
 
-* Open comes first. Until it has succeeded every other request is answered with Failure and moves no fence.
+* Open comes first. Until it has succeeded every other request is answered with Failure and moves no fence, and
+  frames are small: a stranger's appends are not even received.
 * A malformed frame ends the connection before anything of it has been done: it is parsed whole first.
 * Reading pauses while the peer does not take its replies.
 """
@@ -28,6 +29,9 @@ from waltz_storage.service.requests import (
     parse_routed,
 )
 
+STRANGER_FRAME_BYTES = 64 * 1024
+"""Largest frame before a successful Open, which takes some fifty bytes itself."""
+
 
 class NodeIdentity:
     """What Open is compared with, and whether the node is leaving."""
@@ -40,7 +44,8 @@ class NodeIdentity:
     def open_refusal(self, cluster_key: UUID, num_partitions: int) -> str | None:
         """Why an Open is refused, or ``None``."""
         if cluster_key != self.cluster_key:
-            return f"this node belongs to cluster key {self.cluster_key}, not {cluster_key}"
+            # Whoever knows the key may raise fences: a stranger is not told it.
+            return f"cluster key {cluster_key} is not that of this node"
         if num_partitions != self.num_partitions:
             return f"this cluster has {self.num_partitions} partitions, not {num_partitions}"
         return None
@@ -53,11 +58,13 @@ class DataHandler:
         self._pool = pool
         self._identity = identity
         self._opened = False
+        self._warned = False
         self._touched: dict[int, PartitionQueue] = {}
         self._time = asyncio.get_running_loop().time
 
     def channel_ready(self, channel: Channel) -> None:
-        """Nothing to do: the connecting side speaks first."""
+        """The connecting side speaks first, and not much before it has said who it is."""
+        channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
@@ -83,12 +90,18 @@ class DataHandler:
         refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
         self._opened = refusal is None
         if refusal is None:
+            channel.set_max_frame_bytes(channel.settings.max_frame_bytes)
             channel.send(STORAGE.encode(storage.SuccessResponse(*ids), 0))
         else:
+            channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
+            channel.warn(f"Open refused: {refusal}")
             channel.send(STORAGE.encode(storage.FailureResponse(*ids, RpcError(refusal)), 0))
 
     def _route(self, channel: Channel, request: Request) -> None:
         if not self._opened:
+            if not self._warned:
+                self._warned = True
+                channel.warn("its requests are refused: it has not opened the connection")
             channel.send(request.failure("the connection has not been opened: send Open first"))
             return
         if self._identity.closing:

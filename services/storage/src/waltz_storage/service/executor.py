@@ -32,6 +32,7 @@ from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.jobs import READ_KINDS, Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
+from waltz_storage.service.unsent import UnsentReplies
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -109,7 +110,7 @@ class PartitionQueue:
 
     def _takes_nothing(self, request: Request) -> bool:
         """The peer asks and does not read: its replies would fill the memory."""
-        return request.channel.pending_bytes > self._pool.read_limits.max_unsent_bytes
+        return self._pool.unsent.beyond_share(request.channel)
 
     def finished(self, result: JobResult) -> None:
         """The job is done: send the replies, start the next."""
@@ -118,6 +119,7 @@ class PartitionQueue:
         self._items.extendleft(reversed(result.left))
         for channel, parts in result.replies:
             channel.send(*parts)
+            self._pool.unsent.sent(channel)
         self._pool.count(self.partition_id, items[: len(items) - len(result.left)])
         self.kick()
         for call, value, error in result.calls:
@@ -142,6 +144,7 @@ class DiskPool:
         self.manager = manager
         self.queue_limits = queue_limits
         self.read_limits = read_limits
+        self.unsent = UnsentReplies(read_limits.max_unsent_bytes)
         self._executor = executor
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()

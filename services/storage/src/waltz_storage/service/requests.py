@@ -26,6 +26,10 @@ _PREFIX = struct.Struct(">bqqi")
 _FRAME_HEAD = struct.Struct(">bhibqqi")
 _PREFIX_SIZE = 21
 _SMALL_REQUEST_BYTES = 64
+_COPIED_REQUEST_BYTES = 1 << 20
+MAX_APPEND_RECORDS = 65_536
+"""In one request. Servers send at most `storage.maxBatchSize` (100); a record costs some hundred bytes while it is
+converted, so a large frame of tiny ones would cost many times its size."""
 
 RoutedMessage: TypeAlias = (
     storage.LastSessionInfoRequest
@@ -145,13 +149,16 @@ def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Re
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
     """An Append request with its records in disk form. :class:`ProtocolError` when it is malformed."""
-    raw = bytes(body)
     try:
-        kind, session_id, seq_num, partition_id, count = _APPEND_HEAD.unpack_from(raw)
+        kind, session_id, seq_num, partition_id, count = _APPEND_HEAD.unpack_from(body)
     except struct.error:
         raise ProtocolError("an append request is cut short") from None
     if count < 0:
         raise ProtocolError("an append request without a list of records")
+    if count > MAX_APPEND_RECORDS:
+        raise ProtocolError(f"an append request of {count} records, more than {MAX_APPEND_RECORDS}")
+    # Slices of bytes are faster than those of a view, but a large request is not worth a second copy.
+    raw = bytes(body) if len(body) <= _COPIED_REQUEST_BYTES else body
     try:
         converted = wire_to_disk(raw, _APPEND_HEAD.size, count)
     except WireFormatError as error:

@@ -15,7 +15,8 @@ from typing import NamedTuple
 from uuid import UUID
 
 from waltz_protocol.aio.channel import ChannelSettings
-from waltz_protocol.aio.listener import Listener
+from waltz_protocol.aio.listener import Limits, Listener
+from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES, ReceiveBudget
 from waltz_protocol.aio.tls import ServerTls
 from waltz_protocol.frame import Magic
 from waltz_runtime.http import HttpEndpoints
@@ -44,6 +45,9 @@ class NodeOptions(NamedTuple):
     queue_limits: QueueLimits = QueueLimits()
     read_limits: ReadLimits = ReadLimits()
     inline_limits: InlineLimits | None = None  # None = every job on a disk thread
+    data_limits: Limits = Limits()
+    admin_limits: Limits = Limits()
+    receive_bytes: int = DEFAULT_RECEIVE_BYTES  # both ports together
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
@@ -80,8 +84,9 @@ class StorageNode:
             options.read_limits,
             options.inline_limits,
         )
-        self._data = Listener()
-        self._admin = Listener()
+        budget = ReceiveBudget(options.receive_bytes)
+        self._data = Listener(budget)
+        self._admin = Listener(budget)
         self._http = HttpEndpoints(
             "waltz-storage", __version__, self.health, registry, health_name="storage-health-check"
         )
@@ -111,6 +116,7 @@ class StorageNode:
                 self._channel_settings(Magic.STORAGE, "Waltz Storage Server"),
                 lambda: DataHandler(self.pool, self._identity),
                 options.tls,
+                options.data_limits,
             )
             await self._admin.start(
                 options.host,
@@ -118,6 +124,7 @@ class StorageNode:
                 self._channel_settings(Magic.ADMIN, "Waltz Storage Admin Server"),
                 lambda: AdminHandler(self.pool, self._identity, self.registry),
                 options.tls,
+                options.admin_limits,
             )
             if options.http_port is not None:
                 await self._http.start(options.host, options.http_port)

@@ -1,0 +1,108 @@
+"""What keeps an HTTP port cheap whoever connects: a bound on connections and on waiting, and log lines without stacks.
+
+A connection that has not been answered for `SILENT_SECONDS` (no whole request came, the answer is not taken, or the
+connection rests) is cut; above `MAX_CONNECTIONS` the one that has waited longest gives way to a new one. Scrapers and
+health checks come back with a new connection.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from waltz_protocol.aio.peer_log import PeerLog
+
+MAX_CONNECTIONS = 128
+SILENT_SECONDS = 20.0
+_LOOK_SECONDS = 1.0
+
+_log = logging.getLogger(__name__)
+
+
+class RequestLog(logging.LoggerAdapter[logging.Logger]):
+    """aiohttp's log: a request that is no HTTP, or whose sender has gone, is one line, not a stack trace."""
+
+    def __init__(self, peer_log: PeerLog) -> None:
+        super().__init__(_log, {})
+        self._peer_log = peer_log
+
+    def exception(self, msg: object, *args: object, exc_info: Any = True, **kwargs: Any) -> None:
+        """Called by aiohttp with the exception, and mostly with the peer's address as the only argument."""
+        error = exc_info if isinstance(exc_info, BaseException) else sys.exc_info()[1]
+        if isinstance(error, (HttpProcessingError, ConnectionError)):
+            peer = f"{args[0]}:?" if args else "?:?"
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            self._peer_log.warn(peer, f"bad HTTP request: {first[:200]}")
+        else:
+            super().exception(msg, *args, exc_info=exc_info, **kwargs)
+
+
+class ConnectionGuard:
+    """The connections of one HTTP port. `accept` is its protocol factory; `answered` is told of every answer."""
+
+    def __init__(self, server: web.Server, peer_log: PeerLog) -> None:
+        self._server = server
+        self._peer_log = peer_log
+        self._loop = asyncio.get_running_loop()
+        self._since: dict[Any, float] = {}
+        """Connection -> when it was accepted or last answered; in that order."""
+        self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
+
+    def accept(self) -> asyncio.Protocol:
+        """A protocol for a new connection."""
+        self._forget_the_gone()
+        if len(self._since) >= MAX_CONNECTIONS:
+            self._cut(
+                next(iter(self._since)),
+                f"others want to come in, and there are {MAX_CONNECTIONS} connections",
+            )
+        made: Callable[[], asyncio.Protocol] = self._server
+        handler = made()
+        self._since[handler] = self._loop.time()
+        return handler
+
+    def answered(self, handler: object) -> None:
+        """An answer to this connection begins."""
+        if self._since.pop(handler, None) is not None:
+            self._since[handler] = self._loop.time()
+
+    def close(self) -> None:
+        """Watch no longer."""
+        self._timer.cancel()
+
+    def _forget_the_gone(self) -> None:
+        if len(self._since) >= MAX_CONNECTIONS:
+            known = set(self._server.connections)
+            now = self._loop.time()
+            for handler, since in list(self._since.items()):
+                if (
+                    handler not in known and now - since > _LOOK_SECONDS
+                ):  # younger ones may not be connected yet
+                    del self._since[handler]
+
+    def _look(self) -> None:
+        self._timer = self._loop.call_later(_LOOK_SECONDS, self._look)
+        known = set(self._server.connections)
+        now = self._loop.time()
+        for handler, since in list(self._since.items()):
+            if now - since <= _LOOK_SECONDS:
+                break
+            if handler not in known:
+                del self._since[handler]
+            elif now - since > SILENT_SECONDS:
+                self._cut(handler, f"neither a whole request nor an answer taken within {SILENT_SECONDS:g} s")
+
+    def _cut(self, handler: Any, reason: str) -> None:
+        self._since.pop(handler, None)
+        transport = handler.transport
+        if transport is not None:
+            address = transport.get_extra_info("peername") or ("?", "?")
+            self._peer_log.warn(f"{address[0]}:{address[1]}", f"HTTP connection cut: {reason}")
+            handler.force_close()
+            transport.abort()

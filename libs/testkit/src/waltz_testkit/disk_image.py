@@ -1,0 +1,142 @@
+"""A file of the faulty disk: what programs see, what the platter holds, and the changes in between.
+
+A change is *pending* until a sync takes it; the changes of a sync that has begun are *in flight* until it lands.
+A crash may leave any of both on the platter, writes sector by sector, but nothing of what was done after it.
+"""
+
+from __future__ import annotations
+
+import enum
+import random
+from dataclasses import dataclass, field
+
+SECTOR_SIZE = 512
+
+
+class CrashMode(enum.Enum):
+    """What becomes of unsynced changes."""
+
+    KEEP = "keep"  # only the process died: everything written is there
+    LOSE = "lose"  # nothing unsynced survives
+    SOME = "some"  # any subset of sectors, cuts and names, by the given random numbers
+
+
+@dataclass(slots=True)
+class Write:
+    """Bytes at an offset; ``at``: when, in seconds of the disk's clock."""
+
+    offset: int
+    data: bytes
+    at: float = 0.0
+
+
+@dataclass(slots=True)
+class Cut:
+    """A new size."""
+
+    size: int
+    at: float = 0.0
+
+
+Change = Write | Cut
+
+
+def apply(target: bytearray, change: Change) -> None:
+    """Carry out a change."""
+    if isinstance(change, Cut):
+        if change.size < len(target):
+            del target[change.size :]
+        else:
+            target.extend(bytes(change.size - len(target)))
+        return
+    if len(target) < change.offset:
+        target.extend(bytes(change.offset - len(target)))
+    target[change.offset : change.offset + len(change.data)] = change.data
+
+
+def sectors(write: Write) -> list[Write]:
+    """The pieces that reach the platter one by one."""
+    pieces: list[Write] = []
+    position, end = write.offset, write.offset + len(write.data)
+    while position < end:
+        stop = min(end, position - position % SECTOR_SIZE + SECTOR_SIZE)
+        pieces.append(Write(position, write.data[position - write.offset : stop - write.offset], write.at))
+        position = stop
+    return pieces
+
+
+@dataclass(slots=True)
+class Inode:
+    """A file without its name."""
+
+    seen: bytearray = field(default_factory=bytearray)
+    platter: bytearray = field(default_factory=bytearray)
+    pending: list[Change] = field(default_factory=list)
+    flights: list[list[Change]] = field(default_factory=list)
+    locked_by: object | None = None
+
+    @property
+    def unsynced(self) -> bool:
+        """A crash could lose something."""
+        return bool(self.pending or self.flights)
+
+    def change(self, change: Change) -> None:
+        """Programs see it at once."""
+        apply(self.seen, change)
+        self.pending.append(change)
+
+    def begin_sync(self) -> list[Change]:
+        """The pending changes are on their way."""
+        flight, self.pending = self.pending, []
+        self.flights.append(flight)
+        return flight
+
+    def land(self, flight: list[Change]) -> None:
+        """A sync is done: its changes, and those of all that began before it, are on the platter."""
+        if not any(one is flight for one in self.flights):
+            return
+        while True:
+            first = self.flights.pop(0)
+            for change in first:
+                apply(self.platter, change)
+            if first is flight:
+                return
+
+    def write_back(self, keep: int) -> None:
+        """All but the newest ``keep`` pending changes reach the platter."""
+        if self.flights:
+            self.land(self.flights[-1])
+        count = max(0, len(self.pending) - keep)
+        for change in self.pending[:count]:
+            apply(self.platter, change)
+        del self.pending[:count]
+
+    def fail_sync(self, *, drop_pages: bool) -> None:
+        """The pending changes will never be written. Programs see them still, or what the platter has: then sizes stay,
+        they are not in those pages."""
+        for change in self.pending if drop_pages else ():
+            if isinstance(change, Write):
+                end = min(change.offset + len(change.data), len(self.seen))
+                old = bytes(memoryview(self.platter)[change.offset : end])
+                self.seen[change.offset : end] = old.ljust(max(0, end - change.offset), b"\0")
+        self.pending.clear()
+
+    def crash(self, mode: CrashMode, chance: random.Random, share: float, now: float) -> None:
+        """Locks are gone; what programs see from here on is what reached the platter by ``now``."""
+        self.locked_by = None
+        if mode is CrashMode.KEEP:
+            return  # the page cache lives on, pending writes included
+        if mode is CrashMode.SOME:
+            for changes in (*self.flights, self.pending):
+                for change in changes:
+                    if change.at <= now:
+                        self._reach_partly(change, chance, share)
+        self.flights.clear()
+        self.pending.clear()
+        self.seen = bytearray(self.platter)
+
+    def _reach_partly(self, change: Change, chance: random.Random, share: float) -> None:
+        for piece in sectors(change) if isinstance(change, Write) else [change]:
+            grows = isinstance(piece, Cut) and piece.size > len(self.platter)
+            if not grows and chance.random() < share:  # a cut of bytes that never arrived changes nothing
+                apply(self.platter, piece)

@@ -1,0 +1,131 @@
+"""Session ids and replica states in ZooKeeper: conflicts, lost answers, bytes that are no metadata."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from server_tests.store.fakes import PARTITION, ROOT
+from waltz_cluster.errors import VersionConflictError
+from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import UNRESOLVED, SessionInfo
+from waltz_server.store.metadata_keeper import (
+    GenerationMismatchError,
+    MetadataFaultError,
+    MetadataKeeper,
+    SessionSupersededError,
+)
+from waltz_server.store.recovery import Recovery
+
+pytestmark = pytest.mark.looptime
+
+PATH = f"{ROOT}/store/partition/{PARTITION}"
+
+
+class Rivals(StoreMetadata):
+    """Somebody else writes first, as often as `left` says."""
+
+    left = 0
+
+    async def write_partition(self, partition_id: int, metadata: PartitionMetadata, version: int) -> int:
+        if self.left:
+            self.left -= 1
+            raise VersionConflictError("somebody else was faster")
+        return await super().write_partition(partition_id, metadata, version)
+
+
+@pytest.fixture
+async def zk() -> MemoryStore:
+    store = MemoryZooKeeper().session()
+    await store.create(f"{ROOT}/store/partition", None, make_parents=True)
+    return store
+
+
+def keeper_of(metadata: StoreMetadata) -> MetadataKeeper:
+    return MetadataKeeper(metadata, PARTITION, random.Random(1))
+
+
+def recovered(metadata: PartitionMetadata) -> Recovery:
+    """A first session that every replica answered for."""
+    recovery = Recovery(
+        partition_id=PARTITION, session_id=metadata.session_id, replicas=["a:1"], metadata=metadata
+    )
+    recovery.answered("a:1", SessionInfo(-1, -1, -1), -1)
+    recovery.low_water_mark_set("a:1")
+    return recovery
+
+
+async def test_states_are_written_again_after_a_conflict(zk: MemoryStore) -> None:
+    metadata = Rivals(zk, ROOT)
+    keeper = keeper_of(metadata)
+    taken = await keeper.take_session_id(1)
+    metadata.left = 3
+    written = await keeper.write_states(recovered(taken))
+    assert written.replicas["a:1"].closing_high_water_mark == UNRESOLVED
+    assert (await metadata.read_partition(PARTITION))[0] == written
+
+
+async def test_states_that_are_there_already_are_not_written_again(zk: MemoryStore) -> None:
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    taken = await keeper.take_session_id(1)
+    first = await keeper.write_states(recovered(taken))
+    _, stat = await zk.get(PATH)
+    assert await keeper.write_states(recovered(taken)) == first
+    assert (await zk.get(PATH))[1].version == stat.version
+
+
+async def test_metadata_that_vanishes_in_a_session_is_a_fault(zk: MemoryStore) -> None:
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    taken = await keeper.take_session_id(1)
+    await zk.delete(PATH)
+    with pytest.raises(MetadataFaultError, match="vanished"):
+        await keeper.check(taken.session_id)
+
+
+async def test_unreadable_metadata_is_a_fault(zk: MemoryStore) -> None:
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    taken = await keeper.take_session_id(1)
+    await zk.set(PATH, b"\x01\x00")
+    for ask in (keeper.check(taken.session_id), keeper.take_session_id(2)):
+        with pytest.raises(MetadataFaultError, match="unreadable"):
+            await ask
+
+
+async def test_a_newer_generation_and_a_later_session_are_respected(zk: MemoryStore) -> None:
+    ours, theirs = keeper_of(StoreMetadata(zk, ROOT)), keeper_of(StoreMetadata(zk, ROOT))
+    taken = await ours.take_session_id(1)
+    assert (await theirs.take_session_id(2)).session_id == taken.session_id + 1
+    with pytest.raises(SessionSupersededError):
+        await ours.check(taken.session_id)
+    with pytest.raises(GenerationMismatchError):
+        await ours.take_session_id(1)
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_metadata_is_made_once_whatever_becomes_of_the_answer(zk: MemoryStore, fault: Fault) -> None:
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    operations: list[str] = []
+
+    def lose_the_first_create(operation: str, _path: str) -> Fault | None:
+        operations.append(operation)
+        return fault if operation == "create" and operations.count("create") == 1 else None
+
+    zk.fault = lose_the_first_create
+    assert (await keeper.take_session_id(1)).session_id == 0
+    assert operations.count("create") == (1 if fault is Fault.LOSE_REPLY else 2)
+
+
+async def test_metadata_made_by_somebody_else_in_the_meantime_is_used(zk: MemoryStore) -> None:
+    """Between the first look and the proof that nothing was ever there."""
+    made = PartitionMetadata(0, 7)
+
+    class Busy(StoreMetadata):
+        async def never_started(self, partition_id: int) -> bool:
+            await self.create_partition(partition_id, made)
+            return await super().never_started(partition_id)
+
+    keeper = keeper_of(Busy(zk, ROOT))
+    assert (await keeper.take_session_id(1)).session_id == 8

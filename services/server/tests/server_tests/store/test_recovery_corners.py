@@ -1,0 +1,160 @@
+"""Recovery where something is missing: nobody to copy from or to compare with, everybody refused, questions too early."""
+
+from __future__ import annotations
+
+import pytest
+
+from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import UNRESOLVED, SessionInfo
+from waltz_server.store.recovery import Recovery
+from waltz_server.store.recovery_steps import Condition, Refuse, Wait
+
+SESSION = 6
+OLD = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
+
+
+def member(mark: int, lwm: int = 0) -> Node:
+    return Node(stream("s5", 0, mark), session=5, lwm=lwm, local_lwm=lwm)
+
+
+def recovery_of(names: str, old: PartitionMetadata = OLD, acknowledged: int = -1) -> Recovery:
+    return Recovery(
+        partition_id=0, session_id=SESSION, replicas=list(names), metadata=old, acknowledged=acknowledged
+    )
+
+
+def answered(
+    nodes: dict[str, Node], names: str, old: PartitionMetadata = OLD, *, steps: bool = True
+) -> Recovery:
+    recovery = recovery_of("".join(nodes), old)
+    for name in names:
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    if steps:
+        run_until_stuck(recovery, nodes, names, SESSION)
+    return recovery
+
+
+def test_states_are_not_written_before_the_mark_is_known() -> None:
+    with pytest.raises(ValueError, match="not resolved"):
+        recovery_of("ABC").metadata_after(OLD)
+
+
+def test_a_complete_recovery_waits_for_nothing() -> None:
+    nodes = {name: member(3) for name in "ABC"}
+    recovery = answered(nodes, "ABC")
+    recovery.metadata_written(recovery.metadata_after(OLD))
+    assert recovery.condition() == (Condition.COMPLETE, "")
+    assert recovery.in_progress == []
+    # what a node says afterwards is its own trouble, not a fault of the partition
+    recovery.answered("A", SessionInfo(99, 0, 0), 3)
+    assert recovery.fault is None
+    assert isinstance(recovery.next_step("A"), Refuse)
+
+
+def test_replicas_that_contradict_the_log_leave_no_quorum_but_a_fault() -> None:
+    recovery = recovery_of("ABC")
+    recovery.refuse("A", "it is forked")
+    recovery.refuse("B", "it is forked too")
+    condition, reason = recovery.condition()
+    assert condition is Condition.FAULT
+    assert reason == "A: it is forked; B: it is forked too"
+
+
+def test_a_partition_without_replicas_is_a_fault() -> None:
+    condition, reason = recovery_of("", PartitionMetadata()).condition()
+    assert (condition, reason) == (Condition.FAULT, "no replica is assigned to the partition")
+
+
+def test_the_first_fault_is_the_one_that_is_told() -> None:
+    recovery = recovery_of("ABC")
+    recovery.answered("A", SessionInfo(50, 0, 0), 3)
+    recovery.answered("B", SessionInfo(60, 0, 0), 3)
+    assert recovery.fault is not None
+    assert "A has completed session 50" in recovery.fault
+
+
+def test_safety_a2_acknowledged_records_and_no_states_is_a_fault() -> None:
+    recovery = recovery_of("ABC", PartitionMetadata(1, SESSION), acknowledged=41)
+    recovery.answered("A", SessionInfo(-1, -1, -1), -1)
+    condition, reason = recovery.condition()
+    assert condition is Condition.FAULT
+    assert "41 was acknowledged" in reason
+
+
+def test_safety_a1_closed_replicas_alone_do_not_decide_for_the_one_that_took_part() -> None:
+    """B and C dropped out at 1 and are here; A went on alone with others and is not: nobody knows what it holds."""
+    old = metadata(SESSION, state("A", 5), state("B", 4, 1), state("C", 4, 1))
+    nodes = {name: Node(stream("s4", 0, 1), session=4, lwm=0, local_lwm=0) for name in "ABC"}
+    recovery = answered(nodes, "BC", old)
+    assert recovery.resolved is None
+    assert recovery.condition()[0] is Condition.UNDECIDABLE
+
+
+def test_a_replica_behind_waits_while_nobody_can_give_records() -> None:
+    nodes = {"A": member(3), "B": member(3), "C": member(1)}
+    recovery = answered(nodes, "ABC", steps=False)
+    assert recovery.resolved == 3
+    recovery.compared("C", equal=True)
+    recovery.failed("A", "gone")
+    recovery.failed("B", "gone")
+    assert recovery.next_step("C") == Wait()
+    answer(recovery, nodes, "A")
+    run_until_stuck(recovery, nodes, "AC", SESSION)
+    assert recovery.recovered == ["A", "C"]
+
+
+def test_a_lost_replica_waits_while_nobody_can_be_compared_with() -> None:
+    nodes = {"A": member(3), "B": member(3), "C": Node(stream("s5", 0, 2), session=2, lwm=1, local_lwm=1)}
+    recovery = answered(nodes, "ABC", steps=False)
+    assert recovery.resolved == 3
+    recovery.failed("A", "gone")
+    recovery.failed("B", "gone")
+    assert recovery.next_step("C") == Wait()
+
+
+def test_records_of_a_stranger_are_refused_while_the_log_has_none() -> None:
+    """The log is still empty; D brings records without a mark: nothing says that they are of this log."""
+    old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
+    nodes = {name: Node(session=5) for name in "ABC"}
+    nodes["D"] = Node(stream("x", 0, 2))
+    recovery = answered(nodes, "ABCD", old)
+    assert recovery.resolved == -1
+    assert recovery.next_step("D") == Refuse("it holds records up to 2, but the log has none yet")
+    assert nodes["D"].max_txid == 2
+
+
+def test_a_reference_that_cannot_be_read_before_the_mark_is_known_counts_as_a_source() -> None:
+    """C is lost, so only a copy from A to B can decide; when A cannot be read, B may try again later."""
+    nodes = {"A": member(4), "B": member(3), "C": member(4)}
+    recovery = answered(nodes, "AB", steps=False)
+    assert recovery.resolved is None
+    before = recovery.next_step("B")
+    recovery.reference_failed("B", "A")
+    assert recovery.next_step("B") == before  # nobody else can give it: asked again
+    run_until_stuck(recovery, nodes, "AB", SESSION)
+    assert recovery.resolved == 4
+
+
+def test_another_source_is_taken_while_there_is_one() -> None:
+    nodes = {"A": member(4), "B": member(4), "C": member(2)}
+    recovery = answered(nodes, "ABC", steps=False)
+    assert recovery.resolved == 4
+    recovery.compared("C", equal=True)
+    recovery.source_failed("C", "A")
+    step = recovery.next_step("C")
+    assert getattr(step, "source", None) == "B"
+
+
+def test_a_listed_reference_keeps_its_mark_when_it_cannot_be_read() -> None:
+    nodes = {"A": member(4), "B": member(4), "C": member(4)}
+    recovery = answered(nodes, "AB")
+    recovery.metadata_written(recovery.metadata_after(OLD))
+    answer(recovery, nodes, "C")
+    recovery.reference_failed("C", "A")
+    assert recovery.is_listed("A")
+    run_until_stuck(recovery, nodes, "C", SESSION)
+    assert recovery.condition()[0] is Condition.COMPLETE
+    after = recovery.metadata_after(OLD)
+    assert after.replicas["A"].closing_high_water_mark == UNRESOLVED

@@ -1,0 +1,316 @@
+"""Sessions that meet trouble at the worst moment: while they are listed, settled or opened, and in what they report."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+
+import pytest
+
+from server_tests.store.fakes import PARTITION, ROOT, Cluster, FakeNode, Server, entries, until
+from waltz_cluster.store import ZnodeStat
+from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.types import Endpoint
+from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings, StoreState
+from waltz_server.store.replica_connection import ReplicaLink
+
+pytestmark = pytest.mark.looptime
+
+PATH = f"{ROOT}/store/partition/{PARTITION}"
+
+
+class SlowZooKeeper:
+    """Delays the writes of one server's ZooKeeper session; `writes` counts those that were begun."""
+
+    def __init__(self, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.delay_seconds = 0.0
+        self.writes = 0
+        self._set = server.zk.set
+        monkeypatch.setattr(server.zk, "set", self._slow)
+
+    async def _slow(self, path: str, data: bytes, version: int = -1) -> ZnodeStat:
+        self.writes += 1
+        await asyncio.sleep(self.delay_seconds)
+        return await self._set(path, data, version=version)
+
+
+async def _second_write_is_slow(
+    server: Server, monkeypatch: pytest.MonkeyPatch, seconds: float
+) -> SlowZooKeeper:
+    """The first write takes the session id; the second lists the replicas."""
+    zookeeper = SlowZooKeeper(server, monkeypatch)
+    await until(lambda: zookeeper.writes == 1, step_seconds=0.0001)
+    zookeeper.delay_seconds = seconds
+    await until(lambda: zookeeper.writes == 2, step_seconds=0.0001)
+    return zookeeper
+
+
+async def test_zookeeper_that_hangs_while_replicas_are_listed_is_asked_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        zookeeper = await _second_write_is_slow(server, monkeypatch, 1000.0)
+        await asyncio.sleep(10)
+        assert server.store.state is StoreState.RECOVERING
+        zookeeper.delay_seconds = 0.0
+        await server.opened()
+        assert server.store.session_id == 0
+
+
+async def test_a_replica_that_dies_while_it_is_listed_is_left_out_by_the_next_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await _second_write_is_slow(server, monkeypatch, 0.5)
+        cluster.nodes["c:1"].kill()
+        await until(lambda: server.store.session_id >= 1 and server.store.state is StoreState.OPEN, 60)
+        await server.append(entries(3))
+        assert (await cluster.stored()).replicas["c:1"].session_id <= 0
+        cluster.nodes["c:1"].start()
+        await until(lambda: cluster.nodes["c:1"].max_txid == 2, 60)
+        cluster.check_equal(2)
+
+
+async def test_a_quorum_that_dies_while_it_is_listed_opens_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await _second_write_is_slow(server, monkeypatch, 0.5)
+        for name in ("b:1", "c:1"):
+            cluster.nodes[name].kill()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM, 60)
+        assert server.listener.opened == 0
+        for name in ("b:1", "c:1"):
+            cluster.nodes[name].start()
+        await server.opened()
+        await server.append(entries(3))
+
+
+async def test_metadata_that_vanishes_while_a_quorum_is_missing_is_a_fault() -> None:
+    async with Cluster() as cluster:
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        server = cluster.server()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM)
+        await cluster.admin.delete(PATH)
+        await until(lambda: server.store.state is StoreState.FAULT, 60)
+        assert "vanished" in server.store.state_reason
+
+
+async def test_a_store_can_be_closed_while_it_recovers() -> None:
+    async with Cluster() as cluster:
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        server = cluster.server()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM)
+        server.store.close()
+        assert server.task is not None
+        await asyncio.wait_for(server.task, 5)
+        assert server.store.state is StoreState.CLOSED
+
+
+async def _leftovers(cluster: Cluster) -> tuple[Server, list[AppendEntry]]:
+    """Four appends that only C got; then A and C are there again, B is not."""
+    server = cluster.server()
+    await server.opened()
+    await server.append(entries(3))
+    for name in ("a:1", "b:1"):
+        cluster.nodes[name].kill()
+    batch = entries(4)
+    server.store.append(batch)
+    await until(lambda: server.store.state is StoreState.NO_QUORUM)
+    return server, batch
+
+
+async def test_safety_a4_leftovers_wait_while_nobody_can_be_asked_about_them() -> None:
+    """After Set low-water mark the only list requests are those of the settlement."""
+    async with Cluster() as cluster:
+        server, batch = await _leftovers(cluster)
+        for name in ("a:1", "c:1"):
+            node = cluster.nodes[name]
+
+            def refuse(kind: str, session: int, node: FakeNode = node) -> str | None:
+                return "busy" if kind == "list" and node.info.session_id == session else None
+
+            node.refuse = refuse
+        cluster.nodes["a:1"].start()
+        await until(lambda: server.store.session_id >= 3, 60)
+        assert server.store.state is not StoreState.OPEN
+        assert server.store.pending == 4
+        assert server.listener.failed_entries == []
+        for name in ("a:1", "c:1"):
+            cluster.nodes[name].refuse = None
+        await until(lambda: server.store.state is StoreState.OPEN, 120)
+        assert server.listener.committed_entries[-4:] == batch
+
+
+async def test_safety_a4_settlement_asks_the_next_one_when_one_cannot_say() -> None:
+    async with Cluster() as cluster:
+        server, batch = await _leftovers(cluster)
+        node = cluster.nodes["a:1"]
+        node.refuse = lambda kind, session: (
+            "busy" if kind == "list" and node.info.session_id == session else None
+        )
+        node.start()
+        await until(lambda: server.store.state is StoreState.OPEN, 60)
+        assert server.listener.committed_entries[-4:] == batch
+
+
+async def test_what_a_store_says_of_its_replicas_before_and_while_they_are_there() -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        assert [r.state for r in server.store.replicas] == ["absent"] * 3
+        assert not server.store.healthy
+        await server.opened()
+        settings = StoreSettings(replica_backlog_bytes=100)
+        await server.crash()
+        server = cluster.server(generation=2, settings=settings)
+        await server.opened()
+        cluster.nodes["c:1"].delay_seconds = 0.3
+        for _ in range(50):
+            server.store.append(entries(1))
+            await asyncio.sleep(0.01)
+        states = {r.connect_string: r.state for r in server.store.replicas}
+        assert states == {"a:1": "voting", "b:1": "voting", "c:1": "catching_up"}
+
+
+async def test_news_that_change_nothing_restart_nothing() -> None:
+    async with Cluster() as cluster:
+        server = cluster.server(generation=5)
+        server.store.set_replicas(["a:1", "b:1", "c:1"])
+        await server.opened()
+        server.store.set_generation(5)
+        server.store.set_generation(4)
+        server.store.append([])
+        assert server.store.pending == 0
+        await asyncio.sleep(5)
+        assert (server.store.generation, server.store.session_id) == (5, 0)
+
+
+async def test_replicas_may_be_named_while_the_store_has_no_session() -> None:
+    async with Cluster() as cluster:
+        server = cluster.server(replicas=())
+        await until(lambda: server.store.state is StoreState.FAULT)
+        assert "no replica is assigned" in server.store.state_reason
+        server.store.set_replicas(["a:1", "b:1", "c:1"])
+        await server.opened()
+
+
+async def test_reads_wait_for_a_session_and_give_up_in_time() -> None:
+    settings = StoreSettings(read_timeout_seconds=3.0)
+    async with Cluster() as cluster:
+        server = cluster.server(settings=settings)
+        await server.opened()
+        await server.append(entries(5))
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM)
+        began = asyncio.get_running_loop().time()
+        with pytest.raises(ReadFailedError, match="partition 0"):
+            await server.store.read(0, 5)
+        assert 2.9 < asyncio.get_running_loop().time() - began < 4
+        waiting = spawn(server.store.read(0, 5), "reads")
+        cluster.nodes["a:1"].start()
+        assert len(await waiting) == 5
+
+
+async def test_a_read_that_nobody_answers_ends_in_time() -> None:
+    settings = StoreSettings(read_timeout_seconds=1.0, request_timeout_seconds=30.0)
+    async with Cluster() as cluster:
+        server = cluster.server(settings=settings)
+        await server.opened()
+        await server.append(entries(5))
+        for node in cluster.nodes.values():
+            node.answers = False
+        with pytest.raises(ReadFailedError, match="no answer in time"):
+            await server.store.read(0, 5)
+        for node in cluster.nodes.values():
+            node.answers = True
+
+
+async def test_an_error_of_our_own_ends_the_session_and_not_the_store(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        real, failures = server._open, [RuntimeError("a mistake in the code")]
+
+        async def mistaken(endpoint: Endpoint) -> ReplicaLink:
+            if failures:
+                raise failures.pop()
+            return await real(endpoint)
+
+        monkeypatch.setattr(server.directory, "_open_link", mistaken)
+        with caplog.at_level(logging.ERROR):
+            await until(lambda: not failures)
+            await asyncio.sleep(0.01)
+            assert "internal error: a mistake in the code" in server.store.state_reason
+        assert "a store session failed" in caplog.text
+        await server.opened()
+
+
+async def test_a_listener_that_raises_ends_the_session_and_loses_nothing(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+
+        def raising(_entries: Sequence[AppendEntry]) -> None:
+            raise RuntimeError("a mistake in the listener")
+
+        with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+            patched.setattr(server.listener, "committed", raising)
+            server.store.append(entries(2))
+            await until(lambda: "reporting commits failed" in caplog.text)
+        await until(lambda: server.store.session_id == 1 and server.store.state is StoreState.OPEN)
+        await server.append(entries(1))
+        assert server.store.high_water_mark == 2
+        cluster.check_equal(2)
+
+
+async def test_a_truncation_in_doubt_leaves_the_replica_to_the_next_session() -> None:
+    """C holds a tail that nobody acknowledged; the answer to cutting it does not come."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(5))
+        await until(lambda: all(n.max_txid == 4 for n in cluster.nodes.values()))
+        cluster.nodes["c:1"].kill()
+        await until(lambda: first.store.session_id == 1 and first.store.state is StoreState.OPEN)
+        await first.append(entries(2))
+        node = cluster.nodes["c:1"]
+        node.log += [
+            b"\0\0\0\0\0\0\0" + bytes((5 + n,)) + record[8:] for n, record in enumerate(node.log[:2])
+        ]
+
+        def hang(kind: str, session: int) -> str | None:
+            node.answers = not (kind == "truncate" and session == 1)
+            return None
+
+        node.refuse = hang
+        node.start()
+        await until(lambda: "truncate" in node.calls, 60)
+        await until(lambda: first.store.session_id >= 2 and first.store.state is StoreState.OPEN, 60)
+        node.refuse, node.answers = None, True
+        await until(lambda: node.max_txid == 6, 100)
+        cluster.check_equal(6)
+
+
+async def test_copies_keep_below_the_byte_limit_and_learn_how_much_to_ask_for() -> None:
+    async with Cluster() as cluster:
+        cluster.nodes["c:1"].kill()
+        settings = StoreSettings(catch_up_batch_bytes=3000, replica_backlog_bytes=1000)
+        server = cluster.server(settings=settings)
+        await server.opened()
+        await server.append(entries(30, 1000))
+        await server.append(entries(300, 4))
+        await server.append(entries(30, 1000))
+        server.store.set_generation(2)  # so that C is filled before it takes part
+        await until(lambda: server.store.session_id >= 1 and server.store.state is StoreState.OPEN)
+        cluster.nodes["c:1"].start()
+        await until(lambda: cluster.nodes["c:1"].max_txid == 359, 60)
+        cluster.check_equal(359)
+        assert cluster.nodes["c:1"].largest_append <= 3000 // 40
