@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import random
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -37,6 +37,7 @@ class LocalSettings:
     """What to run. None means: as the directory remembers, else the default (3 storage nodes, 2 servers, 8 partitions, TLS).
 
     `overrides` adds or replaces configuration keys: under "storage", "server", "client" for every process of that kind, under a role name ("storage-2") for one; a value of None removes the key.
+    `wrappers` puts a command in front of a role's own (`("fiu-run", "-x")`); it must become the program, not start it as a child.
     """
 
     directory: Path
@@ -47,6 +48,7 @@ class LocalSettings:
     session_timeout_ms: int = 4_000
     overrides: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    wrappers: Mapping[str, Sequence[str]] = field(default_factory=dict)
     start_timeout_seconds: float = 60.0
     stop_timeout_seconds: float = 15.0
 
@@ -395,6 +397,9 @@ class LocalCluster:
         configs.write_config(self.config_path(role), keys, overrides)
 
     def _command(self, role: str) -> list[str]:
+        return [*self.settings.wrappers.get(role, ()), *self._program(role)]
+
+    def _program(self, role: str) -> list[str]:
         if role == ZOOKEEPER:
             return self._zookeeper_files.command()
         if role not in self.roles:
