@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import gc
-import heapq
 import itertools
 import random
 import socket
 import sys
+import warnings
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Iterator
+from contextlib import contextmanager
+from contextvars import copy_context as _copy_context
+from heapq import heappop, heappush
 from typing import Any
 
 from tests.sim.kernel.network import SimNetwork
@@ -30,18 +33,42 @@ class StuckError(Exception):
     """Nothing can happen any more, or too much happens at one moment."""
 
 
-class SimHandle(asyncio.Handle):
-    """A handle that knows its process."""
-
-    __slots__ = ("process",)
-    process: Process | None
+class TooSlowError(KeyboardInterrupt):
+    """Somebody outside has lost patience. A KeyboardInterrupt, because every loop lets those through."""
 
 
-class SimTimerHandle(asyncio.TimerHandle):
-    """A timer that knows its process."""
+class SimHandle:
+    """What :class:`asyncio.Handle` and :class:`asyncio.TimerHandle` are, as far as anybody uses them; it knows its process."""
 
-    __slots__ = ("process",)
-    process: Process | None
+    __slots__ = ("args", "callback", "cancelled_", "context", "due", "process")
+
+    def __init__(
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context,
+        due: float,
+    ) -> None:
+        self.callback, self.args, self.context, self.due = callback, args, context, due
+        self.process: Process | None = None if context is KERNEL else context.get(CURRENT)
+        self.cancelled_ = False
+
+    def cancel(self) -> None:
+        """It will not run."""
+        self.cancelled_ = True
+        self.callback, self.args = _nothing, ()
+
+    def cancelled(self) -> bool:
+        """Whether it was cancelled."""
+        return self.cancelled_
+
+    def when(self) -> float:
+        """The virtual second it was made for."""
+        return self.due
+
+
+def _nothing() -> None:
+    """What a cancelled handle would run."""
 
 
 class SimTask(asyncio.Task[Any]):
@@ -72,13 +99,16 @@ class SimLoop(asyncio.BaseEventLoop):
         """Turns without time passing before the run counts as stuck."""
         self.errors: list[dict[str, Any]] = []
         """What the exception handler was given, dead processes left out."""
+        self.thread_seconds: Callable[[], float] | None = None
+        """While a job of a disk thread runs (see ``executor``): virtual seconds it has taken so far."""
         self.hosts: dict[str, Host] = {}
         self._now = 0.0
-        self._queue: deque[SimHandle | SimTimerHandle] = deque()
-        self._timers: list[tuple[float, int, SimTimerHandle]] = []
+        self._queue: deque[SimHandle] = deque()
+        self._timers: list[tuple[float, int, SimHandle]] = []
         self._sequence = itertools.count()
         self._turns = 0
-        self._ended = False
+        self.ended = False
+        """The world is over; what still runs is the clearing of its remains."""
         self._graves: list[SimTask] = []
         SimTask._numbers = itertools.count()
         self.network = SimNetwork(self)
@@ -107,6 +137,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def note(self, what: str) -> None:
         """Put an event of the running process into the trace."""
+        if self.ended:  # a finalizer of what was suspended when the world ended
+            return
         process = CURRENT.get()
         self.trace.add(self._now, "-" if process is None else process.name, what)
 
@@ -121,31 +153,31 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue.extend(held)
         held.clear()
 
-    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
-        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended."""
+    def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
+        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
+
+        ``collect`` False leaves the garbage to a caller who first lets go of more of it.
+        """
         collecting = gc.isenabled()
         gc.disable()  # a collection at another moment would run finalizers in another order
         try:
             return self.run_until_complete(main)
         finally:
-            self._end_world()
+            self._end_world(collect)
             if collecting:
                 gc.enable()
 
-    def _end_world(self) -> None:
+    def _end_world(self, collect: bool) -> None:
         """Coroutines that are still suspended are closed; what their cleaning up says interests nobody."""
-        self._ended = True
-        hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
-        try:
-            for task in asyncio.all_tasks(self):
-                task._log_destroy_pending = False  # type: ignore[attr-defined]
+        self.ended = True
+        with silent_finalizers():
+            _say_nothing(asyncio.all_tasks(self))
             self._queue.clear()
             self._timers.clear()
             self._graves.clear()
             self.close()
-            gc.collect()
-        finally:
-            sys.unraisablehook = hook
+            if collect:
+                gc.collect()
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------------
 
@@ -155,13 +187,17 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = SimHandle(callback, args, self, context)
-        handle.process = CURRENT.get() if context is None else context.get(CURRENT)
-        if not self._ended:
+        handle = SimHandle(callback, args, _copy_context() if context is None else context, self._now)
+        if not self.ended:
             self._queue.append(handle)
         return handle
 
-    call_soon_threadsafe = call_soon  # type: ignore[assignment]  # there is one thread
+    def call_soon_threadsafe(  # type: ignore[override]
+        self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
+    ) -> SimHandle:
+        if self.thread_seconds is not None:
+            return self.call_later(self.thread_seconds(), callback, *args, context=context)
+        return self.call_soon(callback, *args, context=context)
 
     def call_at(  # type: ignore[override]
         self,
@@ -169,11 +205,10 @@ class SimLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> SimTimerHandle:
-        handle = SimTimerHandle(when, callback, args, self, context)
-        handle.process = CURRENT.get() if context is None else context.get(CURRENT)
-        if not self._ended:
-            heapq.heappush(self._timers, (when, next(self._sequence), handle))
+    ) -> SimHandle:
+        handle = SimHandle(callback, args, _copy_context() if context is None else context, when)
+        if not self.ended:
+            heappush(self._timers, (when, next(self._sequence), handle))
         return handle
 
     def call_later(  # type: ignore[override]
@@ -182,28 +217,41 @@ class SimLoop(asyncio.BaseEventLoop):
         callback: Callable[..., object],
         *args: Any,
         context: contextvars.Context | None = None,
-    ) -> SimTimerHandle:
+    ) -> SimHandle:
         return self.call_at(self._now + delay, callback, *args, context=context)
 
-    def kernel_later(self, delay: float, callback: Callable[..., object], *args: Any) -> SimTimerHandle:
+    def kernel_later(self, delay: float, callback: Callable[..., object], *args: Any) -> SimHandle:
         """A timer that belongs to no process."""
-        return self.call_at(self._now + delay, callback, *args, context=KERNEL)
+        handle = SimHandle(callback, args, KERNEL, self._now + delay)
+        if not self.ended:
+            heappush(self._timers, (handle.due, next(self._sequence), handle))
+        return handle
 
-    def _timer_handle_cancelled(self, handle: asyncio.TimerHandle) -> None:
-        """Cancelled timers are dropped when their time comes."""
+    def run_in(self, process: Process, callback: Callable[[], object]) -> None:
+        """From the kernel into a process: at once when it can run, else when it can."""
+        if process.paused or CURRENT.get() is not None:
+            self.call_soon(callback, context=process.context)
+        elif process.alive:
+            self.steps += 1
+            try:
+                process.context.run(callback)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._failed(SimHandle(callback, (), process.context, self._now), error)
 
     def _run_once(self) -> None:
         queue, timers = self._queue, self._timers
-        while timers and timers[0][2]._cancelled:
-            heapq.heappop(timers)
+        while timers and timers[0][2].cancelled_:
+            heappop(timers)
         if not queue:
             if not timers:
                 raise StuckError(f"at {self._now:.3f} s: nothing is left that could happen")
             if timers[0][0] > self._now:
                 self._now, self._turns = timers[0][0], 0
         while timers and timers[0][0] <= self._now:
-            handle = heapq.heappop(timers)[2]
-            if not handle._cancelled:
+            handle = heappop(timers)[2]
+            if not handle.cancelled_:
                 queue.append(handle)
         self._turns += 1
         if self._turns > self.turn_limit:
@@ -213,19 +261,30 @@ class SimLoop(asyncio.BaseEventLoop):
         if self.steps > self.step_limit:
             raise StuckError(f"at {self._now:.3f} s: more than {self.step_limit} steps")
         for _ in range(count):
-            self._run_handle(queue.popleft())
+            handle = queue.popleft()
+            if handle.cancelled_:
+                continue
+            process = handle.process
+            if process is not None:
+                if not process.alive:
+                    continue
+                if process.paused:
+                    process.held.append(handle)
+                    continue
+            try:
+                if handle.context is KERNEL:
+                    handle.callback(*handle.args)  # in the context of the loop, which has no process either
+                else:
+                    handle.context.run(handle.callback, *handle.args)
+            except (SystemExit, KeyboardInterrupt):
+                raise
+            except BaseException as error:
+                self._failed(handle, error)
 
-    def _run_handle(self, handle: SimHandle | SimTimerHandle) -> None:
-        if handle._cancelled:
-            return
-        process = handle.process
-        if process is not None:
-            if not process.alive:
-                return
-            if process.paused:
-                process.held.append(handle)  # type: ignore[arg-type]
-                return
-        handle._run()
+    def _failed(self, handle: SimHandle, error: BaseException) -> None:
+        name = getattr(handle.callback, "__qualname__", type(handle.callback).__name__)
+        context = {"message": f"exception in callback {name}", "exception": error}
+        handle.context.run(self.call_exception_handler, context)
 
     def _process_events(self, event_list: Iterable[object]) -> None:
         """There is no selector."""
@@ -257,6 +316,24 @@ class SimLoop(asyncio.BaseEventLoop):
         """There is none."""
 
 
+def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
+    """The tasks end with the world; a function of its own, so that no variable keeps one of them longer."""
+    for task in tasks:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+
+
+@contextmanager
+def silent_finalizers() -> Iterator[None]:
+    """Nobody wants to hear what the coroutines of a world that has ended say when they are closed."""
+    hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the coroutines that they begin are never awaited
+            yield
+    finally:
+        sys.unraisablehook = hook
+
+
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> SimTask:
     return SimTask(coro, loop=loop, **options)
 
@@ -265,6 +342,8 @@ def _note_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
     error = context.get("exception")
     process = CURRENT.get()
     if isinstance(error, ProcessKilled) or (process is not None and not process.alive):
+        return
+    if isinstance(loop, SimLoop) and loop.ended:
         return
     if isinstance(loop, SimLoop):
         loop.note(f"error {context.get('message')} {error!r}")

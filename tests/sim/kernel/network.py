@@ -30,9 +30,9 @@ DEFAULT_LATENCY_SECONDS = (0.0001, 0.001)
 class Link:
     """One direction between two hosts."""
 
-    def __init__(self, loop: SimLoop, source: str, target: str) -> None:
+    def __init__(self, loop: SimLoop, source: str, target: str, latency_seconds: tuple[float, float]) -> None:
         self.source, self.target = source, target
-        self.latency_seconds = DEFAULT_LATENCY_SECONDS
+        self.latency_seconds = latency_seconds
         self.bytes_per_second: float | None = None
         self.blocked = False
         self.cut_next = False
@@ -43,7 +43,8 @@ class Link:
 
     def delay(self, size: int) -> float:
         """Seconds for a packet of so many bytes, this time."""
-        seconds = self.rng.uniform(*self.latency_seconds)
+        low, high = self.latency_seconds
+        seconds = low + (high - low) * self.rng.random()
         if self.bytes_per_second:
             seconds += size / self.bytes_per_second
         return seconds
@@ -80,6 +81,8 @@ class SimNetwork:
 
     def __init__(self, loop: SimLoop) -> None:
         self._loop = loop
+        self.default_latency_seconds = DEFAULT_LATENCY_SECONDS
+        """One-way latency of links nobody has changed."""
         self._links: dict[tuple[str, str], Link] = {}
         self._servers: dict[tuple[str, int], SimServer] = {}
         self._connections: dict[int, Connection] = {}
@@ -93,7 +96,7 @@ class SimNetwork:
         key = (source, target)
         link = self._links.get(key)
         if link is None:
-            link = self._links[key] = Link(self._loop, source, target)
+            link = self._links[key] = Link(self._loop, source, target, self.default_latency_seconds)
         return link
 
     def block(self, source: str, target: str) -> None:
@@ -116,7 +119,8 @@ class SimNetwork:
         for source, target in list(self._links):
             self.unblock(source, target)
             link = self._links[source, target]
-            link.latency_seconds, link.bytes_per_second, link.cut_next = DEFAULT_LATENCY_SECONDS, None, False
+            link.latency_seconds = self.default_latency_seconds
+            link.bytes_per_second, link.cut_next = None, False
 
     def set_latency(self, source: str, target: str, low_seconds: float, high_seconds: float) -> None:
         """One-way latency, drawn anew for each packet; packets still arrive in order."""

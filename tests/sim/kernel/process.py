@@ -74,6 +74,8 @@ class Process:
                 await main()
             except ProcessKilled:
                 pass
+            except KeyboardInterrupt:
+                raise
             except BaseException as error:
                 self.exit_error = error
             if self.alive:
@@ -95,7 +97,7 @@ class Process:
         self.loop.bury(self)
         if self in self.host.processes:
             self.host.processes.remove(self)
-        for action in self.on_death:
+        for action in list(self.on_death):  # they take themselves off it
             action(silent)
         self.on_death.clear()
         self._ended.set()

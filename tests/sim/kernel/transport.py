@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.kernel.process import Process, check_alive
 
 if TYPE_CHECKING:
-    from tests.sim.kernel.loop import SimLoop, SimTimerHandle
+    from tests.sim.kernel.loop import SimHandle, SimLoop
     from tests.sim.kernel.network import Link, SimNetwork
 
 WINDOW_BYTES = 256 * 1024
@@ -100,7 +100,7 @@ class SimTransport(asyncio.Transport):
         self._in_window = 0
         self._last_arrival = 0.0
         self._unacknowledged_since: float | None = None
-        self._user_timer: SimTimerHandle | None = None
+        self._user_timer: SimHandle | None = None
         self._high, self._low = 64 * 1024, 16 * 1024
         self._writing_paused = False
         self._on_wire: deque[bytes | None] = deque()  # None = FIN
@@ -202,9 +202,10 @@ class SimTransport(asyncio.Transport):
         self._on_wire.append(data)
         if data is not None and self._unacknowledged_since is None:
             self._unacknowledged_since = self._loop.time()
-            self._user_timer = self._loop.kernel_later(
-                self._socket.user_timeout_seconds, self._check_user_timeout
-            )
+            if self._user_timer is None:
+                self._user_timer = self._loop.kernel_later(
+                    self._socket.user_timeout_seconds, self._check_user_timeout
+                )
         self._travel(0 if data is None else len(data))
 
     def _travel(self, size: int) -> None:
@@ -239,7 +240,7 @@ class SimTransport(asyncio.Transport):
                 return
             peer._received.append(memoryview(data))
             self._acknowledge(peer._link)
-        peer._schedule_delivery()
+        peer._deliver_now()
 
     def _acknowledge(self, back: Link) -> None:
         if back.blocked:
@@ -271,6 +272,13 @@ class SimTransport(asyncio.Transport):
         if self._received or self._fin_received:
             self._delivery_scheduled = True
             self._soon(self._deliver)
+
+    def _deliver_now(self) -> None:
+        """What has just arrived is read at once, unless something else has to be read before."""
+        if self._delivery_scheduled or self._protocol is None or self._reading_paused or self._closing:
+            return
+        self._delivery_scheduled = True
+        self._loop.run_in(self._process, self._deliver)
 
     def _deliver(self) -> None:
         """One read of the socket: usually all there is, sometimes a piece."""

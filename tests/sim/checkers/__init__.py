@@ -1,0 +1,1 @@
+"""What must hold of a history, whatever happened: pure functions that share no code with the product."""

@@ -1,0 +1,56 @@
+"""What a storage node knew to be durable when it ended is there when it is back (safety: fence, disk)."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import NamedTuple
+
+from tests.sim.checkers.violation import Violation
+from waltz_storage.engine.storage_manager import StorageManager
+
+
+class Durable(NamedTuple):
+    """One open partition of a node, as its memory said it was on the disk."""
+
+    max_txid: int
+    session_id: int
+    low_water_mark: int
+    fence: int
+
+
+def durable(manager: StorageManager) -> dict[int, Durable]:
+    """What the node takes for durable now, by open partition."""
+    return {
+        partition_id: Durable(
+            partition.max_txid,
+            partition.info.session_id,
+            partition.info.low_water_mark,
+            partition.durable_fence,
+        )
+        for partition_id, partition in manager.partitions.items()
+    }
+
+
+def kept(
+    name: str,
+    before: Mapping[int, Durable],
+    after: Mapping[int, Durable],
+    damaged: Collection[int],
+    *,
+    dark: bool,
+) -> list[Violation]:
+    """Violations ``node_kept``. A partition that is not open any more is excused: it refuses, or was taken away.
+
+    ``damaged``: partitions in whose files a bit was changed behind the node's back. When the power went as well
+    (``dark``) its effect cannot always be told from a torn tail; else the last record at least is known.
+    """
+    found = []
+    for partition_id, old in before.items():
+        new = after.get(partition_id)
+        if new is None or (dark and partition_id in damaged):
+            continue
+        for what, was, now in zip(Durable._fields, old, new, strict=True):
+            if now < was and (what == "max_txid" or partition_id not in damaged):
+                text = f"{name}: partition {partition_id}: {what} was {was} before the node ended, now it is {now}"
+                found.append(Violation("node_kept", text))
+    return found

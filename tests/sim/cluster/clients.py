@@ -1,0 +1,106 @@
+"""The way of the workloads to the cluster (implements ``access.ClusterAccess``)."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import random
+from typing import Self
+
+import waltz_client.client as client_module
+from tests.sim.checkers.history import History
+from tests.sim.cluster.server_role import CLUSTER_ROOT
+from tests.sim.cluster.shape import Shape
+from tests.sim.kernel.loop import SimLoop
+from tests.sim.kernel.process import current
+from tests.sim.kernel.zookeeper import SimZooKeeper
+from waltz_client import WaltzClient, WaltzClientCallbacks
+from waltz_client.settings import ClientSettings
+
+NEWEST_VERSIONS = client_module.PROTOCOL_VERSIONS
+
+
+class SimClient(WaltzClient):
+    """The shipped client with a ZooKeeper session of its own, which it closes, and a choice of protocol versions."""
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        callbacks: WaltzClientCallbacks | None,
+        zookeeper: SimZooKeeper,
+        session_timeout_seconds: float,
+        rng: random.Random,
+        versions: tuple[int, ...],
+    ) -> None:
+        super().__init__(settings, callbacks, random=rng, wall_clock=_wall_clock)
+        self._zookeeper = zookeeper
+        self._session_timeout_seconds = session_timeout_seconds
+        self._versions = versions
+
+    async def __aenter__(self) -> Self:
+        session = await self._zookeeper.connect(self._session_timeout_seconds)
+        self._store = session
+        try:
+            # read before the first await of what is entered, so no other client sees it
+            client_module.PROTOCOL_VERSIONS = self._versions  # type: ignore[assignment]
+            entering = super().__aenter__()
+            return await entering
+        except BaseException:
+            await session.close()
+            raise
+        finally:
+            client_module.PROTOCOL_VERSIONS = NEWEST_VERSIONS
+
+    async def close(self) -> None:
+        """Also the session."""
+        await super().close()
+        if self._store is not None:
+            await self._store.close()
+
+
+def _wall_clock() -> float:
+    process = current()
+    return 0.0 if process is None else process.wall_ms() / 1000
+
+
+class Access:
+    """See the module."""
+
+    def __init__(self, loop: SimLoop, shape: Shape, zookeeper: SimZooKeeper, history: History) -> None:
+        self.history = history
+        self.stopping = asyncio.Event()
+        self._loop = loop
+        self._shape = shape
+        self._zookeeper = zookeeper
+        self._numbers = itertools.count(1)
+
+    @property
+    def partitions(self) -> int:
+        """Number of partitions."""
+        return self._shape.partitions
+
+    def new_client(
+        self, name: str, callbacks: WaltzClientCallbacks | None = None, **setting_overrides: object
+    ) -> WaltzClient:
+        """See ``access.ClusterAccess``."""
+        settings = ClientSettings.from_mapping(
+            {
+                "zookeeper.connectString": "zookeeper:2181",
+                "zookeeper.sessionTimeout": int(self._shape.session_timeout_seconds * 1000),
+                "cluster.root": CLUSTER_ROOT,
+                "client.ssl.enabled": False,
+                **dict(self._shape.client_keys),
+            }
+        ).model_copy(update=setting_overrides)
+        rng = self._loop.rng(f"client {name}/{next(self._numbers)}")
+        return SimClient(
+            settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, NEWEST_VERSIONS
+        )
+
+    def rng(self, name: str) -> random.Random:
+        """See ``access.ClusterAccess``."""
+        return self._loop.rng(name)
+
+    def time(self) -> float:
+        """Virtual seconds."""
+        return self._loop.time()

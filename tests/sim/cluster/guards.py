@@ -1,0 +1,94 @@
+"""Promises that no client can see broken, watched from inside the processes.
+
+* ``node_kept``: what a storage node knew to be durable when it ended is there when it is back (safety: fence, disk).
+* ``ownership``: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+
+from tests.sim.checkers.nodes import Durable, durable, kept
+from tests.sim.cluster.server_role import ServerRole
+from tests.sim.kernel.loop import SimLoop
+from waltz_cluster.store import SessionState
+from waltz_storage.engine.storage_manager import StorageManager
+
+POLL_SECONDS = 0.4
+POLLS = 3
+"""So often in a row a server must be seen with partitions and without a session."""
+
+Report = Callable[[str, str], None]
+"""(invariant, text)."""
+
+
+class NodeMemory:
+    """What one storage node knew when it ended. Owner: its role; outlives its processes."""
+
+    def __init__(self, name: str, report: Report) -> None:
+        self.name = name
+        self.damaged: Callable[[], list[int]] = list
+        """Partitions whose files were damaged behind its back."""
+        self._report = report
+        self._known: dict[int, Durable] = {}
+        self._dark = False
+
+    def forget(self) -> None:
+        """Its disk is another one now."""
+        self._known = {}
+
+    def ended(self, told: Mapping[int, Durable], now: Mapping[int, Durable]) -> None:
+        """The process is gone. ``told``: what the jobs that were done by then had left; ``now``: what its memory says,
+        which a job cut short may have lowered (a truncation) and one that was not done may have raised."""
+        self._known = {
+            partition_id: Durable(*map(min, old, now[partition_id]))
+            for partition_id, old in told.items()
+            if partition_id in now
+        }
+
+    def power_lost(self) -> None:
+        """Its host went dark."""
+        self._dark = True
+
+    def opened(self, manager: StorageManager) -> None:
+        """A process has opened the directory."""
+        dark, self._dark = self._dark, False
+        for violation in kept(self.name, self._known, durable(manager), self.damaged(), dark=dark):
+            self._report(violation.invariant, violation.text)
+
+
+class OwnershipWatch:
+    """Looks at the servers now and then. Owner: the world."""
+
+    def __init__(self, loop: SimLoop, servers: Mapping[str, ServerRole], report: Report) -> None:
+        self._loop = loop
+        self._servers = servers
+        self._report = report
+        self._seen: dict[tuple[str, int], int] = {}
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await asyncio.sleep(POLL_SECONDS)
+            for name, role in self._servers.items():
+                self._look(name, role)
+
+    def _look(self, name: str, role: ServerRole) -> None:
+        key = (name, role.incarnation)
+        if not self._serves_without_session(role):
+            self._seen.pop(key, None)
+            return
+        self._seen[key] = self._seen.get(key, 0) + 1
+        if self._seen[key] == POLLS:
+            text = f"{name} serves partitions {role.served()} at {self._loop.time():.3f}, its ZooKeeper session is over"
+            self._report("ownership", text)
+
+    def _serves_without_session(self, role: ServerRole) -> bool:
+        session, process = role.session, role.process
+        if role.leaving:  # it has given them up and serves on until the next owner fences it, for seconds
+            return False
+        if session is None or process is None or not role.alive or process.paused or not role.served():
+            return False
+        silent = self._loop.time() - session.last_contact
+        return session.state is SessionState.LOST or silent > session.session_timeout_seconds

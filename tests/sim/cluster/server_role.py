@@ -1,0 +1,95 @@
+"""A server: the shipped code, with the bounds of its replication core drawn by the seed."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+from tests.sim.cluster.role import Role, Unexpected
+from tests.sim.cluster.shape import SERVER_PORT, Shape
+from tests.sim.kernel.loop import SimLoop
+from tests.sim.kernel.zookeeper import SimZooKeeper
+from tests.sim.kernel.zookeeper_session import SimSession
+from waltz_cluster.errors import ClusterError
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.serializers import StoreParams
+from waltz_cluster.store import ZooKeeperStore
+from waltz_server.quorum_backend import QuorumBackend
+from waltz_server.server import WaltzServer
+from waltz_server.settings import ServerSettings
+from waltz_server.store.api import PartitionStore
+
+CLUSTER_ROOT = "/waltz"
+
+
+class ServerRole(Role):
+    """One server."""
+
+    def __init__(
+        self, loop: SimLoop, name: str, unexpected: Unexpected, shape: Shape, zookeeper: SimZooKeeper
+    ) -> None:
+        super().__init__(loop, name, unexpected)
+        self.server: WaltzServer | None = None
+        self.session: SimSession | None = None
+        self._shape = shape
+        self._zookeeper = zookeeper
+        self._settings = ServerSettings.from_mapping(
+            {
+                "zookeeper.connectString": "zookeeper:2181",
+                "zookeeper.sessionTimeout": int(shape.session_timeout_seconds * 1000),
+                "cluster.root": CLUSTER_ROOT,
+                "server.port": SERVER_PORT,
+                "server.bind.host": name,
+                "server.ssl.enabled": False,
+                **dict(shape.server_keys),
+            }
+        )
+
+    async def main(self, stop: asyncio.Event) -> None:
+        """As `waltz_server.__main__.serve`, without TLS and HTTP."""
+        rng = self.loop.rng(f"{self.name}/{self.incarnation}")
+        bounds = dict(self._shape.store_bounds)
+        store_settings = replace(self._settings.store_settings(), **bounds)
+
+        def make_backend(zookeeper: ZooKeeperStore, params: StoreParams) -> QuorumBackend:
+            metadata = StoreMetadata(zookeeper, CLUSTER_ROOT)
+            return QuorumBackend(metadata=metadata, params=params, tls=None, settings=store_settings, rng=rng)
+
+        session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
+        try:
+            server = self.server = WaltzServer(
+                self._settings, zookeeper=session, make_backend=make_backend, rng=rng
+            )
+            await server.serve(stop)
+        finally:
+            await session.close()
+
+    def served(self) -> list[int]:
+        """Partitions that are open to clients now."""
+        try:
+            open_ones = self.server.registry.partitions if self.server is not None else {}
+        except RuntimeError:
+            return []
+        return sorted(partition_id for partition_id, one in open_ones.items() if not one.closed)
+
+    def store(self, partition: int) -> PartitionStore | None:
+        """The store of a partition that is its own now."""
+        try:
+            owned = self.server.registry.partitions.get(partition) if self.server is not None else None
+        except RuntimeError:
+            return None
+        return None if owned is None else owned.store
+
+    def committed_mark(self, partition: int) -> int | None:
+        """The largest id that this server takes for committed in a partition of its own."""
+        store = self.store(partition)
+        return None if store is None else store.high_water_mark
+
+    def died(self) -> None:
+        """Whoever looks at the server's memory now would see a ghost."""
+        self.server = None
+        self.session = None
+
+    def foreseen(self, error: BaseException) -> bool:
+        """ZooKeeper may be away when it starts: it says so in one line and is started again."""
+        return isinstance(error, ClusterError) or super().foreseen(error)

@@ -1,0 +1,107 @@
+"""A storage node: the shipped engine and service on a simulated disk."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+from uuid import UUID
+
+from tests.sim.checkers.nodes import Durable, durable
+from tests.sim.cluster.guards import NodeMemory
+from tests.sim.cluster.role import Role, Unexpected
+from tests.sim.cluster.shape import ADMIN_PORT, STORAGE_PORT, Shape, connect_string
+from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk, SimFileSystem
+from tests.sim.kernel.executor import SimExecutor
+from tests.sim.kernel.loop import SimLoop
+from tests.sim.kernel.process import Process, current
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.service.server import NodeOptions, StorageNode
+
+
+class StorageRole(Role):
+    """One storage node. ``disk`` outlives its processes."""
+
+    def __init__(
+        self,
+        loop: SimLoop,
+        name: str,
+        unexpected: Unexpected,
+        shape: Shape,
+        cluster_key: UUID,
+        disk: SimDisk,
+        memory: NodeMemory,
+    ) -> None:
+        super().__init__(loop, name, unexpected)
+        self.memory = memory
+        self.connect_string = connect_string(name)
+        self.disk = disk
+        self.node: StorageNode | None = None
+        self.executor: SimExecutor[Durable] | None = None
+        self.restored = False
+        """Its directory was copied back and has to be reset before the next start."""
+        self._shape = shape
+        self._cluster_key = cluster_key
+        self.heal_disk()
+
+    async def main(self, stop: asyncio.Event) -> None:
+        """As `waltz_storage.__main__.serve`, without TLS, HTTP and threads."""
+        process = current()
+        if process is None:
+            raise RuntimeError("a storage node runs in a process")
+        shape = self._shape
+        system = self.disk.mount(process)
+        if self.restored:
+            reset_for_restore(DATA_DIRECTORY, fs=system)
+            self.restored = False
+        executor: SimExecutor[Durable] = SimExecutor(self.loop, self.disk, process)
+        manager = self._open(process, system)
+        self.memory.opened(manager)
+        executor.observe, executor.told = partial(durable, manager), durable(manager)
+        self.executor = executor
+        options = NodeOptions(
+            self.name, STORAGE_PORT, ADMIN_PORT, queue_limits=shape.queue_limits, inline_limits=None
+        )
+        node = self.node = StorageNode(manager, options, executor, MetricsRegistry(self.loop.time))
+        for partition_id, trouble in manager.troubles().items():
+            self.loop.note(f"partition {partition_id} is out of service: {trouble}")
+        await node.start()
+        try:
+            await stop.wait()
+        finally:
+            await node.close()
+
+    def _open(self, process: Process, system: SimFileSystem) -> StorageManager:
+        return StorageManager.open(
+            DATA_DIRECTORY,
+            cluster_key=self._cluster_key,
+            num_partitions=self._shape.partitions,
+            now_ms=process.wall_ms,
+            settings=self._shape.engine,
+            fs=system,
+        )
+
+    def power_off(self) -> None:
+        """See :class:`Role`; also what a process that is gone already had not synced is at stake."""
+        alive = self.alive
+        self.memory.power_lost()
+        super().power_off()
+        if not alive:
+            self.disk.power_cut()
+
+    def heal_disk(self) -> None:
+        """No fault is on order any more, and the disk is as fast as the shape says."""
+        self.disk.heal()
+        self.disk.sync_seconds = Seconds(*self._shape.sync_seconds)
+
+    def died(self) -> None:
+        """Whoever looks at the node's memory after this would see a ghost."""
+        if self.executor is not None and self.node is not None:
+            self.memory.ended(self.executor.told, durable(self.node.manager))
+        self.node = None
+        self.executor = None
+
+    def foreseen(self, error: BaseException) -> bool:
+        """A directory that cannot be used is said in one line; the checks at the end see whether that lasts."""
+        return isinstance(error, StorageStartError) or super().foreseen(error)

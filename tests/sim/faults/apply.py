@@ -1,0 +1,53 @@
+"""Doing what a plan says. Each kind has a function in one of the modules of this folder; here they are found and counted."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Mapping
+from typing import TYPE_CHECKING, Any
+
+from tests.sim.faults import (
+    disasters,
+    network_faults,
+    operations,
+    process_faults,
+    storage_faults,
+    zookeeper_faults,
+)
+from tests.sim.faults.common import SkippedError
+from tests.sim.faults.plan import Fault
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+Handler = Callable[["World", Fault], Coroutine[Any, Any, None]]
+
+HANDLERS: Mapping[str, Handler] = {
+    **process_faults.HANDLERS,
+    **storage_faults.HANDLERS,
+    **network_faults.HANDLERS,
+    **zookeeper_faults.HANDLERS,
+    **operations.HANDLERS,
+    **disasters.HANDLERS,
+}
+
+
+class Applier:
+    """Owner of the faults of one world."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    async def apply(self, fault: Fault) -> None:
+        """Wait until it is due, do it, undo it when its time is over."""
+        world = self._world
+        await asyncio.sleep(fault.at - world.loop.time())
+        world.loop.note(f"fault {fault}")
+        try:
+            await HANDLERS[fault.kind](world, fault)
+        except SkippedError as error:
+            world.loop.note(f"fault {fault.number} skipped: {error}")
+            world.result.skipped[fault.kind] += 1
+        else:
+            world.result.applied[fault.kind] += 1
+        world.loop.note(f"fault {fault.number} over")

@@ -1,0 +1,58 @@
+"""What the functions of all kinds of faults use."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.sim.cluster.role import Role
+from tests.sim.cluster.storage_role import StorageRole
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+POLL_SECONDS = 0.5
+PERMISSION_SECONDS = 20.0
+"""How long a destructive fault waits until the others have everything."""
+
+
+class SkippedError(Exception):
+    """The fault finds nothing to strike, or would go beyond what is promised."""
+
+
+def role_of(world: World, name: str) -> Role:
+    """The role of this name, which must be running."""
+    role = world.roles()[name]
+    if not role.alive:
+        raise SkippedError(f"{name} does not run")
+    return role
+
+
+def storage_of(world: World, name: str) -> StorageRole:
+    """The storage node of this name, which must be serving."""
+    role = world.storage[name]
+    if not role.alive or role.node is None:
+        raise SkippedError(f"{name} does not serve")
+    return role
+
+
+async def wait_dead(role: Role, seconds: float) -> bool:
+    """Whether its process ended within this time."""
+    deadline = role.loop.time() + seconds
+    while role.alive:
+        if role.loop.time() >= deadline:
+            return False
+        await asyncio.sleep(POLL_SECONDS / 5)
+    return True
+
+
+async def permission(world: World, name: str, partitions: list[int] | None = None) -> StorageRole:
+    """Wait until the node's copies may be destroyed. SkippedError when that does not come."""
+    deadline = world.loop.time() + PERMISSION_SECONDS
+    while True:
+        role = storage_of(world, name)
+        if world.state.can_lose(name, partitions):
+            return role
+        if world.loop.time() >= deadline:
+            raise SkippedError(f"the others do not have everything that {name} has")
+        await asyncio.sleep(POLL_SECONDS)

@@ -1,0 +1,74 @@
+"""Running seeds: one, or many on worker processes."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import signal
+import time
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from functools import partial
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+from tests.sim.cluster.result import Result
+from tests.sim.cluster.world import Choice, World
+from tests.sim.kernel.loop import TooSlowError, silent_finalizers
+from tests.sim.kernel.trace import Trace
+from tests.sim.workloads.catalogue import choose
+
+CPU_LIMIT_SECONDS = 90
+"""A seed that computes for longer hangs in a way that virtual time does not show."""
+SEEDS_PER_WORKER = 40
+"""A worker is replaced after that many seeds, which bounds its memory."""
+
+
+def run_seed(seed: int, choice: Choice, trace_path: Path | None = None) -> Result:
+    """Run one seed; what goes wrong is in the result."""
+    start = time.perf_counter()
+    if trace_path is None:
+        result = World(seed, choice, choose).run()
+    else:
+        with trace_path.open("w", encoding="utf-8") as sink:
+            result = World(seed, choice, choose, Trace(sink)).run()
+    with silent_finalizers():
+        gc.collect()  # what was suspended in that world is gone before the next one begins
+    result.wall_seconds = time.perf_counter() - start
+    return result
+
+
+def _limited(choice: Choice, seed: int) -> Result:
+    """In a worker: no seed takes for ever."""
+
+    def give_up(_number: int, _frame: FrameType | None) -> NoReturn:
+        raise TooSlowError(f"more than {CPU_LIMIT_SECONDS} s of computing")
+
+    signal.signal(signal.SIGPROF, give_up)
+    signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_SECONDS)
+    try:
+        return run_seed(seed, choice)
+    finally:
+        signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _freeze() -> None:
+    """In a worker, at its start: modules are no garbage, collections need not look at them."""
+    gc.collect()
+    gc.freeze()
+
+
+def run_many(seeds: Iterable[int], choice: Choice, workers: int) -> Iterator[Result]:
+    """Run seeds on ``workers`` processes and give their results as they come."""
+    pool = ProcessPoolExecutor(
+        workers,
+        mp_context=multiprocessing.get_context("spawn"),
+        max_tasks_per_child=SEEDS_PER_WORKER,
+        initializer=_freeze,
+    )
+    try:
+        for future in as_completed([pool.submit(partial(_limited, choice), seed) for seed in seeds]):
+            yield future.result()
+    finally:
+        pool.shutdown(cancel_futures=True)

@@ -1,0 +1,1 @@
+"""Users of the cluster that write down what they did and saw."""
