@@ -40,7 +40,7 @@ unit: setup
 	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools tests/repo tests/interop
 
 simulation: setup
-	$(BIN)/pytest -q tests/sim
+	$(BIN)/pytest -q tests/sim tests/fuzz tests/second_opinion
 
 integration: setup
 	$(BIN)/pytest -q tests/integration
@@ -72,6 +72,9 @@ nemesis: setup
 # Seconds for all decoders and file readers together: make fuzz SECONDS=600
 fuzz: setup
 	$(BIN)/python -m tests.fuzz --seconds $(or $(SECONDS),60)
+
+coverage: setup
+	$(BIN)/python -m tests.coverage
 
 lock: $(UV)
 	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt

@@ -89,7 +89,7 @@ class World:
         result = self.result
         with captured_logs(self._logged):
             try:
-                self.loop.run(self._main(), collect=False)
+                self.loop.run(self._main())
             except (StuckError, TooSlowError) as error:
                 self.violation("stuck", str(error))
             except Exception as error:

@@ -153,21 +153,18 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue.extend(held)
         held.clear()
 
-    def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
-        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
-
-        ``collect`` False leaves the garbage to a caller who first lets go of more of it.
-        """
+    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
+        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended."""
         collecting = gc.isenabled()
         gc.disable()  # a collection at another moment would run finalizers in another order
         try:
             return self.run_until_complete(main)
         finally:
-            self._end_world(collect)
+            self._end_world()
             if collecting:
                 gc.enable()
 
-    def _end_world(self, collect: bool) -> None:
+    def _end_world(self) -> None:
         """Coroutines that are still suspended are closed; what their cleaning up says interests nobody."""
         self.ended = True
         with silent_finalizers():
@@ -176,8 +173,7 @@ class SimLoop(asyncio.BaseEventLoop):
             self._timers.clear()
             self._graves.clear()
             self.close()
-            if collect:
-                gc.collect()
+            gc.collect()
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------------
 

@@ -1,0 +1,85 @@
+"""The frame splitter under any stream in pieces of any size, compared with a simple reading of the same stream.
+
+First byte: expected magic and version, limit and starting size of the buffer. Second byte: how many bytes of pieces
+follow (used in turn, 0 = 1). The rest is the stream.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+
+from tests.fuzz.target import Target
+from tests.interop.recordings import frames
+from waltz_protocol.errors import FrameTooLargeError, ProtocolError
+from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame, keep_alive_frame
+
+Frames = list[tuple[int, int, bytes]]
+LIMITS = (64, 300, 5000, 64 * 1024 * 1024)
+SIZES = (7, 16, 64, 1024)
+EXPECTED: tuple[tuple[int, int] | None, ...] = (None, (0x4C, 4), (0x53, 0), (0x48, 0))
+
+
+def check(data: bytes) -> None:
+    if len(data) < 2:
+        return
+    expected = EXPECTED[data[0] & 3]
+    limit, initial = LIMITS[data[0] >> 2 & 3], SIZES[data[0] >> 4 & 3]
+    pieces = list(data[2 : 2 + data[1]]) or [255]
+    stream = data[2 + data[1] :]
+    splitter = FrameSplitter(limit, expected, initial)
+    found, problem = _split(splitter, stream, pieces)
+    wanted, wanted_problem = _reference(stream, limit, expected)
+    assert found == wanted
+    assert problem is wanted_problem
+    assert splitter.capacity_bytes <= max(initial, 4 * len(stream)), "a claimed length costs memory"
+
+
+def _split(splitter: FrameSplitter, stream: bytes, pieces: list[int]) -> tuple[Frames, type | None]:
+    found: Frames = []
+    position = turn = 0
+    while position < len(stream):
+        room = splitter.get_buffer()
+        size = min(len(room), max(1, pieces[turn % len(pieces)]), len(stream) - position)
+        assert size > 0, "no room for one byte"
+        room[:size] = stream[position : position + size]
+        position, turn = position + size, turn + 1
+        try:
+            for magic, version, body in splitter.buffer_updated(size):
+                found.append((magic, version, bytes(body)))
+        except ProtocolError as error:
+            return found, type(error)
+    return found, None
+
+
+def _reference(stream: bytes, limit: int, expected: tuple[int, int] | None) -> tuple[Frames, type | None]:
+    found: Frames = []
+    offset = 0
+    while offset + FRAME_HEADER_SIZE <= len(stream):
+        magic, version, length = struct.unpack_from(">bhi", stream, offset)
+        offset += FRAME_HEADER_SIZE
+        if expected not in (None, (magic, version)) or length < 0:
+            return found, ProtocolError
+        if length > limit:
+            return found, FrameTooLargeError
+        if offset + length > len(stream):
+            break
+        if length:
+            found.append((magic, version, stream[offset : offset + length]))
+        offset += length
+    return found, None
+
+
+def seeds() -> Iterator[bytes]:
+    recorded = [f.raw for f in frames("client-workload") if f.raw[0] == 0x4C][:8]
+    yield bytes((0b1100, 2, 3, 50)) + b"".join(recorded)
+    stream = frame(0x4C, 4, b"a" * 20) + keep_alive_frame(0x4C, 4) + frame(0x4C, 4, b"b" * 60)
+    yield bytes((1, 1, 1)) + stream
+    yield bytes((0b10001, 3, 7, 1, 200)) + stream
+    yield bytes((0b1000, 0)) + frame(0x53, 0, b"c" * 400) * 3
+    yield bytes((0, 1, 9)) + frame(0x48, 0, b"d" * 65)
+    yield bytes((0b1100, 1, 16)) + struct.pack(">bhi", 0x4C, 4, 2**26) + b"e" * 200
+    yield bytes((0, 0)) + struct.pack(">bhi", 0x4C, 4, -1)
+
+
+TARGET = Target(check, seeds, memory_bytes=64 * 1024)
