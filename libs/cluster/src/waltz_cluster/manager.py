@@ -30,10 +30,12 @@ from waltz_cluster.backoff import Backoff
 from waltz_cluster.cluster_params import patiently, read_cluster_params
 from waltz_cluster.errors import (
     ClusterError,
+    ConnectError,
     ConnectionLostError,
     ManagerClosedError,
     NoNodeError,
     SerializationError,
+    SessionLostError,
     StoreError,
     VersionConflictError,
 )
@@ -291,9 +293,17 @@ class ClusterManager:
 
         ``on_partitions`` is called on the loop with all partitions of this server and their generations whenever they
         change, ``{}`` when the ZooKeeper session is, or may be, over; it may be called before this returns. The
-        registration survives the loss of the session with the same server id. Raises what ZooKeeper raises when the
-        first attempt fails for 30 s. Cancellation may leave a descriptor behind that goes with the session.
+        registration survives the loss of the session with the same server id. ConnectError when ZooKeeper stays away
+        meanwhile for 30 s; other errors pass. Cancellation may leave a descriptor behind that goes with the session.
         """
+        try:
+            return await self._register(endpoint, on_partitions, server_id)
+        except (ConnectionLostError, SessionLostError) as error:
+            raise ConnectError(f"ZooKeeper stayed away while {endpoint} registered: {error}") from None
+
+    async def _register(
+        self, endpoint: Endpoint, on_partitions: OnPartitions, server_id: int | None
+    ) -> ServerRegistration:
         if server_id is None:
             server_id = await self.new_server_id()
         num_partitions = self.cluster_params.num_partitions

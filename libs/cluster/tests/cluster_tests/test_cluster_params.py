@@ -81,3 +81,13 @@ async def test_what_is_not_there_is_said_at_once() -> None:
     with pytest.raises(ClusterNotFoundError):
         await patiently(lambda: read_cluster_params(store, "/other"))
     assert asyncio.get_running_loop().time() == 0.0
+
+
+@pytest.mark.parametrize("server_id", [None, 7])
+async def test_a_server_that_cannot_register_says_so_in_one_line(server_id: int | None) -> None:
+    store = await a_store()
+    async with ClusterManager(store, ROOT, rng=random.Random(0)) as manager:
+        store.suspend(server_keeps_session=True)
+        with pytest.raises(ConnectError, match="ZooKeeper") as caught:
+            await manager.register_server(Endpoint("h", 8001), lambda _: None, server_id=server_id)
+    assert caught.value.user_error
