@@ -21,6 +21,8 @@ from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint, Record, SessionInfo, data_checksum
 
 DEFAULT_BATCH_SIZE = 20
+MAX_BATCH_SIZE = 65_536
+"""More records in one request are refused by storage nodes."""
 
 
 class Progress(NamedTuple):
@@ -121,6 +123,7 @@ async def copy_partition(
     """The copy itself, over open connections; see the module."""
     if batch_size < 1:
         raise OfflineCopyError(f"the batch size must be at least 1, not {batch_size}")
+    batch_size = min(batch_size, MAX_BATCH_SIZE)
     await _check_status(source, destination, partition_id)
     session_id, low_water_mark, _ = await destination.last_session_info(partition_id)
     target = (await source.last_session_info(partition_id)).local_low_water_mark

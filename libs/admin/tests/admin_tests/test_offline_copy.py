@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from waltz_admin import offline_copy
 from waltz_admin.errors import OfflineCopyError
 from waltz_admin.offline_copy import Progress, check_records, copy_partition
 from waltz_protocol.types import Record, ReqId, SessionInfo, data_checksum
@@ -107,6 +108,13 @@ async def test_uncertain_records_of_the_destination_are_replaced() -> None:
     done = await copy_partition(a, b, b, 3, 7)
     assert done.copied == 30
     assert b.records == a.records
+
+
+async def test_no_request_holds_more_records_than_storage_nodes_take(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(offline_copy, "MAX_BATCH_SIZE", 20)
+    a, b = source(60, 49), destination()
+    await copy_partition(a, b, b, 3, 1_000_000)
+    assert b.calls.count("append") == 3
 
 
 async def test_zookeeper_6_21_the_target_is_followed() -> None:

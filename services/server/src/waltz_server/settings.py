@@ -54,7 +54,7 @@ class ServerSettings(ZooKeeperSettings):
     append_queue_bytes: int = Field(default=32 * MIB, alias="server.appendQueueBytes", ge=1)
     """Bytes of appends one partition keeps waiting; what does not fit is dropped (the client retries it)."""
     append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
-    max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1, le=65_536)
+    max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
     checkpoint_interval: int = Field(default=250_000, alias="storage.checkpointInterval", ge=1)

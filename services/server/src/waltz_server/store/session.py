@@ -28,6 +28,9 @@ from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.router import Router
 from waltz_server.store.voting import Votes
 
+MAX_FRAME_RECORDS = 65_536
+"""Storage nodes refuse more records in one request, however large `storage.maxBatchSize` is."""
+
 
 class StoreSession:
     """The right of one server to write one partition, for a while. Owner: the partition store, on the loop."""
@@ -53,7 +56,9 @@ class StoreSession:
         self.queue = FrameQueue(
             next_txid=resolved + 1,
             max_frame_bytes=settings.max_batch_bytes,
-            max_frame_records=max(settings.max_batch_records, settings.max_batch_size),
+            max_frame_records=min(
+                max(settings.max_batch_records, settings.max_batch_size), MAX_FRAME_RECORDS
+            ),
         )
         self.ended = False
         self.replicas: dict[str, ReplicaSession] = {}

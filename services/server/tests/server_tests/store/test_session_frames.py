@@ -12,7 +12,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ChannelClosedError, RequestFailedError
 from waltz_server.store.api import AppendEntry, StoreSettings
 from waltz_server.store.replica_session import ReplicaSession
-from waltz_server.store.session import StoreSession
+from waltz_server.store.session import MAX_FRAME_RECORDS, StoreSession
 
 pytestmark = pytest.mark.looptime
 
@@ -195,3 +195,10 @@ async def test_a_laggard_whose_connection_breaks_under_a_copy_is_out() -> None:
     bench.links["c"].broken = True
     await task
     assert bench.failed == ["c: catching up: it broke just now"]
+
+
+async def test_no_frame_holds_more_records_than_storage_nodes_take() -> None:
+    """However large `storage.maxBatchSize` is in a file of 0.13.2."""
+    bench = Bench(max_batch_size=1_000_000, max_batch_bytes=1 << 30)
+    bench.session.queue.add(entries(MAX_FRAME_RECORDS + 10))
+    assert bench.session.queue.build().count == MAX_FRAME_RECORDS
