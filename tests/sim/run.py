@@ -7,7 +7,6 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from concurrent.futures import ProcessPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -21,6 +20,7 @@ from tests.sim.workloads.catalogue import choose
 
 CPU_LIMIT_SECONDS = 90
 """A seed that computes for longer hangs in a way that virtual time does not show."""
+SILENCE_SECONDS = 600
 SEEDS_PER_WORKER = 40
 """A worker is replaced after that many seeds, which bounds its memory."""
 
@@ -60,15 +60,15 @@ def _freeze() -> None:
 
 
 def run_many(seeds: Iterable[int], choice: Choice, workers: int) -> Iterator[Result]:
-    """Run seeds on ``workers`` processes and give their results as they come."""
-    pool = ProcessPoolExecutor(
-        workers,
-        mp_context=multiprocessing.get_context("spawn"),
-        max_tasks_per_child=SEEDS_PER_WORKER,
-        initializer=_freeze,
-    )
-    try:
-        for future in as_completed([pool.submit(partial(_limited, choice), seed) for seed in seeds]):
-            yield future.result()
-    finally:
-        pool.shutdown(cancel_futures=True)
+    """Run seeds on ``workers`` processes and give their results as they come. TimeoutError when no worker gets any further."""
+    wanted = list(seeds)
+    # Not ProcessPoolExecutor: when its workers reach their last task at the same time, Python 3.11 does not replace them.
+    with multiprocessing.get_context("spawn").Pool(
+        workers, initializer=_freeze, maxtasksperchild=SEEDS_PER_WORKER
+    ) as pool:
+        results = pool.imap_unordered(partial(_limited, choice), wanted)
+        for _ in wanted:
+            try:
+                yield results.next(SILENCE_SECONDS)
+            except multiprocessing.TimeoutError:
+                raise TimeoutError(f"no seed ended for {SILENCE_SECONDS} s: a worker has died") from None

@@ -1,6 +1,7 @@
 """Promises that no client can see broken, watched from inside the processes.
 
 * ``node_kept``: what a storage node knew to be durable when it ended is there when it is back (safety: fence, disk).
+* ``fence``: when a request is answered, the fence on the disk is not below its session (safety B1, B2).
 * ``ownership``: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
 """
 
@@ -14,6 +15,7 @@ from tests.sim.cluster.server_role import ServerRole
 from tests.sim.kernel.loop import SimLoop
 from waltz_cluster.store import SessionState
 from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.requests import Request
 
 POLL_SECONDS = 0.4
 POLLS = 3
@@ -56,6 +58,20 @@ class NodeMemory:
         dark, self._dark = self._dark, False
         for violation in kept(self.name, self._known, durable(manager), self.damaged(), dark=dark):
             self._report(violation.invariant, violation.text)
+
+    def ran(self, manager: StorageManager, arguments: tuple[object, ...]) -> None:
+        """The code of a job has run; its answers are on their way."""
+        for argument in arguments:
+            for request in argument if isinstance(argument, list) else ():
+                if isinstance(request, Request):
+                    self._check_fence(manager, request)
+
+    def _check_fence(self, manager: StorageManager, request: Request) -> None:
+        partition = manager.partitions.get(request.partition_id)
+        if partition is None or partition.failed is not None or partition.durable_fence >= request.session_id:
+            return
+        text = f"{self.name}: partition {request.partition_id}: a request of session {request.session_id} is answered"
+        self._report("fence", f"{text}, the fence is at {partition.durable_fence}")
 
 
 class OwnershipWatch:

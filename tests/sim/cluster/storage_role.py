@@ -59,6 +59,7 @@ class StorageRole(Role):
         manager = self._open(process, system)
         self.memory.opened(manager)
         executor.observe, executor.told = partial(durable, manager), durable(manager)
+        executor.after_job = partial(self.memory.ran, manager)
         self.executor = executor
         options = NodeOptions(
             self.name, STORAGE_PORT, ADMIN_PORT, queue_limits=shape.queue_limits, inline_limits=None
