@@ -48,6 +48,29 @@ async def test_client_server_13_02_not_ready_for_an_established_mount_makes_the_
     assert len(partition.mounts) == 2
 
 
+async def test_a_mount_that_was_asked_for_twice_is_withdrawn_by_either_name(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """The first answer comes late, after the question was repeated: the server goes by the newer mount from then on.
+
+    Who only reads would never hear of a partition that was closed and reopened: no append of his goes unanswered.
+    """
+    partition = cluster.partitions[0]
+    partition.mount_answers.extend([None, None])
+    client = await connect()
+    async with asyncio.TaskGroup() as group:
+        mounted = group.create_task(client.writable(0))
+        await until(lambda: len(partition.mounts) == 2)
+        connection, second = partition.forget_mounts()
+        first = second._replace(seq_num=second.seq_num - 1)
+        connection.send(MountResponse(first, MountState.READY))
+        await mounted
+    connection.send(MountResponse(second, MountState.READY))
+    connection.send(MountResponse(second, MountState.NOT_READY))
+    await until(lambda: len(partition.mounts) == 3)
+    assert await client.append(partition=0, data=b"x", deadline_seconds=5) == Committed(0, 0)
+
+
 async def test_appends_dropped_in_silence_make_the_client_mount_again(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

@@ -241,8 +241,10 @@ class StreamPartition:
             self._start_timer(self._not_ready.next_seconds(), self._send_mount)
 
     def _is_withdrawn(self, seq_num: int, state: MountState) -> bool:
+        """Whether this ends the mount. A mount that was asked for again before its answer came counts on the server as the
+        newer one, and is withdrawn by that one's number."""
         mounted = self._feed_req_id
-        return mounted is not None and state is MountState.NOT_READY and seq_num == mounted.seq_num
+        return mounted is not None and state is MountState.NOT_READY and seq_num >= mounted.seq_num
 
     def _mounted(self, session: StreamSession, seq_num: int) -> None:
         self.mounted = True

@@ -135,7 +135,7 @@ class FakePartition:
     # -- messages -----------------------------------------------------------------------------------------------------
 
     def mount(self, connection: _Connection, request: m.MountRequest) -> None:
-        req_id = request.req_id
+        req_id = self._last_mount = request.req_id
         self.mounts.append((request.client_high_water_mark, request.connection_seq_num, req_id.generation))
         entry = self._registry.get(req_id.client_id)
         if connection.connection_seq_num is None:
@@ -160,7 +160,6 @@ class FakePartition:
         if gap < 0:
             connection.send(m.MountResponse(req_id, m.MountState.CLIENT_AHEAD))
             return
-        self._last_mount = req_id
         self._feeds.append(_Feed(connection, req_id, request.client_high_water_mark, gap, is_mount=True))
         self.pump()
 
