@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 LAG_SECONDS = 2.0
 LAGGING_SYNC = Seconds(0.2, 0.8)
 AGAIN_SECONDS = 1.0
+CUT_SECONDS = 4.0
 TAKE_OVER_SECONDS = 0.8
 """About so long it takes until another server has taken over."""
 
@@ -147,6 +148,13 @@ async def split(world: World, fault: Fault) -> None:
     other = [name for name in everybody if name not in here]
     pairs = [pair for a in one for b in other for pair in ((a, b), (b, a))]
     await block(world, pairs, fault.seconds)
+    if rng.random() < 0.4:  # while what only one side had is being cut
+        role = world.storage[rng.choice([name for name in one if name in world.storage])]
+        await asyncio.sleep(CUT_SECONDS * rng.random())
+        role.hold()
+        role.power_off()
+        await asyncio.sleep(0.5)
+        role.release()
 
 
 async def _until_done(world: World, action: Callable[[], Awaitable[None]]) -> None:

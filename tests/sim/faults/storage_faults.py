@@ -25,7 +25,7 @@ READ_FAILURES = ("", "/0/", ".seg", ".idx")
 SLOWEST_SYNC_SECONDS = 3.0
 SLOWEST_READ_SECONDS = 1.0
 MOST_ROOM_BYTES = 3000
-LAST_RECORD_SHARE = 0.3
+LAST_RECORD_SHARE = 0.5
 LAST_RECORD_BYTES = 60
 RARE_CALLS = ("unlink", "truncate", "sync_dir", "create")
 """Cuts, deletions and new files: a crash between two of them is rare unless it is looked for."""
@@ -57,8 +57,10 @@ async def _end_inside(
         role.disk.crash_after_calls(int(fault.amount * MOST_DELETIONS), crash, only)
     elif executor is not None and fault.amount < 0.2:
         executor.crash_next_job(Moment.UNDELIVERED, crash)
+    elif fault.amount < 0.4:
+        role.disk.crash_after_calls(int((fault.amount - 0.2) * MOST_CALLS), crash, ("sync",))
     elif fault.amount < 0.6:
-        role.disk.crash_after_calls(int((fault.amount - 0.2) * MOST_CALLS), crash)
+        role.disk.crash_after_calls(int((fault.amount - 0.4) * MOST_CALLS), crash)
     else:
         role.disk.crash_after_calls(int((fault.amount - 0.6) * MOST_RARE_CALLS), crash, RARE_CALLS)
     try:
@@ -209,6 +211,7 @@ async def bit_rot(world: World, fault: Fault) -> None:
     if rng.random() < LAST_RECORD_SHARE:
         path = max(path for path in files if path.endswith(".seg"))
         first = max(0, len(files[path]) - LAST_RECORD_BYTES)
+        role.kill()  # before another record makes it one in the middle
     world.loop.note(f"rot in {path}")
     world.state.rotten[name, partition] = None
     world.state.destroyed(name, [partition])

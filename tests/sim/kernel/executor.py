@@ -46,7 +46,9 @@ class Moment(enum.Enum):
 
 
 class _Job:
-    def __init__(self, run: functools.partial[Any], future: Future[Any], context: contextvars.Context) -> None:
+    def __init__(
+        self, run: functools.partial[Any], future: Future[Any], context: contextvars.Context
+    ) -> None:
         self.run, self.future, self.context = run, future, context
         self.arguments = run.args
 

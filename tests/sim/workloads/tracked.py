@@ -25,6 +25,7 @@ from waltz_client import (
 from waltz_client import Outcome as ClientOutcome
 from waltz_cluster.errors import ClusterError
 
+LONGEST_RETRY_SECONDS = 1.1
 REOPEN_SECONDS = 0.5
 
 
@@ -318,5 +319,5 @@ async def open_client(
     finally:
         tracked.closing = True
         await client.close()
-    await asyncio.sleep(0.001)  # callers that were woken by the close
+    await asyncio.sleep(LONGEST_RETRY_SECONDS)  # callers between two attempts look when their pause is over
     tracked.check_ended(tracked.ops)

@@ -1,0 +1,152 @@
+"""Planted bugs in the client library."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutant import Edit, Mutant
+
+_INTERNAL = "client/src/waltz_client/_internal"
+
+CLIENT_MUTANTS = (
+    Mutant(
+        name="flush_not_deferred",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/transaction_monitor.py",
+                "        if self.high_water_mark >= mark:\n            return self._flush(seq_num, mark)\n",
+                "        if self.high_water_mark >= -1:\n            return self._flush(seq_num, mark)\n",
+            ),
+        ),
+        expected=("failed_committed", "duplicate"),
+        how="A flush response overtakes the feed (the feed is behind, or its credit is used up) that would have brought the "
+        "append.",
+    ),
+    Mutant(
+        name="lost_connection_counts_as_failure",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n',
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n'
+                "        if self.window.monitor.newest is not None:\n"
+                "            newest = self.window.monitor.newest\n"
+                "            self.window.deliver(self.window.monitor._flush(newest.seq_num, self.received))\n",
+            ),
+        ),
+        expected=("failed_committed", "duplicate"),
+        how="A connection breaks after an append was sent: it is tried again, and both are in the log.",
+        found_at=11,
+    ),
+    Mutant(
+        name="foreign_request_id_taken_for_ones_own",
+        rule="A4",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                "            if fields[0] == self._client_id:\n",
+                "            if window.monitor.outstanding:\n",
+            ),
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                "                else:\n                    self._late_commit(fields)\n",
+                "",
+            ),
+        ),
+        expected=("acknowledged", "duplicate"),
+        how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
+        found_at=0,
+    ),
+    Mutant(
+        name="request_id_used_again_after_a_reconnect",
+        rule="E2",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                "        self._not_ready.reset()\n        self._begin_mount()\n\n    def session_lost",
+                "        self._not_ready.reset()\n        self.req_ids._seq_num = 0\n        self._begin_mount()\n\n    def session_lost",
+            ),
+        ),
+        expected=("duplicate_req_id", "duplicate", "acknowledged", "outcome_given"),
+        how="A client connects again and appends: its request ids are in the log already.",
+    ),
+    Mutant(
+        name="remounts_at_the_end_of_the_log",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                "        self.received = NOT_STARTED\n",
+            ),
+        ),
+        expected=("feed_order", "failed_committed"),
+        how="A client loses its connection; what commits before it is back is never shown to it.",
+        found_at=1,
+    ),
+    Mutant(
+        name="delivers_again_after_a_remount",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/stream_partition.py",
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                "        self.received = max(self.received - 1, -1)\n",
+            ),
+            Edit(
+                f"{_INTERNAL}/feed_cursor.py",
+                "        if skip > 0:  # a reader",
+                "        if skip > 1:  # a reader",
+            ),
+        ),
+        expected=("feed_order",),
+        how="A client loses its connection and mounts one transaction too early.",
+        guards="a reader drops what it has seen",
+        found_at=0,
+    ),
+    Mutant(
+        name="unknown_outcome_tried_again",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/appender.py",
+                "            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):\n                raise outcome\n",
+                "            if isinstance(outcome, LockConflictError):\n                raise outcome\n"
+                "            if isinstance(outcome, OutcomeUnknownError):\n"
+                "                if attempts > 2:\n                    raise outcome\n"
+                "                deadline += seconds\n",
+            ),
+        ),
+        expected=("duplicate",),
+        how="An append's deadline comes while it is on its way: it is sent again, and both are in the log.",
+        found_at=0,
+    ),
+    Mutant(
+        name="older_generation_mounted",
+        rule="E2",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/core.py",
+                "                elif generation < source.generation:\n",
+                "                elif generation < source.generation and source.raise_generation(generation):\n",
+            ),
+            Edit(
+                f"{_INTERNAL}/req_ids.py",
+                "        if generation <= self.generation:\n            return False\n",
+                "        if generation == self.generation:\n            return False\n",
+            ),
+            Edit(
+                "services/server/src/waltz_server/store/store.py",
+                "        await run.session.confirmations.ask()\n",
+                "        await asyncio.sleep(0)\n",
+            ),
+        ),
+        expected=("failed_committed", "client_ahead"),
+        how="ZooKeeper shows a client an older assignment than it has seen, and the old owner does not know yet that it has "
+        "been replaced.",
+        guards="the old owner asks a quorum before it answers a mount",
+        found_at=3,
+    ),
+)

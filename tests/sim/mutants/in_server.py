@@ -1,0 +1,189 @@
+"""Planted bugs in the server around its store: locks, append queue, feeds, mounts, ownership."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutant import Edit, Mutant
+
+_PARTITION = "services/server/src/waltz_server/partition"
+_CLUSTER = "libs/cluster/src/waltz_cluster"
+
+SERVER_MUTANTS = (
+    Mutant(
+        name="lock_table_of_a_new_owner_starts_empty",
+        rule="D5",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "            self._locks = LockTable(self._lock_table_size, high_water_mark)\n",
+                "            self._locks = LockTable(self._lock_table_size, -1)\n",
+            ),
+        ),
+        expected=("serializable", "linearizable", "lost"),
+        how="A partition moves; an append whose view is older than a commit under the first owner is taken by the second.",
+        found_at=4,
+    ),
+    Mutant(
+        name="settled_commits_leave_their_locks",
+        rule="D5",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "                locks.commit(slots, entry.transaction_id)\n",
+                "                if self._open:\n                    locks.commit(slots, entry.transaction_id)\n",
+            ),
+        ),
+        expected=("serializable", "linearizable", "lost"),
+        how="A session ends with an append in flight that its successor finds in the log; another append with the same "
+        "lock and an older view waits in the queue meanwhile and is taken.",
+        found_at=12,
+    ),
+    Mutant(
+        name="read_locks_do_not_wait",
+        rule="D6",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra)",
+                "marked.isdisjoint(write) and marked.isdisjoint(extra)",
+            ),
+        ),
+        expected=("serializable", "linearizable", "lost"),
+        how="An append with a read lock arrives while one with a write lock of the same name is in flight.",
+        found_at=5,
+    ),
+    Mutant(
+        name="write_locks_do_not_wait",
+        rule="D5",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "        if write or extra:\n            item.marked = write + extra\n",
+                "        if write or extra:\n            item.marked = ()\n            locks.commit(locks.mark(write, ()), -1)\n",
+            ),
+        ),
+        expected=("serializable", "linearizable", "lost"),
+        how="Two appends with the same write lock and the same view arrive within the time of one commit.",
+        found_at=0,
+    ),
+    Mutant(
+        name="flush_does_not_wait",
+        rule="D5",
+        edits=(
+            Edit(
+                f"{_PARTITION}/markers.py",
+                "            if 0 <= marker.barrier <= resolved and marker.generation <= generation\n",
+                "            if 0 <= marker.barrier and marker.generation <= generation\n",
+            ),
+        ),
+        expected=("failed_committed", "duplicate"),
+        how="A client asks for a flush while an append of its own is in flight: it is told that it has failed, and then "
+        "it commits.",
+        found_at=12,
+    ),
+    Mutant(
+        name="append_of_an_old_connection_after_the_new_mount",
+        rule="13.9",
+        edits=(
+            Edit(
+                f"{_PARTITION}/append.py",
+                "        if item.mount.fenced:\n            self._metrics.append_dropped_fenced.inc()\n            return True\n",
+                "",
+            ),
+            Edit(
+                f"{_PARTITION}/append.py",
+                "        self._queue.append(marker)\n",
+                "        self._queue.appendleft(marker)\n",
+            ),
+        ),
+        expected=("failed_committed", "duplicate"),
+        how="An append waits in the queue (a lock, a recovery) when its connection breaks; the client mounts again, is told "
+        "that it has failed, and then it commits.",
+        guards="a mount stands behind all appends that arrived before it, and connections it replaced are fenced",
+        found_at=12,
+    ),
+    Mutant(
+        name="failed_read_cached",
+        rule="13.13",
+        edits=(
+            Edit(
+                f"{_PARTITION}/data_reads.py",
+                "        self._one_by_one = SINGLE_READS_AFTER_FAILURE\n",
+                "        self._one_by_one = SINGLE_READS_AFTER_FAILURE\n"
+                "        self._bad = {**getattr(self, '_bad', {}), **dict.fromkeys(range(first, end), text)}\n",
+            ),
+            Edit(
+                f"{_PARTITION}/data_reads.py",
+                "        mark = self.high_water_mark\n        if mark is None:\n",
+                "        mark = self.high_water_mark\n"
+                "        if transaction_id in getattr(self, '_bad', {}):\n"
+                "            self._fail(client, req_id, transaction_id, self._bad[transaction_id])\n"
+                "            return\n"
+                "        if mark is None:\n",
+            ),
+        ),
+        expected=("progress",),
+        how="A read fails because too few nodes are there; when they are back, the data is still refused.",
+        found_at=34,
+    ),
+    Mutant(
+        name="lost_zookeeper_session_keeps_serving",
+        rule="D8",
+        edits=(
+            Edit(
+                f"{_CLUSTER}/manager.py",
+                "            registration.deliver({})\n        self._wake.set()\n",
+                "            pass\n        self._wake.set()\n",
+            ),
+        ),
+        expected=("ownership",),
+        how="A server is cut off from ZooKeeper for longer than its session may live, and keeps its partitions.",
+        found_at=0,
+    ),
+    Mutant(
+        name="suspended_session_never_ends",
+        rule="D8",
+        edits=(
+            Edit(
+                f"{_CLUSTER}/lease.py",
+                "        return self._store.last_contact + self._store.session_timeout_seconds\n",
+                "        return self._store.last_contact + self._store.session_timeout_seconds + 3600.0\n",
+            ),
+        ),
+        expected=("ownership",),
+        how="A server is cut off from ZooKeeper and hears nothing at all for longer than its session may live.",
+        found_at=0,
+    ),
+    Mutant(
+        name="feed_served_from_a_gap",
+        rule="D1",
+        edits=(
+            Edit(
+                f"{_PARTITION}/feed.py",
+                "            elif feed.position != first - 1 or not client.writable:\n",
+                "            elif not client.writable:\n",
+            ),
+            Edit(
+                f"{_PARTITION}/feed.py",
+                "        elif feed.position >= self.high_water_mark:\n            self._tip[feed] = None\n",
+                "        elif feed.position >= self.high_water_mark - 1:\n            self._tip[feed] = None\n",
+            ),
+        ),
+        expected=("feed_order", "progress"),
+        how="A feed that is one transaction behind is taken for one at the end and misses it.",
+        found_at=5,
+    ),
+    Mutant(
+        name="replica_change_not_checked",
+        rule="A6",
+        edits=(
+            Edit(
+                "libs/admin/src/waltz_admin/safety.py",
+                "    if len(live) >= max(old_quorum, new_quorum):\n        return version\n",
+                "    if len(live) >= 0:\n        return version\n",
+            ),
+        ),
+        expected=("acknowledged", "progress", "fork", "replicas_settle"),
+        how="A replica is taken away while another one has not caught up: what is left is no majority of those who have the "
+        "log.",
+    ),
+)

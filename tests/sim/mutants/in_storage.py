@@ -1,0 +1,283 @@
+"""Planted bugs in the storage node."""
+
+from __future__ import annotations
+
+from tests.sim.mutants.mutant import Edit, Mutant
+
+_ENGINE = "services/storage/src/waltz_storage/engine"
+_SERVICE = "services/storage/src/waltz_storage/service"
+
+STORAGE_MUTANTS = (
+    Mutant(
+        name="acknowledge_before_sync",
+        rule="C1",
+        edits=(
+            Edit(
+                f"{_ENGINE}/segment.py",
+                """        try:
+            data.sync()
+        except OSError as error:
+            raise self._sync_failed(error) from error
+        offsets = list(accumulate""",
+                """        offsets = list(accumulate""",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "fork"),
+        how="A node loses power after it has answered an append: what it said it had is gone.",
+        found_at=0,
+    ),
+    Mutant(
+        name="fence_raised_by_set_low_water_mark_only",
+        rule="B1",
+        edits=(
+            Edit(
+                f"{_SERVICE}/executor.py",
+                "        raised = self.fence.arrive(request.session_id)\n",
+                "        raised = request.kind == 4 and self.fence.arrive(request.session_id)\n",
+            ),
+            Edit(
+                f"{_SERVICE}/fence.py",
+                "        if session_id != current:\n",
+                "        if session_id < current:\n",
+            ),
+        ),
+        expected=("fence", "acknowledged", "fork", "failed_committed"),
+        how="An old owner appends between the question for the last id and the low-water mark of the new session; "
+        "the new session truncates what was acknowledged.",
+        guards="that requests which are refused raise it too matters only to peers that go on after a refusal; "
+        "ours take nothing from a refused request, so here no question raises it at all",
+        found_at=0,
+    ),
+    Mutant(
+        name="fence_not_durable",
+        rule="B2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/sidecar.py",
+                "        self._file.sync()\n        self._fence_counter = counter\n",
+                "        self._fence_counter = counter\n",
+            ),
+        ),
+        expected=("node_kept",),
+        how="A node loses power after it has answered a new session's question and before anything else syncs the "
+        "side file. Our servers never use a node again in a session once its connection broke, so only the node "
+        "itself can show it.",
+        found_at=6,
+    ),
+    Mutant(
+        name="index_trusted_past_the_checkpoint",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/recovery.py",
+                "    newest = (last_entry - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1\n",
+                "    newest = last_entry\n",
+            ),
+        ),
+        expected=("disk", "replicas", "progress"),
+        how="A power cut loses an earlier sector of the index and keeps a later one; the records between are not "
+        "looked at, and nobody can read them.",
+        found_at=0,
+    ),
+    Mutant(
+        name="torn_length_trusted",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/scan.py",
+                "    return end if zlib.crc32(chunk[start : end - 4]) == unpack_u32(chunk, end - 4) else -1\n",
+                "    return end\n",
+            ),
+            Edit(
+                f"{_ENGINE}/scan.py",
+                "    return end if len(tail) == 4 and unpack_u32(tail) == checksum else -1\n",
+                "    return end\n",
+            ),
+        ),
+        expected=("disk", "replicas", "progress"),
+        how="A power cut tears the last record inside its data: its head and length are there, its end is not, and it "
+        "is taken for a record.",
+    ),
+    Mutant(
+        name="truncates_below_the_low_water_mark_when_opening",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "self._identity(), max(info.local_low_water_mark, synced))",
+                "self._identity(), -1)",
+            ),
+        ),
+        expected=("node_kept", "acknowledged"),
+        how="A bit flips in the last record of a stopped node, below what it knows to be synced: it is cut off as if it "
+        "were torn, instead of the partition being refused.",
+        found_at=16,
+    ),
+    Mutant(
+        name="directory_not_synced",
+        rule="C5",
+        edits=(
+            Edit(
+                f"{_ENGINE}/segment.py",
+                "            sync_or_fail(lambda: fs.sync_dir(directory), directory)\n        except OSError",
+                "        except OSError",
+            ),
+        ),
+        expected=("node_kept", "disk", "progress"),
+        how="A node loses power after a new segment has taken records: the names of its files are gone.",
+        found_at=0,
+    ),
+    Mutant(
+        name="sync_tried_again_after_failure",
+        rule="C3",
+        edits=(
+            Edit(
+                f"{_ENGINE}/segment.py",
+                """        try:
+            data.sync()
+        except OSError as error:
+            raise self._sync_failed(error) from error
+        offsets = list(accumulate""",
+                """        try:
+            data.sync()
+        except OSError:
+            try:
+                data.sync()
+            except OSError as error:
+                raise self._sync_failed(error) from error
+        offsets = list(accumulate""",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "fork"),
+        how="A sync fails once and drops what was pending; the second one has nothing to do and succeeds. The next "
+        "power cut shows it.",
+        found_at=4,
+    ),
+    Mutant(
+        name="failed_sync_forgotten",
+        rule="C3",
+        edits=(
+            Edit(
+                f"{_ENGINE}/segment.py",
+                """        try:
+            data.sync()
+        except OSError as error:
+            raise self._sync_failed(error) from error
+        offsets = list(accumulate""",
+                """        try:
+            data.sync()
+        except OSError:
+            pass
+        offsets = list(accumulate""",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "fork"),
+        how="A sync fails, the append is acknowledged, and the node loses power.",
+        found_at=4,
+    ),
+    Mutant(
+        name="segments_deleted_oldest_first",
+        rule="C4",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                """        while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
+            last = self._segments[-1]
+            last.delete()
+            self._segments.pop()
+            self._open_segments.pop(self._segments[-1].first_txid, None)  # writable now, not counted
+""",
+                """        gone: list[Segment] = []
+        while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
+            gone.append(self._segments.pop())
+            self._open_segments.pop(self._segments[-1].first_txid, None)
+        for segment in reversed(gone):
+            segment.delete()
+""",
+            ),
+            Edit(
+                f"{_ENGINE}/segment.py",
+                "        for path in (self.index_path, self.data_path):\n            self._fs.unlink(path)\n            self._fs.sync_dir(self.directory)\n",
+                "        for path in (self.data_path, self.index_path):\n            self._fs.unlink(path)\n",
+            ),
+        ),
+        expected=("node_kept", "disk", "progress"),
+        how="A truncation deletes segments, and the node ends inside it or loses power some time after it: a gap is left, "
+        "and the partition does not open.",
+        guards="the directory is synced after each deletion, which leaves a moment only",
+    ),
+    Mutant(
+        name="flags_overwrite_marks",
+        rule="B3",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "        self._set_info(lambda info: info._replace(flags=info.flags | flag if value else info.flags & ~flag))\n",
+                "        flags = self._info.flags | flag if value else self._info.flags & ~flag\n"
+                "        self._set_info(lambda info: PartitionInfo(-1, -1, -1, flags, info.sequence))\n",
+            ),
+        ),
+        expected=("node_kept", "progress", "acknowledged"),
+        how="An administrator sets a flag (available, assigned) of a partition in use: its session and marks are "
+        "written back as they were when it was new.",
+        found_at=16,
+    ),
+    Mutant(
+        name="record_checksum_not_verified",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/layout.py",
+                "    return end if zlib.crc32(raw[offset : end - 4]) == _unpack_u32(raw, end - 4)[0] else -1\n",
+                "    return end\n",
+            ),
+            Edit(
+                "services/server/src/waltz_server/store/router.py",
+                "        if not verify_record(record):\n",
+                "        if not verify_record(record) and not record:\n",
+            ),
+        ),
+        expected=("fork", "bytes", "replicas"),
+        how="A bit flips in a stored record, and the record is read for a feed or copied to another replica.",
+        guards="the server checks the data of what it reads once more (not ReqId and header, which that checksum leaves out)",
+    ),
+    Mutant(
+        name="maximum_moves_before_the_sync",
+        rule="C1",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                """                self._append([batches[number] for number in taken])
+                self.max_txid = expected - 1
+""",
+                """                self.max_txid = expected - 1
+                self._append([batches[number] for number in taken])
+""",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "progress"),
+        how="A write or sync fails: the node goes on telling a last id that it has not got.",
+        found_at=4,
+    ),
+    Mutant(
+        name="mark_written_before_the_sync",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                """                self._append([batches[number] for number in taken])
+                self.max_txid = expected - 1
+                self._write_mark()
+""",
+                """                self._write_mark(expected - 1)
+                self._append([batches[number] for number in taken])
+                self.max_txid = expected - 1
+""",
+            ),
+        ),
+        expected=("disk", "progress", "node_kept"),
+        how="A node loses power inside an append; the mark survives, the records do not, and an honest torn tail is "
+        "taken for damage.",
+        found_at=1,
+    ),
+)
