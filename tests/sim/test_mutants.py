@@ -13,7 +13,7 @@ import pytest
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.loader import ROOT, PatchError, apply_edits, module_of
 from tests.sim.mutants.mutant import Edit, Mutant
-from tests.sim.mutants.run import PROFILE, look_for
+from tests.sim.mutants.run import look_for
 
 SMOKE = (
     "acknowledge_before_sync",
@@ -58,7 +58,7 @@ def test_some_planted_bugs_are_found_at_the_seeds_noted() -> None:
 
     def find(name: str) -> str:
         seed = MUTANTS[name].found_at or 0
-        found = look_for(name, seed, seed + 3, PROFILE)
+        found = look_for(name, seed, seed + 3, MUTANTS[name].profile)
         return "" if found.ok else f"{name}: {found}"
 
     with ThreadPoolExecutor(2) as pool:

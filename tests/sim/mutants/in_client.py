@@ -20,6 +20,8 @@ CLIENT_MUTANTS = (
         expected=("failed_committed", "duplicate"),
         how="A flush response overtakes the feed (the feed is behind, or its credit is used up) that would have brought the "
         "append.",
+        profile="network",
+        found_at=6,
     ),
     Mutant(
         name="lost_connection_counts_as_failure",
@@ -69,6 +71,8 @@ CLIENT_MUTANTS = (
         ),
         expected=("duplicate_req_id", "duplicate", "acknowledged", "outcome_given"),
         how="A client connects again and appends: its request ids are in the log already.",
+        profile="network",
+        found_at=4,
     ),
     Mutant(
         name="remounts_at_the_end_of_the_log",

@@ -185,5 +185,7 @@ SERVER_MUTANTS = (
         expected=("acknowledged", "progress", "fork", "replicas_settle"),
         how="A replica is taken away while another one has not caught up: what is left is no majority of those who have the "
         "log.",
+        profile="operations",
+        found_at=14,
     ),
 )

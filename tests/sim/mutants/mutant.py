@@ -29,5 +29,7 @@ class Mutant:
     """What has to happen for it to show."""
     guards: str = ""
     """What else the product has against the same mistake, removed as well."""
+    profile: str = "default"
+    """Kinds of faults whose seeds are tried: where few kinds can show it, their profile saves hundreds of seeds."""
     found_at: int | None = None
     """A seed that finds it (a hint: it changes whenever the simulator does)."""

@@ -23,7 +23,6 @@ from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.loader import ROOT, PatchError, plant
 
 DEFAULT_SEEDS = 500
-PROFILE = "default"
 CLEAN = "none"
 """Name of the unchanged code."""
 NOT_THE_PRODUCT = frozenset({"harness"})
@@ -136,7 +135,7 @@ def line(one: Found) -> str:
     else:
         seen = f"{one.seed} | {one.invariant}"
     note = f" (not counted: {', '.join(map(str, one.dirty))})" if one.dirty else ""
-    return f"| {one.name} | {rule} | {seen} | {one.seconds:.0f} |{note}"
+    return f"| {one.name} | {rule} | {MUTANTS[one.name].profile} | {seen} | {one.seconds:.0f} |{note}"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -146,24 +145,29 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--from", dest="first", type=int, default=0, metavar="SEED")
     parser.add_argument("--seeds", type=int, default=DEFAULT_SEEDS, help="how many seeds each may take")
     parser.add_argument("--workers", type=int, default=2)
-    parser.add_argument("--profile", default=PROFILE)
+    parser.add_argument("--profile", help="instead of the profile each planted bug names")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
     end = options.first + options.seeds
     if options.child is not None:
-        return child(options.child, options.first, end, options.profile)
+        return child(options.child, options.first, end, options.profile or "default")
     names = options.only or list(MUTANTS)
     unknown = [name for name in names if name not in MUTANTS]
     if unknown:
         parser.error(f"no such planted bug: {', '.join(unknown)}")
     found: dict[str, Found] = {}
     with ThreadPoolExecutor(options.workers) as pool:
-        futures = [pool.submit(look_for, name, options.first, end, options.profile) for name in names]
+        futures = [
+            pool.submit(look_for, name, options.first, end, options.profile or MUTANTS[name].profile)
+            for name in names
+        ]
         for future in as_completed(futures):
             one = future.result()
             found[one.name] = one
             print(f"{len(found)}/{len(names)} {line(one)} {one.text[:160]}", file=sys.stderr, flush=True)
-    print("| planted bug | rule | first seed | invariant | seconds |\n| --- | --- | --- | --- | --- |")
+    print(
+        "| planted bug | rule | faults | first seed | invariant | seconds |\n| --- | --- | --- | --- | --- | --- |"
+    )
     for name in names:
         print(line(found[name]))
     failures = sum(not one.ok for one in found.values())
