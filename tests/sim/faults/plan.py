@@ -108,6 +108,7 @@ PROFILES: Mapping[str, Sequence[str]] = {
         for k in KINDS
         if k.startswith(("storage-", "all-", "sync-", "disk-", "short-", "slow-s", "slow-r", "read-", "bit-"))
     ),
+    "power": ("storage-power-off", "storage-power-in-call", "all-storage-power-off", "blackout"),
     "network": (
         "connection-reset",
         "cut-in-frame",
