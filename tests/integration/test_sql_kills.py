@@ -145,7 +145,10 @@ async def test_tables_equal_a_recomputation_after_sigkills(
             killed_at.append(sum(_marks(engine).values()))
         stop.set()
     balances, counts = await _recomputed(config)
-    assert killed_at == sorted(set(killed_at)), "each kill came in the middle of work"
+    seen = [
+        mark for mark in killed_at if mark
+    ]  # 0: the database was on its way up again and could not be asked
+    assert seen == sorted(set(seen)), "each kill came after more work"
 
     await service.start()
     deadline = time.monotonic() + MAX_SECONDS

@@ -97,6 +97,8 @@ STORAGE_MUTANTS = (
         expected=("disk", "replicas", "progress"),
         how="A power cut tears the last record inside its data: its head and length are there, its end is not, and it "
         "is taken for a record.",
+        profile="power",
+        found_at=127,
     ),
     Mutant(
         name="truncates_below_the_low_water_mark_when_opening",
