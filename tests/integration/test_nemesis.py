@@ -17,7 +17,7 @@ from tests.integration.nemesis.table import table
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 MINUTES = 1.0
-END_SECONDS = 100.0
+END_SECONDS = 60.0
 REPOSITORY = Path(__file__).parents[2]
 
 
