@@ -2,7 +2,7 @@
 PYTHON ?= python3
 UV := .uv/bin/uv
 BIN := .venv/bin
-MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit services/storage services/server client tools
+MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit services/storage services/server client tools operator spark-on-k8s
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
@@ -37,7 +37,7 @@ check: setup
 test: unit simulation integration
 
 unit: setup
-	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools tests/repo tests/interop
+	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop
 
 simulation: setup
 	$(BIN)/pytest -q tests/sim tests/fuzz tests/second_opinion
