@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration demo bench soak sim mutants nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration images e2e demo bench soak sim mutants nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -37,13 +37,34 @@ check: setup
 test: unit simulation integration
 
 unit: setup
-	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop
+	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop tests/e2e
 
 simulation: setup
 	$(BIN)/pytest -q tests/sim tests/fuzz tests/second_opinion
 
 integration: setup
 	$(BIN)/pytest -q tests/integration
+
+# Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
+# any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
+ENGINE ?= $(firstword $(foreach name,docker buildah,$(if $(shell command -v $(name)),$(name))))
+PYTHON_BASE_IMAGE ?= python:3.11-slim-bookworm
+JAVA_BASE_IMAGE ?= eclipse-temurin:17-jre
+TAG ?= $(VERSION)
+VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
+REVISION = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
+BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
+images:
+	@test -n "$(ENGINE)" || { echo "make images needs docker or buildah on PATH" >&2; exit 1; }
+	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.storage -t waltz-storage:$(TAG) .
+	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.server -t waltz-server:$(TAG) .
+	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f operator/Dockerfile -t waltz-operator:$(TAG) .
+	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) --build-arg PYTHON_IMAGE=$(PYTHON_BASE_IMAGE) \
+		-f manifests/zookeeper/Dockerfile -t waltz-zookeeper:$(TAG) .
+
+# The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.
+e2e: setup
+	PYTHON_BASE_IMAGE=$(PYTHON_BASE_IMAGE) JAVA_BASE_IMAGE=$(JAVA_BASE_IMAGE) $(BIN)/python -m tests.e2e $(E2E)
 
 # The main job on real data. ROWS=20000 makes it short.
 demo: setup
@@ -76,9 +97,13 @@ fuzz: setup
 coverage: setup
 	$(BIN)/python -m tests.coverage
 
+# One file for development, one per image; the images' pins are those of development.
+LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
+IMAGE_PINS := build server storage operator zookeeper
 lock: $(UV)
-	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/dev.in -o requirements/dev.txt
-	$(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
+	$(LOCK) requirements/dev.in -o requirements/dev.txt
+	$(LOCK) requirements/uv.in -o requirements/uv.txt
+	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
 	rm -rf .venv .uv

@@ -23,12 +23,13 @@ from bench.plot import write_plot
 from bench.processes import BenchError
 from bench.reading import measure_reading
 from bench.report import print_table, write_json
+from bench.spark import measure_spark
 from bench.upkeep import measure_memory, measure_start, measure_tasks
 from bench.writing import measure_writing
 from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PARTS = ("writing", "reading", "failover", "start", "memory", "tasks")
+PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "spark")
 ON_REQUEST = ("hostile",)
 """Measured only when named by `--only`."""
 
@@ -99,6 +100,7 @@ class Bench:
             steps: tuple[tuple[str, Callable[[], Awaitable[list[Figure]]]], ...] = (
                 ("writing", lambda: measure_writing(cluster, self._directory)),
                 ("reading", lambda: measure_reading(cluster)),
+                ("spark", lambda: measure_spark(cluster)),
                 ("start", lambda: measure_start(cluster)),
                 ("failover", lambda: measure_failover(cluster)),
             )

@@ -58,6 +58,8 @@ class Plan:
     session_timeout_ms: int = 4_000
     settle_seconds: float = 3.0  # how long writers are watched after a process ended
     hostile_seconds: float = 4.0  # of each attack, and of the calm before it
+    spark_long_transactions: int = 1_000_000  # read by one task
+    spark_seconds: float = 20.0  # of paced appends under a streaming query
     tls_modes: tuple[bool, ...] = (False, True)
 
 
@@ -85,6 +87,8 @@ QUICK = Plan(
     session_timeout_ms=2_000,
     settle_seconds=1.5,
     hostile_seconds=1.0,
+    spark_long_transactions=20_000,
+    spark_seconds=6.0,
     tls_modes=(True,),
 )
 
@@ -125,6 +129,12 @@ SERVER_RSS_TARGET = at_most(120.0, binding=True)
 TASKS_TARGET = at_most(2.0, binding=True)
 HOSTILE_MEMORY_TARGET = at_most(64.0, binding=True)
 HOSTILE_P99_TARGET = at_most(2.0, binding=True)
+SPARK_FEED_TARGET = at_least(0.6, binding=True)
+SPARK_CORES_TARGET = at_least(1.1)
+SPARK_ARROW_TARGET = at_least(5.0, binding=True)
+SPARK_MEMORY_TARGET = at_most(1.1, binding=True)
+SPARK_LAG_TARGET = at_most(2.0, binding=True)
+SPARK_EMPTY_TRIGGER_TARGET = at_most(150.0, binding=True)
 
 
 def server_kill_target(session_timeout_ms: int) -> Target:

@@ -4,6 +4,7 @@ The disks are small file systems in memory, mounted by the test; it is skipped w
 """
 
 import asyncio
+import json
 import os
 import subprocess
 from pathlib import Path
@@ -18,6 +19,7 @@ from tests.integration.processes import (
     contents,
     run_program,
     small_disk,
+    waltz,
 )
 from tests.integration.replicas import administrator, compare_replicas
 from tests.integration.workload import check_log
@@ -53,23 +55,60 @@ async def test_full_disk_stops_a_node_then_writes_and_room_brings_all_back(tmp_p
             await _refuses_to_start(patient, tmp_path)
             async with WaltzClient.connect(cluster.client_config) as client:
                 await _write(patient, client, 4 * KIB * KIB + 10 * DATA_BYTES)
-                assert _free(third) < 2 * DATA_BYTES
+                assert 0 < _free(third) < 2 * DATA_BYTES, "full, and the reserve is not touched"
+                await _says_so(cluster, "storage-3")
                 status, _ = await get_json(cluster.port("server-1", "http"), "/health")
                 assert status == 200
                 with pytest.raises(AppendError) as caught:
                     await _write(patient, client, 8 * KIB * KIB)
                 assert "\n" not in str(caught.value)
-                await _until_health(cluster, 500, FULL)
+                await _until_health(cluster, 500, "the disk is full")
                 for disk in (second, third):
                     subprocess.run(["mount", "-o", f"remount,size={64 * KIB}k", str(disk)], check=True)
                 await _until_health(cluster, 200, "")
                 await patient.append(client)
+            await _says_nothing(cluster)
             async with administrator(cluster) as admin:
                 await admin.wait_complete()
             verdict = await check_log(cluster.client_config, patient.history)
             assert verdict.passed, str(verdict)
             assert await compare_replicas(cluster) == verdict.transactions
             assert cluster.unexpected_ends() == []
+
+
+async def _says_so(cluster: LocalCluster, role: str) -> None:
+    """Metrics, health and commands name the node whose disk is full."""
+    status, health = await get_json(cluster.port(role, "http"), "/health")
+    assert status == 500
+    assert "the disk is full" in str(health)
+    config, admin = str(cluster.client_config), str(cluster.admin_endpoint(role))
+    usage = await waltz("storage", "usage", "-c", config, "--partitions", "--output", "json")
+    assert f"the disk of {admin} is full" in usage.one_error(3)
+    facts = json.loads(usage.out)
+    (full,) = [disk for disk in facts["disks"] if disk["full"]]
+    assert full["node"] == admin
+    assert full["free"] >= full["reserve"] > 0
+    (log,) = [held["log_bytes"] for held in facts["partitions"] if held["node"] == admin]
+    assert log == full["log_bytes"]
+    page = await waltz("cluster", "status", "-c", config, "--output", "json")
+    assert page.code == 3
+    node = str(cluster.storage_endpoint(role))
+    assert [n["problem"] for n in json.loads(page.out)["storage_nodes"] if n["node"] == node] == [
+        "its disk is full"
+    ]
+    doctor = await waltz("doctor", "-c", config)
+    assert doctor.code == 3
+    assert f"storage node {node}: its disk is full" in " ".join(doctor.out.split())
+
+
+async def _says_nothing(cluster: LocalCluster) -> None:
+    """Within the ten seconds between two looks every node knows that it has room."""
+    config = str(cluster.client_config)
+    async with asyncio.timeout(60):
+        while (await waltz("storage", "usage", "-c", config)).code != 0:
+            await asyncio.sleep(0.2)
+    for role in cluster.storage_roles:
+        assert (await get_json(cluster.port(role, "http"), "/health"))[0] == 200
 
 
 async def _refuses_to_start(patient: Patient, path: Path) -> None:

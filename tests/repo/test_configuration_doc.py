@@ -89,6 +89,8 @@ MEANINGS = {
     "storage.bind.host": "Address all ports listen on; default: what the machine's own host name resolves to, as 0.13.2.",
     "storage.disk.threads": "Threads that write, sync and read.",
     "storage.disk.inline": "A single append that is alone is written without a disk thread while the disk is fast; false = always a thread (better where busy processes outnumber cores).",
+    "storage.disk.reserveBytes": "Bytes of the file system kept free: appends that would touch them are refused until a quarter more "
+    "is free; default: 2 % of the file system, 1 GiB at most. 0 = refused only when the file system is full.",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
     "storage.maxConnections": "More connections to a port than this are closed at once.",
@@ -317,6 +319,7 @@ The file may hold the keys of the command line beside its own: they are left alo
 | `WALTZ_CONFIG` | configuration file of the `waltz` command |
 | `WALTZ_DEBUG=1` | the `waltz` command adds where an error came from |
 | `WALTZ_COUNT_TASKS=1` | services count the tasks and futures their event loop makes per turn (for `bench/`) |
+| `WALTZ_ADDRESS` | the own address of a server, for `{{address}}` and `{{dashed-address}}` in `server.advertised.host`; default: what its host name resolves to |
 """
 
 

@@ -7,6 +7,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Iterable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -14,7 +15,7 @@ from typing import NoReturn
 
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice, World
-from tests.sim.kernel.loop import TooSlowError, silent_finalizers
+from tests.sim.kernel.loop import TooSlowError, collect_remains
 from tests.sim.kernel.trace import Trace
 from tests.sim.workloads.catalogue import choose
 
@@ -28,13 +29,10 @@ SEEDS_PER_WORKER = 40
 def run_seed(seed: int, choice: Choice, trace_path: Path | None = None) -> Result:
     """Run one seed; what goes wrong is in the result."""
     start = time.perf_counter()
-    if trace_path is None:
-        result = World(seed, choice, choose).run()
-    else:
-        with trace_path.open("w", encoding="utf-8") as sink:
-            result = World(seed, choice, choose, Trace(sink)).run()
-    with silent_finalizers():
-        gc.collect()  # what was suspended in that world is gone before the next one begins
+    with nullcontext() if trace_path is None else trace_path.open("w", encoding="utf-8") as sink:
+        worlds = [World(seed, choice, choose, Trace(sink))]
+        result = worlds[0].run()
+    collect_remains(worlds)
     result.wall_seconds = time.perf_counter() - start
     return result
 

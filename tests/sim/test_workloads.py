@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import random
 from collections.abc import Callable, Iterable, Sequence
 
@@ -11,7 +10,7 @@ import pytest
 from tests.sim.cluster.access import Workload
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice, World
-from tests.sim.kernel.loop import silent_finalizers
+from tests.sim.kernel.loop import collect_remains
 from tests.sim.workloads.bank import Bank
 from tests.sim.workloads.blind import Blind
 from tests.sim.workloads.catalogue import all_workloads, choose
@@ -44,9 +43,9 @@ CATALOGUE: dict[str, Callable[[], list[Workload]]] = {
 
 
 def run(workloads: Callable[[], list[Workload]], seed: int = 3) -> Result:
-    result = World(seed, NO_FAULTS, lambda _partitions, _rng: workloads()).run()
-    with silent_finalizers():
-        gc.collect()
+    worlds = [World(seed, NO_FAULTS, lambda _partitions, _rng: workloads())]
+    result = worlds[0].run()
+    collect_remains(worlds)
     return result
 
 

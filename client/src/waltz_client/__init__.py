@@ -31,6 +31,7 @@ from waltz_client.errors import (
     WindowFullError,
 )
 from waltz_client.feed import Feed
+from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Serializer
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, FeedTransaction, Transaction
@@ -60,6 +61,8 @@ __all__ = [
     "PartitionNotFoundError",
     "PartitionUnavailableError",
     "PendingAppend",
+    "RangeBatch",
+    "RangeRead",
     "RequestDeadlineError",
     "Serializer",
     "ServerRequestError",

@@ -25,6 +25,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
 from waltz_client.feed import Feed
+from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS, RangeRead
 from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
@@ -360,6 +361,39 @@ class WaltzClient:
             raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
         ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
         return Feed(core, places, with_data=with_data and not headers_only, until=ends)
+
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: bool = True,
+        where: Callable[[int], bool] | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> RangeRead:
+        """Exactly the committed transactions ``first`` to ``last`` (both included) of a partition, in order, in large batches.
+
+        ``where(header)`` leaves out transactions by their header before their payload is asked for. A batch has about
+        ``batch_transactions`` or ``batch_bytes`` of payload, whichever is less; two of them are read ahead. Moves, lost
+        connections and failing reads are waited for; when nothing at all was read for ``timeout_seconds``:
+        RequestDeadlineError, or TransactionNotFoundError when the log ends before ``last``. ClientClosedError.
+        """
+        core = self._open
+        core.check_partition(partition)
+        return RangeRead(
+            core,
+            partition,
+            first,
+            last,
+            with_data=with_data,
+            where=where,
+            batch_transactions=batch_transactions,
+            batch_bytes=batch_bytes,
+            timeout_seconds=timeout_seconds,
+        )
 
     # -- the application contract -------------------------------------------------------------------------------------
 

@@ -91,6 +91,21 @@ async def test_a_context_in_the_middle_of_a_second_attempt_ends_with_the_client(
     assert context.events == ["exception"]
 
 
+async def test_an_append_between_two_attempts_ends_with_the_client(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect(retryInitialBackoff=60_000, retryMaxBackoff=60_000, longWaitThreshold=250)
+    cluster.partitions[0].fate = lambda append: Fate.DROP
+    append = asyncio.create_task(client.append(partition=0, data=b"x", deadline_seconds=120))
+    await until(lambda: client._open.partitions and client._open.partitions[0].window.monitor.outstanding)
+    window = client._open.partitions[0].window
+    await until(lambda: not window.monitor.outstanding)  # it failed, and will be tried again in a minute
+    await client.close()
+    with pytest.raises(ClientClosedError):
+        async with asyncio.timeout(1):
+            await append
+
+
 async def test_a_committed_context_is_told_so_though_the_application_lags_at_close(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

@@ -72,6 +72,8 @@ class AppendOp:
     """Largest id that anybody knew to be committed when its outcome came."""
     deadline: float | None = None
     """Seconds the caller gave it."""
+    view_floor: int = -1
+    """When the view is left to the client: it is not older than this, because outcomes told before imply it."""
     pipeline: str = ""
     """Appends of one pipeline commit in the order of their uids."""
 

@@ -42,7 +42,8 @@ def check_locks(history: History, truth: Truth) -> list[Violation]:
 
 
 def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Counter[str]]:
-    """``lock_failure``: its mark is committed and above the view, and there was something to check.
+    """``lock_failure``: its mark is committed and above the view, and there was something to check. ``own_view``: it is also
+    above what the outcomes of earlier appends imply that the client had received (rule E1), so that trying again helps.
 
     Also counts: *real* conflicts, and *false* ones, where nobody had touched the locks (slots are shared, and a new owner's
     table starts at its mark).
@@ -59,6 +60,8 @@ def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Co
             found.append(Violation("lock_failure", f"{where}, without a lock to check"))
         elif op.conflict > last or (op.as_of is not None and op.conflict <= op.as_of):
             found.append(Violation("lock_failure", f"{where}; the log ends at {last}"))
+        elif op.as_of is None and op.conflict <= op.view_floor:
+            found.append(Violation("own_view", f"{where}, but its client knew {op.view_floor} when it was made"))
         elif op.as_of is not None:
             locks = (*op.write_locks, *op.read_locks)
             real = any(

@@ -22,6 +22,11 @@ MEETING_SECONDS = 2.0
 survives everything."""
 
 
+READ_LOCKS_SINCE = 1
+APPEND_LOCKS_SINCE = 2
+"""Versions of the client protocol that carry these locks."""
+
+
 class Flag(Protocol):
     """An event that is set once and lasts; of no loop and no process, so it may outlive a kill."""
 
@@ -51,12 +56,18 @@ class ClusterAccess(Protocol):
         ...
 
     def new_client(
-        self, name: str, callbacks: WaltzClientCallbacks | None = None, **setting_overrides: object
+        self,
+        name: str,
+        callbacks: WaltzClientCallbacks | None = None,
+        *,
+        least_version: int = 0,
+        **setting_overrides: object,
     ) -> WaltzClient:
         """A client to be entered with ``async with``, inside a process of a workload.
 
-        ``name`` names its random stream (call again with the same name after a restart: it gets a new stream). Overrides
-        are field names of ClientSettings (``append_deadline_ms=5_000``).
+        ``name`` names its random stream (call again with the same name after a restart: it gets a new stream). The protocol
+        version is drawn, from ``least_version`` on (read locks need 1, append locks 2). Overrides are field names of
+        ClientSettings (``append_deadline_ms=5_000``).
         """
         ...
 

@@ -72,6 +72,7 @@ class Access:
         self._loop = loop
         self._shape = shape
         self._zookeeper = zookeeper
+        self._counts = history.counts
         self._numbers = itertools.count(1)
 
     @property
@@ -80,7 +81,12 @@ class Access:
         return self._shape.partitions
 
     def new_client(
-        self, name: str, callbacks: WaltzClientCallbacks | None = None, **setting_overrides: object
+        self,
+        name: str,
+        callbacks: WaltzClientCallbacks | None = None,
+        *,
+        least_version: int = 0,
+        **setting_overrides: object,
     ) -> WaltzClient:
         """See ``access.ClusterAccess``."""
         settings = ClientSettings.from_mapping(
@@ -92,10 +98,19 @@ class Access:
                 **dict(self._shape.client_keys),
             }
         ).model_copy(update=setting_overrides)
-        rng = self._loop.rng(f"client {name}/{next(self._numbers)}")
+        number = next(self._numbers)
+        rng = self._loop.rng(f"client {name}/{number}")
+        versions = self._versions(self._loop.rng(f"versions {name}/{number}"), least_version)
+        self._counts[f"clients of version {versions[-1]}"] += 1
         return SimClient(
-            settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, NEWEST_VERSIONS
+            settings, callbacks, self._zookeeper, self._shape.session_timeout_seconds, rng, versions
         )
+
+    def _versions(self, rng: random.Random, least: int) -> tuple[int, ...]:
+        """All versions of this client: usually up to the newest one, else as an older release spoke them."""
+        if rng.random() >= self._shape.old_clients:
+            return NEWEST_VERSIONS
+        return NEWEST_VERSIONS[: rng.randint(least, len(NEWEST_VERSIONS) - 1) + 1]
 
     def rng(self, name: str) -> random.Random:
         """See ``access.ClusterAccess``."""

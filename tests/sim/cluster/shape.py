@@ -36,8 +36,8 @@ class Shape:
     store_bounds: tuple[tuple[str, int], ...]
     """Fields of StoreSettings that no key of the configuration reaches."""
     client_keys: tuple[tuple[str, object], ...]
-    protocol_versions: tuple[int, ...]
-    """Client protocol versions an old client of this seed speaks."""
+    old_clients: float
+    """Share of the clients that speak older versions of the client protocol only."""
 
     def storage_names(self) -> list[str]:
         """Host names of the storage nodes; also their roles' names."""
@@ -89,7 +89,7 @@ def make_shape(rng: random.Random) -> Shape:
         server_keys=_server_keys(rng),
         store_bounds=_store_bounds(rng),
         client_keys=_client_keys(rng),
-        protocol_versions=tuple(range(rng.choice((2, 3, 4)) + 1)),
+        old_clients=rng.choice((0.0, 0.2, 0.5, 1.0)),
     )
 
 

@@ -11,7 +11,9 @@ from tests.sim.faults import (
     network_faults,
     operations,
     process_faults,
+    rot_faults,
     storage_faults,
+    tails,
     zookeeper_faults,
 )
 from tests.sim.faults.common import SkippedError
@@ -25,6 +27,8 @@ Handler = Callable[["World", Fault], Coroutine[Any, Any, None]]
 HANDLERS: Mapping[str, Handler] = {
     **process_faults.HANDLERS,
     **storage_faults.HANDLERS,
+    **tails.HANDLERS,
+    **rot_faults.HANDLERS,
     **network_faults.HANDLERS,
     **zookeeper_faults.HANDLERS,
     **operations.HANDLERS,

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.sim.faults.common import SkippedError
@@ -27,16 +29,25 @@ async def cut_in_frame(world: World, fault: Fault) -> None:
     await asyncio.sleep(0)
 
 
-async def block(world: World, directions: list[Direction], seconds: float) -> None:
-    """Blocks may overlap: a direction is open again when the last one is over."""
+@contextmanager
+def blocked(world: World, directions: list[Direction]) -> Iterator[None]:
+    """Nothing gets through in these directions. Blocks may overlap: one is open again when the last block is over."""
     for direction in directions:
         world.blocked[direction] += 1
         world.loop.network.block(*direction)
-    await asyncio.sleep(seconds)
-    for direction in directions:
-        world.blocked[direction] -= 1
-        if not world.blocked[direction]:
-            world.loop.network.unblock(*direction)
+    try:
+        yield
+    finally:
+        for direction in directions:
+            world.blocked[direction] -= 1
+            if not world.blocked[direction]:
+                world.loop.network.unblock(*direction)
+
+
+async def block(world: World, directions: list[Direction], seconds: float) -> None:
+    """For so long."""
+    with blocked(world, directions):
+        await asyncio.sleep(seconds)
 
 
 async def one_way_block(world: World, fault: Fault) -> None:

@@ -49,7 +49,7 @@ class Kind:
 KINDS: Mapping[str, Kind] = {
     "storage-kill": Kind(5, "storage", 0.2, 12),
     "storage-kill-in-call": Kind(4, "storage", 0.2, 8),
-    "storage-end-in-deletion": Kind(2, "storage", 0.2, 4),
+    "storage-end-in-deletion": Kind(4, "storage", 0.2, 4),
     "storage-power-off": Kind(4, "storage", 0.5, 12),
     "storage-power-in-call": Kind(5, "storage", 0.5, 8),
     "storage-pause": Kind(3, "storage", 0.5, 12),

@@ -1,32 +1,28 @@
-"""Disks, and storage nodes that end inside a system call."""
+"""Disks, and storage nodes that end inside a system call. Changed bits are in ``rot_faults``."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.storage_role import StorageRole
-from tests.sim.faults.common import SkippedError, permission, storage_of, wait_dead
+from tests.sim.faults.common import SkippedError, permission, storage_of
 from tests.sim.faults.plan import Fault
-from tests.sim.kernel.disk import DATA_DIRECTORY, FAST_READ, Seconds
+from tests.sim.kernel.disk import FAST_READ, Seconds
 from tests.sim.kernel.executor import Moment
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 CRASH_WITHIN_SECONDS = 20.0
-DELETION_WITHIN_SECONDS = 60.0
 MOST_CALLS = 60
-MOST_DELETIONS = 6
 MOST_RARE_CALLS = 15
 SYNC_FAILURES = ("", "", "/0/", ".seg", ".idx", "waltz-storage.ctl", "waltz-fence")
 READ_FAILURES = ("", "/0/", ".seg", ".idx")
 SLOWEST_SYNC_SECONDS = 3.0
 SLOWEST_READ_SECONDS = 1.0
 MOST_ROOM_BYTES = 3000
-LAST_RECORD_SHARE = 0.5
-LAST_RECORD_BYTES = 60
 RARE_CALLS = ("unlink", "truncate", "sync_dir", "create")
 """Cuts, deletions and new files: a crash between two of them is rare unless it is looked for."""
 
@@ -37,13 +33,7 @@ def _restart_if_troubled(role: StorageRole) -> None:
         role.kill()
 
 
-async def _end_inside(
-    world: World,
-    fault: Fault,
-    end: Callable[[StorageRole], None],
-    within_seconds: float = CRASH_WITHIN_SECONDS,
-    only: Sequence[str] = (),
-) -> None:
+async def _end_inside(world: World, fault: Fault, end: Callable[[StorageRole], None]) -> None:
     role = storage_of(world, fault.targets[0])
     executor = role.executor
     happened = asyncio.Event()
@@ -53,9 +43,7 @@ async def _end_inside(
         happened.set()
         end(role)
 
-    if only:
-        role.disk.crash_after_calls(int(fault.amount * MOST_DELETIONS), crash, only)
-    elif executor is not None and fault.amount < 0.2:
+    if executor is not None and fault.amount < 0.2:
         executor.crash_next_job(Moment.UNDELIVERED, crash)
     elif fault.amount < 0.4:
         role.disk.crash_after_calls(int((fault.amount - 0.2) * MOST_CALLS), crash, ("sync",))
@@ -64,7 +52,7 @@ async def _end_inside(
     else:
         role.disk.crash_after_calls(int((fault.amount - 0.6) * MOST_RARE_CALLS), crash, RARE_CALLS)
     try:
-        async with asyncio.timeout(within_seconds):
+        async with asyncio.timeout(CRASH_WITHIN_SECONDS):
             await happened.wait()
     except TimeoutError:
         role.disk.cancel_crash()
@@ -76,12 +64,6 @@ async def _end_inside(
 async def kill_in_call(world: World, fault: Fault) -> None:
     """Killed before a system call of a job, or after all of them and before anybody is told."""
     await _end_inside(world, fault, StorageRole.kill)
-
-
-async def end_in_deletion(world: World, fault: Fault) -> None:
-    """Killed, or without power, inside the next deletion of files, whenever that comes."""
-    end = StorageRole.kill if int(fault.amount * 100) % 2 else StorageRole.power_off
-    await _end_inside(world, fault, end, DELETION_WITHIN_SECONDS, ("unlink",))
 
 
 async def power_in_call(world: World, fault: Fault) -> None:
@@ -193,40 +175,9 @@ async def slow_reads(world: World, fault: Fault) -> None:
     role.disk.read_seconds = FAST_READ
 
 
-async def bit_rot(world: World, fault: Fault) -> None:
-    """One bit of one file of a partition changes; sometimes the node is started again and looks afresh."""
-    rng = world.loop.rng(f"fault {fault.number}")
-    name = fault.targets[0]
-    partitions = world.state.concerned(name)
-    if not partitions:
-        raise SkippedError("nothing is on it")
-    partition = rng.choice(partitions)
-    role = await permission(world, name, [partition])
-    inside = f"{DATA_DIRECTORY}/{partition}/"
-    files = {path: data for path, data in role.disk.files().items() if path.startswith(inside) and data}
-    if not files or world.state.changing[partition] or (name, partition) in world.state.rotten:
-        raise SkippedError("there is no file to damage")
-    path = rng.choice(sorted(files))
-    first = 0
-    if rng.random() < LAST_RECORD_SHARE:
-        path = max(path for path in files if path.endswith(".seg"))
-        first = max(0, len(files[path]) - LAST_RECORD_BYTES)
-        role.kill()  # before another record makes it one in the middle
-    world.loop.note(f"rot in {path}")
-    world.state.rotten[name, partition] = None
-    world.state.destroyed(name, [partition])
-    role.disk.flip_bit(path, rng.randrange(first, len(files[path])), rng.randrange(8))
-    await asyncio.sleep(fault.seconds)
-    if fault.amount < 0.5:
-        role.kill()
-        await wait_dead(role, 1.0)
-    await world.repairs.rebuild(name, partition)
-
-
 HANDLERS = {
     "storage-kill-in-call": kill_in_call,
     "storage-power-in-call": power_in_call,
-    "storage-end-in-deletion": end_in_deletion,
     "all-storage-power-off": all_power_off,
     "storage-wipe": wipe,
     "storage-restore": restore,
@@ -236,5 +187,4 @@ HANDLERS = {
     "slow-sync": slow_sync,
     "read-failure": read_failure,
     "slow-reads": slow_reads,
-    "bit-rot": bit_rot,
 }

@@ -153,27 +153,31 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue.extend(held)
         held.clear()
 
-    def run(self, main: Coroutine[Any, Any, Any]) -> Any:
-        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended."""
+    def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
+        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
+
+        Without ``collect`` somebody else calls :func:`collect_remains` when the last reference to this world is gone.
+        """
         collecting = gc.isenabled()
         gc.disable()  # a collection at another moment would run finalizers in another order
         try:
             return self.run_until_complete(main)
         finally:
             self._end_world()
+            if collect:
+                collect_remains()
             if collecting:
                 gc.enable()
 
     def _end_world(self) -> None:
         """Coroutines that are still suspended are closed; what their cleaning up says interests nobody."""
         self.ended = True
-        with silent_finalizers():
+        with _silent_finalizers():
             _say_nothing(asyncio.all_tasks(self))
             self._queue.clear()
             self._timers.clear()
             self._graves.clear()
             self.close()
-            gc.collect()
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------------
 
@@ -237,6 +241,35 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._failed(SimHandle(callback, (), process.context, self._now), error)
 
     def _run_once(self) -> None:
+        """Turn after turn until somebody stops the loop: asyncio asks for one, but its way round costs as much as a turn."""
+        queue, take, kernel = self._queue, self._queue.popleft, KERNEL
+        while True:
+            self._next_moment()
+            for _ in range(len(queue)):
+                handle = take()
+                if handle.cancelled_:
+                    continue
+                process = handle.process
+                if process is not None:
+                    if not process.alive:
+                        continue
+                    if process.paused:
+                        process.held.append(handle)
+                        continue
+                try:
+                    if handle.context is kernel:
+                        handle.callback(*handle.args)  # in the context of the loop, which has no process either
+                    else:
+                        handle.context.run(handle.callback, *handle.args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:
+                    self._failed(handle, error)
+            if self._stopping:
+                return
+
+    def _next_moment(self) -> None:
+        """Put into the queue what is due now; when nothing is, let time pass."""
         queue, timers = self._queue, self._timers
         while timers and timers[0][2].cancelled_:
             heappop(timers)
@@ -245,37 +278,17 @@ class SimLoop(asyncio.BaseEventLoop):
                 raise StuckError(f"at {self._now:.3f} s: nothing is left that could happen")
             if timers[0][0] > self._now:
                 self._now, self._turns = timers[0][0], 0
-        while timers and timers[0][0] <= self._now:
+        now = self._now
+        while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
             if not handle.cancelled_:
                 queue.append(handle)
         self._turns += 1
         if self._turns > self.turn_limit:
-            raise StuckError(f"at {self._now:.3f} s: {self._turns} turns without time passing")
-        count = len(queue)
-        self.steps += count
+            raise StuckError(f"at {now:.3f} s: {self._turns} turns without time passing")
+        self.steps += len(queue)
         if self.steps > self.step_limit:
-            raise StuckError(f"at {self._now:.3f} s: more than {self.step_limit} steps")
-        for _ in range(count):
-            handle = queue.popleft()
-            if handle.cancelled_:
-                continue
-            process = handle.process
-            if process is not None:
-                if not process.alive:
-                    continue
-                if process.paused:
-                    process.held.append(handle)
-                    continue
-            try:
-                if handle.context is KERNEL:
-                    handle.callback(*handle.args)  # in the context of the loop, which has no process either
-                else:
-                    handle.context.run(handle.callback, *handle.args)
-            except (SystemExit, KeyboardInterrupt):
-                raise
-            except BaseException as error:
-                self._failed(handle, error)
+            raise StuckError(f"at {now:.3f} s: more than {self.step_limit} steps")
 
     def _failed(self, handle: SimHandle, error: BaseException) -> None:
         name = getattr(handle.callback, "__qualname__", type(handle.callback).__name__)
@@ -318,8 +331,19 @@ def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
+def collect_remains(worlds: list[Any] | None = None) -> None:
+    """What was suspended in these worlds, and in those that nobody refers to any more, ends here: before the next one begins.
+
+    ``worlds`` is emptied: it should hold the last references to them.
+    """
+    with _silent_finalizers():
+        if worlds is not None:
+            worlds.clear()
+        gc.collect()
+
+
 @contextmanager
-def silent_finalizers() -> Iterator[None]:
+def _silent_finalizers() -> Iterator[None]:
     """Nobody wants to hear what the coroutines of a world that has ended say when they are closed."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
     try:

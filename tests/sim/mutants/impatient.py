@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import gc
-
 from tests.sim.checkers.violation import Violation
 from tests.sim.cluster.world import Choice, World
-from tests.sim.kernel.loop import silent_finalizers
+from tests.sim.kernel.loop import collect_remains
 from tests.sim.workloads.catalogue import choose
 
 __all__ = ["Violation", "first_violation"]
@@ -34,10 +32,8 @@ class ImpatientWorld(World):
 
 def first_violation(seed: int, profile: str) -> Violation | None:
     """Run a seed; the first violation, if there is one."""
-    world = ImpatientWorld(seed, Choice(profile), choose)
-    world.run()
-    first = world.first
-    del world
-    with silent_finalizers():
-        gc.collect()  # what was suspended in that world is gone before the next one begins
+    worlds = [ImpatientWorld(seed, Choice(profile), choose)]
+    worlds[0].run()
+    first = worlds[0].first
+    collect_remains(worlds)
     return first

@@ -24,6 +24,21 @@ CLIENT_MUTANTS = (
         found_at=6,
     ),
     Mutant(
+        name="lock_failure_not_deferred",
+        rule="E1",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/transaction_monitor.py",
+                "        if self.high_water_mark >= mark:\n            return entry, self._fail_one(",
+                "        if self.high_water_mark >= -1:\n            return entry, self._fail_one(",
+            ),
+        ),
+        expected=("own_view",),
+        how="A lock failure overtakes the feed; its caller tries again at once and leaves the view to the client, which has "
+        "not received what was in the way. Of our servers a lock failure says for certain that the append is not in the log "
+        "(it was never given to the store), so nothing else depends on the deferral.",
+    ),
+    Mutant(
         name="lost_connection_counts_as_failure",
         rule="E1",
         edits=(

@@ -49,6 +49,23 @@ STORAGE_MUTANTS = (
         found_at=0,
     ),
     Mutant(
+        name="fence_not_raised_by_a_refused_request",
+        rule="B1",
+        edits=(
+            Edit(
+                f"{_SERVICE}/executor.py",
+                "        raised = self.fence.arrive(request.session_id)\n",
+                "        partition = self._pool.manager.partitions.get(self.partition_id)\n"
+                "        refused = partition is not None and not partition.info.available\n"
+                "        raised = not refused and self.fence.arrive(request.session_id)\n",
+            ),
+        ),
+        expected=("fence",),
+        how="A new session asks a node whose copy an administrator has taken out of service: the question is refused. When the "
+        "copy is back, the owner before may still write to it. Our servers do nothing after a refusal that relies on the "
+        "fence, so only the node itself can show it.",
+    ),
+    Mutant(
         name="fence_not_durable",
         rule="B2",
         edits=(
@@ -203,10 +220,11 @@ STORAGE_MUTANTS = (
                 "        for path in (self.data_path, self.index_path):\n            self._fs.unlink(path)\n",
             ),
         ),
-        expected=("node_kept", "disk", "progress"),
+        expected=("out_of_service", "node_kept", "disk", "progress"),
         how="A truncation deletes segments, and the node ends inside it or loses power some time after it: a gap is left, "
         "and the partition does not open.",
         guards="the directory is synced after each deletion, which leaves a moment only",
+        profile="disk",
     ),
     Mutant(
         name="flags_overwrite_marks",
@@ -241,7 +259,9 @@ STORAGE_MUTANTS = (
         ),
         expected=("fork", "bytes", "replicas"),
         how="A bit flips in a stored record, and the record is read for a feed or copied to another replica.",
-        guards="the server checks the data of what it reads once more (not ReqId and header, which that checksum leaves out)",
+        guards="the server checks the data of what it reads once more, and so does the client, which cannot be talked out of "
+        "it; so what shows is a changed ReqId or header, which that checksum leaves out",
+        profile="disk",
     ),
     Mutant(
         name="maximum_moves_before_the_sync",
@@ -269,7 +289,7 @@ STORAGE_MUTANTS = (
                 f"{_ENGINE}/partition.py",
                 """                self._append([batches[number] for number in taken])
                 self.max_txid = expected - 1
-                self._write_mark()
+                self._note_mark()
 """,
                 """                self._write_mark(expected - 1)
                 self._append([batches[number] for number in taken])

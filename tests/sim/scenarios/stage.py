@@ -19,6 +19,7 @@ from tests.sim.cluster.server_role import ServerRole
 from tests.sim.cluster.shape import Shape
 from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.cluster.world import Choice, World
+from tests.sim.kernel.loop import collect_remains
 from tests.sim.kernel.process import Process
 from tests.sim.kernel.zookeeper import HOST as ZOOKEEPER
 from tests.sim.workloads.tracked import TrackedClient, open_client
@@ -257,6 +258,7 @@ def play(
     """Run a script to the usual ending; AssertionError with the first violations."""
     stage = Stage(seed, script, partitions=partitions, storage_nodes=storage_nodes, servers=servers)
     result = stage.run()
+    collect_remains()
     found = [str(violation) for violation in result.violations[:5]]
     assert not found, f"seed {seed}: {found}"
     return stage

@@ -1,4 +1,7 @@
-"""Callers that do not wait for the end: cancelled appends, deadlines far too short, clients closed under their appends, crashes."""
+"""Callers that do not wait for the end: cancelled appends, deadlines far too short, clients closed under their appends, crashes.
+
+And rivals that share a client, leave the view to it, and try again at once after a lock conflict.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,8 @@ from tests.sim.workloads.tracked import TrackedClient, open_client
 from waltz_client import LockId
 
 NAME = "closing"
+RIVALS = 3
+TRIES = 3
 
 
 class Closing:
@@ -24,9 +29,12 @@ class Closing:
         self._mean = mean_seconds
 
     def processes(self, access: ClusterAccess) -> list[tuple[str, Main]]:
-        """The process."""
-        rng = access.rng("closing-0")
-        return [("closing-0", lambda: self._run(access, rng))]
+        """The processes."""
+        rng, rivals_rng = access.rng("closing-0"), access.rng("rivals-0")
+        return [
+            ("closing-0", lambda: self._run(access, rng)),
+            ("rivals-0", lambda: self._run_rivals(access, rivals_rng)),
+        ]
 
     async def _run(self, access: ClusterAccess, rng: random.Random) -> None:
         while await meet(access, rng, self._mean):
@@ -42,7 +50,8 @@ class Closing:
         kind = rng.choice(("deadline", "cancel", "leave", "without waiting", "crash"))
         if kind == "without waiting" and not await client.writable(partition):
             return
-        op = self._invoke(access, rng, partition)
+        locks = [LockId(NAME, 0)] if rng.random() < 0.5 else []
+        op = self._invoke(access, "closing-0", partition, locks)
         if kind == "deadline":
             await client.append(op, deadline_seconds=rng.choice((0.0, 0.001, 0.01, 0.1)))
             return
@@ -56,8 +65,23 @@ class Closing:
         if kind == "cancel":
             task.cancel()
 
-    def _invoke(self, access: ClusterAccess, rng: random.Random, partition: int) -> AppendOp:
-        locks = [LockId("closing", 0)] if rng.random() < 0.5 else []
-        return access.history.invoke(
-            "closing-0", NAME, partition, {}, header=headers.CLOSING, write_locks=locks
-        )
+    async def _run_rivals(self, access: ClusterAccess, rng: random.Random) -> None:
+        async with open_client(access, "rivals-0") as client:
+            while await meet(access, rng, self._mean):
+                partition = rng.randrange(access.partitions)
+                async with asyncio.TaskGroup() as group:
+                    for _ in range(RIVALS):
+                        group.create_task(self._again(access, client, partition))
+
+    async def _again(self, access: ClusterAccess, client: TrackedClient, partition: int) -> None:
+        """Append under the lock; after a conflict again at once: the client must have received by then what was in the way."""
+        for _ in range(TRIES):
+            op = self._invoke(access, "rivals-0", partition, [LockId("rival", 0)])
+            await client.append(op, deadline_seconds=5.0, max_attempts=1)
+            if op.conflict is None:
+                return
+
+    def _invoke(
+        self, access: ClusterAccess, process: str, partition: int, locks: list[LockId]
+    ) -> AppendOp:
+        return access.history.invoke(process, NAME, partition, {}, header=headers.CLOSING, write_locks=locks)

@@ -8,7 +8,7 @@ from typing import Any
 
 from tests.sim.checkers.history import AppendOp
 from tests.sim.checkers.payload import Payload
-from tests.sim.cluster.access import ClusterAccess, Main
+from tests.sim.cluster.access import APPEND_LOCKS_SINCE, ClusterAccess, Main
 from tests.sim.workloads import headers
 from tests.sim.workloads.pace import meet, think
 from tests.sim.workloads.tracked import TrackedClient
@@ -62,7 +62,14 @@ class Counters:
                 else:
                     await self._add(access, name, rng, client)
 
-        await work_on_view(access, name, view, work, max_concurrent_transactions=40)
+        await work_on_view(
+            access,
+            name,
+            view,
+            work,
+            least_version=APPEND_LOCKS_SINCE,
+            max_concurrent_transactions=40,
+        )
 
     async def _add(self, access: ClusterAccess, name: str, rng: random.Random, client: TrackedClient) -> None:
         ops = []

@@ -12,7 +12,7 @@ from typing import Any
 
 from tests.sim.checkers.history import AppendOp
 from tests.sim.checkers.payload import Payload
-from tests.sim.cluster.access import ClusterAccess, Main
+from tests.sim.cluster.access import READ_LOCKS_SINCE, ClusterAccess, Main
 from tests.sim.workloads import headers
 from tests.sim.workloads.pace import meet, think
 from tests.sim.workloads.tracked import TrackedClient
@@ -65,7 +65,7 @@ class Duty:
                     if op.conflict is not None:
                         await view.wait_for(op.conflict, 5.0)
 
-        await work_on_view(access, name, view, work)
+        await work_on_view(access, name, view, work, least_version=READ_LOCKS_SINCE)
 
     def _change(
         self, access: ClusterAccess, name: str, pair: int, side: int, view: LogView, roster: Roster

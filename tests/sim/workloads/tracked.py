@@ -25,7 +25,6 @@ from waltz_client import (
 from waltz_client import Outcome as ClientOutcome
 from waltz_cluster.errors import ClusterError
 
-LONGEST_RETRY_SECONDS = 1.1
 REOPEN_SECONDS = 0.5
 
 
@@ -40,6 +39,8 @@ class TrackedClient:
         self.ops: list[AppendOp] = []
         self.closing = False
         self._seen: dict[int, int] = {}
+        self._view: dict[int, int] = {}
+        """Partition -> what the outcomes of this client's appends say it has received: rule E1 defers them to their feed."""
 
     # -- appends ------------------------------------------------------------------------------------------------------
 
@@ -48,7 +49,7 @@ class TrackedClient:
     ) -> bool:
         """Append what was invoked; whether it is certainly committed. Errors of the append are noted, not raised."""
         op.deadline = deadline_seconds
-        self.ops.append(op)
+        self._begin(op)
         try:
             done = await self.client.append(
                 partition=op.partition,
@@ -70,6 +71,15 @@ class TrackedClient:
         self.note_committed(op, done)
         return True
 
+    def _begin(self, op: AppendOp) -> None:
+        """It is handed to the client, which takes what it has received for the caller's view unless the caller says it."""
+        self.ops.append(op)
+        if op.as_of is None:
+            op.view_floor = self._view.get(op.partition, -1)
+
+    def _has_received(self, partition: int, mark: int) -> None:
+        self._view[partition] = max(mark, self._view.get(partition, -1))
+
     async def writable(self, partition: int, deadline_seconds: float = 10.0) -> bool:
         """Wait until an append can be sent; False when it cannot in time."""
         try:
@@ -81,7 +91,7 @@ class TrackedClient:
 
     def append_nowait(self, op: AppendOp) -> bool:
         """Send what was invoked, without waiting; whether it was sent."""
-        self.ops.append(op)
+        self._begin(op)
         try:
             self.client.append_nowait(
                 partition=op.partition,
@@ -112,8 +122,8 @@ class TrackedClient:
         self, ops: Sequence[AppendOp], *, deadline_seconds: float | None = None
     ) -> list[AppendOp]:
         """Append what was invoked, in a pipeline; the committed ones."""
-        self.ops += ops
         for op in ops:
+            self._begin(op)
             op.deadline = deadline_seconds
         taken = 0
 
@@ -165,6 +175,7 @@ class TrackedClient:
             )
         self.history.committed(op, done.transaction_id)
         self.saw(op.partition, done.transaction_id)
+        self._has_received(op.partition, done.transaction_id)
 
     def note_error(self, op: AppendOp, error: Exception) -> None:
         """The client says that it is not committed, or that it does not know."""
@@ -172,6 +183,7 @@ class TrackedClient:
         kind = type(error).__name__
         if isinstance(error, LockConflictError):
             self.history.failed(op, kind, error.conflicting_high_water_mark)
+            self._has_received(op.partition, error.conflicting_high_water_mark)
         elif isinstance(error, AppendError) and error.outcome is ClientOutcome.UNKNOWN:
             self._check_not_early(op, kind)
             self.history.unknown(op, kind)
@@ -303,11 +315,16 @@ class TrackedClient:
 
 @asynccontextmanager
 async def open_client(
-    access: ClusterAccess, process: str, callbacks: WaltzClientCallbacks | None = None, **settings: object
+    access: ClusterAccess,
+    process: str,
+    callbacks: WaltzClientCallbacks | None = None,
+    *,
+    least_version: int = 0,
+    **settings: object,
 ) -> AsyncIterator[TrackedClient]:
     """A client of this process; tries again while ZooKeeper does not answer."""
     while True:
-        client = access.new_client(process, callbacks, **settings)
+        client = access.new_client(process, callbacks, least_version=least_version, **settings)
         try:
             await client.__aenter__()
             break
@@ -319,5 +336,5 @@ async def open_client(
     finally:
         tracked.closing = True
         await client.close()
-    await asyncio.sleep(LONGEST_RETRY_SECONDS)  # callers between two attempts look when their pause is over
+    await asyncio.sleep(0)  # those who were woken by the end run first
     tracked.check_ended(tracked.ops)

@@ -89,10 +89,13 @@ async def work_on_view(
     process: str,
     view: LogView,
     work: Callable[[TrackedClient], Awaitable[None]],
+    *,
+    least_version: int = 0,
     **settings: object,
 ) -> None:
     """Open a client, follow the log with it, do the work, catch up, close."""
-    async with open_client(access, process, None, **settings) as client, asyncio.TaskGroup() as group:
+    opened = open_client(access, process, None, least_version=least_version, **settings)
+    async with opened as client, asyncio.TaskGroup() as group:
         following = group.create_task(view.run(client))
         await work(client)
         await catch_up(client, view)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing
+from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, StorageStatus
+
+FEW_DAYS = 14
+"""A disk that is full sooner is a finding: enough time to get another one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +34,7 @@ def advise(status: ClusterStatus) -> list[Advice]:
                     "`waltz storage sync-partitions`",
                 )
             )
+        found += _disk(node)
     for server in status.servers:
         if server.unreached is None:
             found.append(
@@ -50,6 +54,29 @@ def advise(status: ClusterStatus) -> list[Advice]:
     for partition in status.partitions:
         found += _partition(partition)
     return found + _replicas(status)
+
+
+def _disk(node: StorageStatus) -> list[Advice]:
+    disk = node.disk
+    if disk is None:
+        return []
+    if disk.full:
+        return [
+            Advice(
+                f"storage node {node.node}: its disk is full, its replicas take no appends",
+                "enlarge the file system or delete what is not Waltz's: it goes on by itself within seconds; "
+                "or move partitions to a new node (`waltz storage replace`)",
+            )
+        ]
+    days = disk.days_to_full
+    if days is not None and days < FEW_DAYS:
+        return [
+            Advice(
+                f"storage node {node.node}: its disk is full in {days:.1f} days if the log goes on growing as it does",
+                "give it room now: the log is kept for ever (`waltz storage usage` has the figures)",
+            )
+        ]
+    return []
 
 
 def _partition(partition: PartitionStatus) -> list[Advice]:

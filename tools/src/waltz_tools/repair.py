@@ -14,3 +14,13 @@ def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int
     from waltz_storage.engine.storage_manager import reset_for_restore  # installed where storage nodes are
 
     return reset_for_restore(str(directory), partitions)
+
+
+def resettable(directory: Path, partitions: Sequence[int] | None) -> list[int]:
+    """What `restore_reset` would reset; nothing is locked or written."""
+    from waltz_storage.engine.inspect import inspect_control_file
+
+    _, entries = inspect_control_file(str(directory))
+    if partitions is not None:
+        return [partition for partition in partitions if partition < len(entries)]
+    return [number for number, entry in enumerate(entries) if not isinstance(entry, str) and entry.assigned]

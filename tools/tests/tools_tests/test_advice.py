@@ -1,5 +1,8 @@
 """`waltz doctor`: a next step for everything that can be wrong."""
 
+import json
+
+from waltz_admin.disks import NodeDisk
 from waltz_admin.status import (
     ClusterStatus,
     PartitionStatus,
@@ -10,6 +13,7 @@ from waltz_admin.status import (
 )
 from waltz_protocol.types import Endpoint
 from waltz_tools.advice import advise
+from waltz_tools.cli.figures import Days, Seconds, SizeBytes, days_or_none, size_or_none
 
 SERVER = Endpoint("server", 7)
 FINE = ServerStatus(1, SERVER, (0,), ())
@@ -69,3 +73,32 @@ def test_servers_and_nodes() -> None:
         ].next_step
     )
     assert "assign-partition -p 0" in advise(status(partition()))[0].next_step
+
+
+def test_disks_that_are_full_or_soon_will_be() -> None:
+    def findings(days: float | None, full: bool) -> list[str]:
+        disk = NodeDisk(1, 1.0, 60.0, 10, 5, 1, days, full)
+        node = StorageStatus("a:1", 1, (0,), None, disk)
+        page = ClusterStatus("test", "key", (FINE,), (node,), (partition(Replica("a:1", Standing.CURRENT)),))
+        return [f"{advice.finding} {advice.next_step}" for advice in advise(page)]
+
+    assert findings(None, False) == findings(20.0, False) == []
+    assert "full in 3.2 days" in findings(3.2, False)[0]
+    assert "goes on by itself" in findings(0.0, True)[0]
+
+
+def test_figures_have_units_in_tables_only() -> None:
+    sizes = (0, 1023, 1024, 1536, 5 << 30, 3 << 60)
+    assert [str(SizeBytes(n)) for n in sizes] == [
+        "0 B",
+        "1023 B",
+        "1.0 KiB",
+        "1.5 KiB",
+        "5.0 GiB",
+        "3,072.0 PiB",
+    ]
+    assert [str(Days(n)) for n in (0.05, 1.5, 2.0, 1234.5)] == ["1.2 h", "36.0 h", "2 days", "1,234 days"]
+    assert [str(Seconds(n)) for n in (0.0, 119, 120, 7200)] == ["0 s", "119 s", "2 min", "2 h"]
+    assert json.dumps([SizeBytes(1536), Days(1.5), Seconds(7.5)]) == "[1536, 1.5, 7.5]"
+    assert (size_or_none(None), days_or_none(None)) == (None, None)
+    assert (size_or_none(2.6), days_or_none(0.12345)) == (3, 0.123)

@@ -35,7 +35,7 @@ GROUPS = {
     },
     "storage": {
         "list", "add-partition", "remove-partition", "availability", "sync-partitions", "recover-partition",
-        "max-transaction-id", "validate", "restore-reset", "forget",
+        "max-transaction-id", "validate", "restore-reset", "forget", "usage", "replace",
     },
     "server": {"list", "add-preferred-partition", "remove-preferred-partition"},
     "cluster": {"verify", "check-connectivity", "status"},
@@ -76,7 +76,7 @@ def test_every_sub_command_has_help() -> None:
             answer = runner.invoke(app, [group, command, "--help"])
             assert answer.exit_code == 0, (group, command)
             assert "Usage: " in answer.output
-    for command in ("append", "tail", "top", "doctor", "demo"):
+    for command in ("append", "get", "tail", "top", "doctor", "demo"):
         assert runner.invoke(app, [command, "--help"]).exit_code == 0
     assert get_command(app).name == "waltz"
 

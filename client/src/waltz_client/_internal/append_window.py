@@ -115,7 +115,10 @@ class AppendWindow:
     registered and handed to the socket in one step, so registry order is send order.
     """
 
-    def __init__(self, req_ids: ReqIdSource, max_outstanding: int) -> None:
+    def __init__(
+        self, req_ids: ReqIdSource, max_outstanding: int, on_waiting: Callable[[], object] = lambda: None
+    ) -> None:
+        """``on_waiting`` is called when something begins to wait that only the passing of time may help on."""
         self.monitor = TransactionMonitor()
         self.max_outstanding = max_outstanding
         self.stopped = False
@@ -123,6 +126,7 @@ class AppendWindow:
         self.flush_tick = 0
         self.dropped_seq_num = 0  # newest append that a flush found undone: its server dropped it
         self._req_ids = req_ids
+        self._on_waiting = on_waiting
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
@@ -159,6 +163,8 @@ class AppendWindow:
         handle.generation = generation
         handle.tick = self.tick
         self.monitor.register(handle)
+        if self.monitor.outstanding == 1:
+            self._on_waiting()
         channel = session.channel
         if channel is None or channel.closed:
             self.deliver(self.monitor.abort(seq_num))
@@ -248,6 +254,7 @@ class AppendWindow:
         """A future for the next chance to send; it promises nothing, the writer looks again."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
+        self._on_waiting()
         return waiter
 
     def drop_waiter(self, waiter: asyncio.Future[None]) -> None:

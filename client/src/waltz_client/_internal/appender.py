@@ -104,7 +104,7 @@ class Appender:
                     settings.retry_max_backoff_ms / 1000,
                     core.random,
                 )
-            await asyncio.sleep(
+            await core.pause(
                 min(backoff.next_seconds(), max(0.0, deadline - asyncio.get_running_loop().time()))
             )
 

@@ -115,6 +115,9 @@ class ClientCore:
         self.random = random
         self.wall_clock = wall_clock
         self.closed = False
+        self._ended = asyncio.Event()
+        self._waiting = asyncio.Event()
+        """Set while time must be watched; an idle client sleeps."""
         self.partitions: dict[int, StreamPartition] = {}
         self.appliers: dict[int, Applier] = {}
         self.endpoints: dict[int, Endpoint] = {}
@@ -156,6 +159,7 @@ class ClientCore:
         if self.closed:
             return
         self.closed = True
+        self._ended.set()
         if self._remove_listener is not None:
             self._remove_listener()
         for partition in self.partitions.values():
@@ -173,12 +177,20 @@ class ClientCore:
     async def _run_ticks(self) -> None:
         nudge_ticks = max(1, round(self.settings.long_wait_threshold_ms / 1000 / TICK_SECONDS))
         while True:
+            await self._waiting.wait()
             await asyncio.sleep(TICK_SECONDS)
+            self._waiting.clear()
             for partition in list(self.partitions.values()):
                 try:
                     partition.on_tick(nudge_ticks)
                 except Exception:
                     log.exception("looking after partition %d failed", partition.partition_id)
+                if partition.needs_ticks:
+                    self._waiting.set()
+
+    def need_ticks(self) -> None:
+        """See ``PartitionHost``."""
+        self._waiting.set()
 
     # -- discovery ----------------------------------------------------------------------------------------------------
 
@@ -320,6 +332,15 @@ class ClientCore:
         return max(partition.received, -1)
 
     # -- waiting ------------------------------------------------------------------------------------------------------
+
+    async def pause(self, seconds: float) -> None:
+        """Between two attempts of a caller; ClientClosedError as soon as the client is closed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return
+        self.check_open()
 
     async def wait_mounted(self, partition: StreamPartition) -> None:
         """Until the partition is mounted; PartitionInactiveError, ClientAheadError, ClientClosedError."""

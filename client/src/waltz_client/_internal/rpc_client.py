@@ -16,7 +16,7 @@ from waltz_client._internal.backoff import Random
 from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.rpc_session import RpcSession
-from waltz_client._internal.wire import pack_data_request
+from waltz_client._internal.wire import DataResponse, pack_data_request
 from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError
@@ -84,6 +84,42 @@ class PartitionCall:
             self.on_result(value, error)
         except Exception:
             log.exception("the receiver of an answer of partition %d raised", self.partition_id)
+
+    # -- what a call for many transactions does otherwise (``range_call``) ---------------------------------------------
+
+    def request(self, session: RpcSession, req_ids: ReqIdSource) -> bytes:
+        """Register for the answer with a fresh request id; the frame to send."""
+        seq_num = self.seq_num = req_ids.next_seq_num()
+        session.calls[self.partition_id, seq_num] = self
+        if self.transaction_id is None:
+            req_id = ReqId(req_ids.client_id, req_ids.generation, self.partition_id, seq_num)
+            return CLIENT.encode(HighWaterMarkRequest(req_id), session.version)
+        return pack_data_request(
+            session.version,
+            req_ids.client_id,
+            req_ids.generation,
+            self.partition_id,
+            seq_num,
+            self.transaction_id,
+        )
+
+    def withdraw(self, session: RpcSession) -> None:
+        """No answer of this session counts any more."""
+        session.calls.pop((self.partition_id, self.seq_num), None)
+
+    def lost(self) -> None:
+        """The session ended; nothing of this call is registered with it any more."""
+
+    def data_answered(self, response: DataResponse) -> bool:
+        """Take the answer to a data request; False when it is not the one asked for."""
+        if self.transaction_id != response.transaction_id:
+            return False
+        self.answered(response.data, response.error)
+        return True
+
+    def is_silent(self) -> bool:
+        """Whether nothing was answered since this was asked last."""
+        return True
 
 
 class _Server:
@@ -170,8 +206,9 @@ class RpcClient:
         if server is not None and server.session is session:
             server.session = None
         lost, session.calls = session.calls, {}
-        for call in lost.values():
+        for call in dict.fromkeys(lost.values()):
             call.session = None
+            call.lost()
             if not call.done:
                 self._waiting.setdefault(call.partition_id, {})[call] = None
 
@@ -218,26 +255,14 @@ class RpcClient:
         if session is None or not session.ready:
             self._waiting.setdefault(call.partition_id, {})[call] = None
             return
-        req_ids = self._req_ids(call.partition_id)
-        seq_num = req_ids.next_seq_num()
-        if call.transaction_id is None:
-            req_id = ReqId(req_ids.client_id, req_ids.generation, call.partition_id, seq_num)
-            frame = CLIENT.encode(HighWaterMarkRequest(req_id), session.version)
-        else:
-            frame = pack_data_request(
-                session.version,
-                req_ids.client_id,
-                req_ids.generation,
-                call.partition_id,
-                seq_num,
-                call.transaction_id,
-            )
-        session.calls[call.partition_id, seq_num] = call
+        frame = call.request(session, self._req_ids(call.partition_id))
         call.session = session
-        call.seq_num = seq_num
         call.attempts += 1
-        call.resend_at = asyncio.get_running_loop().time() + self._resend_seconds * min(call.attempts, 4)
+        self._await_answer(call)
         session.send_frame(frame)
+
+    def _await_answer(self, call: PartitionCall) -> None:
+        call.resend_at = asyncio.get_running_loop().time() + self._resend_seconds * min(call.attempts, 4)
 
     def _send_waiting(self, partition_id: int) -> None:
         waiting = self._waiting.pop(partition_id, None)
@@ -249,7 +274,7 @@ class RpcClient:
         """Forget that it was sent; it waits for a server again. A late answer is ignored."""
         session, call.session = call.session, None
         if session is not None:
-            session.calls.pop((call.partition_id, call.seq_num), None)
+            call.withdraw(session)
         if not call.done:
             self._waiting.setdefault(call.partition_id, {})[call] = None
 
@@ -278,8 +303,11 @@ class RpcClient:
                 if call.deadline is not None and now >= call.deadline:
                     self._expire(call)
                 elif call.session is not None and now >= call.resend_at:
-                    self._take_back(call)
-                    self._send_waiting(call.partition_id)
+                    if call.is_silent():
+                        self._take_back(call)
+                        self._send_waiting(call.partition_id)
+                    else:
+                        self._await_answer(call)
 
     def _expire(self, call: PartitionCall) -> None:
         what = "its high-water mark" if call.transaction_id is None else f"transaction {call.transaction_id}"

@@ -67,10 +67,10 @@ class RpcSession:
         """One answer; an answer nobody waits for any more is ignored."""
         if body[0] == TRANSACTION_DATA_RESPONSE:
             response = parse_data_response(body)
-            call = self.calls.get((response.partition_id, response.seq_num))
-            if call is not None and call.transaction_id == response.transaction_id:
-                del self.calls[response.partition_id, response.seq_num]
-                call.answered(response.data, response.error)
+            key = (response.partition_id, response.seq_num)
+            call = self.calls.pop(key, None)
+            if call is not None and not call.data_answered(response):
+                self.calls[key] = call
             return
         message = CLIENT.decode(body, channel.version)
         req_id = getattr(message, "req_id", None)

@@ -58,6 +58,10 @@ class PartitionHost(Protocol):
         """The server's high-water mark now (RPC)."""
         ...
 
+    def need_ticks(self) -> None:
+        """Call ``on_tick`` from now on, as long as ``needs_ticks``."""
+        ...
+
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
         """Run a coroutine that ends with the client."""
         ...
@@ -75,7 +79,7 @@ class StreamPartition:
     ) -> None:
         self.partition_id = req_ids.partition_id
         self.req_ids = req_ids
-        self.window = AppendWindow(req_ids, max_outstanding)
+        self.window = AppendWindow(req_ids, max_outstanding, host.need_ticks)
         self.readers = Readers(self)
         self.session: StreamSession | None = None
         self.active = False
@@ -422,6 +426,17 @@ class StreamPartition:
         self.window.lock_failed(req_id, mark, self.received)
         self.wake_writers()
 
+    @property
+    def needs_ticks(self) -> bool:
+        """Something waits that silence must not keep waiting for ever."""
+        window = self.window
+        return window.monitor.outstanding > 0 or window.has_waiters or self._drops_in_silence
+
+    @property
+    def _drops_in_silence(self) -> bool:
+        """An append was dropped though it was sent after the mount: the server may not know the mount any more."""
+        return self._feed_req_id is not None and self.window.dropped_seq_num > self._feed_req_id.seq_num
+
     def on_tick(self, nudge_ticks: int) -> None:
         """Time passes: nudge silent appends; mount again when the server has moved on and the feed does not say so."""
         self.window.tick += 1
@@ -435,8 +450,7 @@ class StreamPartition:
         behind = (
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )
-        if self._feed_req_id is not None and self.window.dropped_seq_num > self._feed_req_id.seq_num:
-            # Dropped in silence, though sent after the mount: the server may not know the mount any more.
+        if self._drops_in_silence:
             self.window.dropped_seq_num = 0
             self._unmount("its server drops appends")
             self._begin_mount()

@@ -47,6 +47,8 @@ class DataResponse(NamedTuple):
     transaction_id: int
     data: bytes | None
     error: str | None
+    checksum: int
+    """CRC-32 of the data as the signed number on the wire; 0 without data."""
 
 
 def parse_data_response(body: memoryview) -> DataResponse:
@@ -60,12 +62,13 @@ def parse_data_response(body: memoryview) -> DataResponse:
         if len(body) != end:
             raise ProtocolError("transaction data response has a wrong length")
         text = bytes(body[_RESPONSE_HEAD_BYTES:end]).decode("utf-8", "replace")
-        return DataResponse(partition_id, seq_num, txid, None, text)
+        return DataResponse(partition_id, seq_num, txid, None, text, 0)
     if length < 0 or len(body) != end + 4:
         raise ProtocolError("transaction data response has a wrong length")
     data = bytes(body[_RESPONSE_HEAD_BYTES:end])
-    if zlib.crc32(data) != _I32.unpack_from(body, end)[0] & 0xFFFFFFFF:
+    checksum: int = _I32.unpack_from(body, end)[0]
+    if zlib.crc32(data) != checksum & 0xFFFFFFFF:
         raise ProtocolError(
             f"checksum of transaction {txid} of partition {partition_id} does not match its data"
         )
-    return DataResponse(partition_id, seq_num, txid, data, None)
+    return DataResponse(partition_id, seq_num, txid, data, None, checksum)

@@ -145,6 +145,54 @@ async def auto_assign(
     }
 
 
+async def change_assignments(
+    store: ZooKeeperStore,
+    root: str,
+    *,
+    expect_version: int,
+    add: Mapping[str, Iterable[int]] | None = None,
+    remove: Mapping[str, Iterable[int]] | None = None,
+    tls: TlsSettings | None = None,
+    probe: ReplicaProbe | None = None,
+    allow_pause: bool = False,
+    lock_wait_seconds: float = 60.0,
+) -> bool:
+    """Add partitions to nodes and take others away, exactly once, decided on the assignments of data version ``expect_version``.
+
+    For callers that decide on what they read before: AssignmentError when the assignments have another version by now, unless they
+    are already what was wanted (then False: nothing to do). UnsafeChangeError by rule A6 for every partition concerned.
+    """
+    added = {node: tuple(partitions) for node, partitions in (add or {}).items()}
+    removed = {node: tuple(partitions) for node, partitions in (remove or {}).items()}
+
+    def change(maps: NodeMaps, num_partitions: int) -> Placement:
+        after = dict(maps.partitions)
+        for node in (*added, *removed):
+            if node not in after:
+                raise AssignmentError(f"{node} is not a storage node of the cluster at {root}")
+        for node, partitions in added.items():
+            after[node] = tuple(sorted({*after[node], *_check_ids(partitions, num_partitions)}))
+        for node, partitions in removed.items():
+            gone = _check_ids(partitions, num_partitions)
+            after[node] = tuple(p for p in after[node] if p not in gone)
+        if after != dict(maps.partitions) and maps.versions[1] != expect_version:
+            raise AssignmentError(
+                f"the assignments changed meanwhile (version {maps.versions[1]}, decided on {expect_version})"
+            )
+        return after
+
+    before, after = await _change(
+        store,
+        root,
+        change,
+        tls=tls,
+        probe=probe,
+        allow_pause=allow_pause,
+        lock_wait_seconds=lock_wait_seconds,
+    )
+    return dict(before) != dict(after)
+
+
 def _check_ids(partitions: Iterable[int], num_partitions: int) -> tuple[PartitionId, ...]:
     chosen = tuple(sorted({PartitionId(p) for p in partitions}))
     for partition_id in chosen:

@@ -96,6 +96,21 @@ async def remove_storage_node(
         await asyncio.sleep(0)
 
 
+async def check_unused(
+    store: ZooKeeperStore, root: str, connect_string: str, *, lock_wait_seconds: float = 60.0
+) -> None:
+    """StorageNodeError unless ZooKeeper proves, now, that no partition needs what is on this node: none is assigned to it, and none counts
+    it among the replicas of its last store session. Read under the admin lock, so not an old answer of a follower."""
+    paths = ClusterPaths(root)
+    async with AdminLock(store, paths, wait_seconds=lock_wait_seconds):
+        maps = await read_maps(store, paths)
+        if partitions := maps.partitions.get(connect_string):
+            raise StorageNodeError(
+                f"{connect_string} still has partitions {', '.join(map(str, partitions))}: unassign them first"
+            )
+        await _check_unused(store, paths, connect_string)
+
+
 async def _check_unused(store: ZooKeeperStore, paths: ClusterPaths, connect_string: str) -> None:
     metadata = StoreMetadata(store, paths.root)
     names, _ = await store.get_children(paths.partitions)

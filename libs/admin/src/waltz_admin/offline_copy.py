@@ -9,11 +9,13 @@ source's local low-water mark (everything up to it is committed); it is read aga
 it stands still. A hole in the source ends the copy with an error that names it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from typing import NamedTuple, Protocol
 
 from waltz_admin.errors import OfflineCopyError, UnreachableError
 from waltz_cluster.cluster_params import read_params
+from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
 from waltz_protocol.aio.tls import TlsSettings, client_context
@@ -85,6 +87,31 @@ async def recover_partition(
         raise OfflineCopyError(
             f"there is no partition {partition_id}: the cluster has {params.num_partitions}"
         )
+    async with copy_connections(
+        params,
+        partition_id,
+        source_admin=source_admin,
+        destination_admin=destination_admin,
+        destination_storage_port=destination_storage_port,
+        source_tls=source_tls,
+        destination_tls=destination_tls,
+    ) as (source, destination, data):
+        return await copy_partition(source, destination, data, partition_id, batch_size, progress)
+
+
+@asynccontextmanager
+async def copy_connections(
+    params: StoreParams,
+    partition_id: int,
+    *,
+    source_admin: Endpoint,
+    destination_admin: Endpoint,
+    destination_storage_port: int,
+    source_tls: TlsSettings,
+    destination_tls: TlsSettings,
+) -> AsyncIterator[tuple[StorageAdminConnection, StorageAdminConnection, StorageConnection]]:
+    """Admin port of the source, admin port and storage port of the destination. UnreachableError for everything that goes wrong with
+    one of them, also inside the block. Needs no ZooKeeper: ``params`` come from who has it."""
     key, count = params.cluster_key, params.num_partitions
     source_context, destination_context = client_context(source_tls), client_context(destination_tls)
     opened: list[StorageAdminConnection | StorageConnection] = []
@@ -104,7 +131,7 @@ async def recover_partition(
             tls=destination_context,
         )
         opened.append(data)
-        return await copy_partition(source, destination, data, partition_id, batch_size, progress)
+        yield source, destination, data
     except (WaltzProtocolError, OSError) as error:
         raise UnreachableError(f"the copy of partition {partition_id} stopped: {error}") from error
     finally:

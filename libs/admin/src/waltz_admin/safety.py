@@ -130,6 +130,37 @@ async def check_change(
     )
 
 
+async def check_removal(
+    metadata: StoreMetadata,
+    probe: ReplicaProbe,
+    partition_id: int,
+    connect_string: str,
+    assigned: Collection[str],
+) -> None:
+    """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now: it is not assigned there (``assigned``:
+    who has it), the last store session ran without it, and a quorum of those who have it is caught up, by fresh answers."""
+    if connect_string in assigned:
+        raise UnsafeChangeError(
+            f"partition {partition_id} is assigned to {connect_string}: unassign it first"
+        )
+    if await metadata.never_started(partition_id):
+        return
+    state, version = await _read(metadata, partition_id)
+    if connect_string in state.replicas or set(state.replicas) != set(assigned):
+        raise UnsafeChangeError(
+            f"partition {partition_id}: its last store session ran with {_names(state.replicas)}, assigned are "
+            f"{_names(assigned)}: the copy on {connect_string} may still be needed"
+        )
+    live = [node for node in assigned if await _caught_up(probe, state, node, partition_id)]
+    if (await metadata.read_partition(partition_id))[1] != version:
+        raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
+    if len(live) < len(set(assigned)) // 2 + 1:
+        raise UnsafeChangeError(
+            f"partition {partition_id}: only {_names(live)} of {_names(assigned)} are proven to be caught up; the copy on "
+            f"{connect_string} is kept"
+        )
+
+
 async def _read(metadata: StoreMetadata, partition_id: int) -> tuple[PartitionMetadata, int]:
     try:
         state, version = await metadata.read_partition(partition_id)

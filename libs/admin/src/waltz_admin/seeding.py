@@ -92,6 +92,38 @@ async def create(
     raise AdminError(f"{root} keeps changing")
 
 
+async def create_exactly(
+    store: ZooKeeperStore, root: str, name: str, num_partitions: int, cluster_key: UUID
+) -> bool:
+    """Make the cluster with this very key, where nothing is; False when exactly this cluster is there already.
+
+    ClusterExistsError when anything else is at the root, also a half-made tree: nothing is completed or taken over here.
+    """
+    paths = ClusterPaths(root)
+    for _ in range(_ATTEMPTS):
+        tree = await _read(store, paths)
+        if any(data for data, _ in tree.values()) or len(tree) > 1:
+            return _is_this_one(paths, tree, name, num_partitions, cluster_key)
+        ops = await _missing(
+            store, paths, tree, _wanted(paths, name, num_partitions, None, lambda: cluster_key)
+        )
+        try:
+            await store.transaction(ops)
+        except (NodeExistsError, NoNodeError, VersionConflictError):
+            continue  # somebody else is creating something: look again
+        return True
+    raise AdminError(f"{root} keeps changing")
+
+
+def _is_this_one(paths: ClusterPaths, tree: Tree, name: str, num_partitions: int, cluster_key: UUID) -> bool:
+    """False (nothing to do) for exactly this cluster, complete; ClusterExistsError for anything else."""
+    found = _check(paths, tree, name, num_partitions, None)
+    if found is None or found.cluster_key != cluster_key or any(path not in tree for path in _members(paths)):
+        key = "an incomplete tree" if found is None else f"a cluster with key {found.cluster_key}"
+        raise ClusterExistsError(f"there is {key} at {paths.root} already: nothing was changed")
+    return False
+
+
 async def _read(store: ZooKeeperStore, paths: ClusterPaths) -> Tree:
     tree: Tree = {}
     for path in (paths.root, *_members(paths)):
@@ -203,12 +235,15 @@ async def _missing(
     return ops
 
 
-async def delete(store: ZooKeeperStore, root: str, name: str, *, force: bool = False) -> None:
+async def delete(
+    store: ZooKeeperStore, root: str, name: str, *, force: bool = False, cluster_key: UUID | None = None
+) -> None:
     """Delete the cluster and everything below its root. There is no way back.
 
     WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and was never
     used may go under any); ClusterInUseError while servers are registered. ``force`` skips both checks. Running it
-    again after a crash completes it: the root goes last.
+    again after a crash completes it: the root goes last. With ``cluster_key`` only the cluster of this key is deleted
+    (WrongClusterNameError), its store with the key in it as the last but one, so that a second run still finds it.
     """
     paths = ClusterPaths(root)
     tree = await _read(store, paths)
@@ -216,6 +251,8 @@ async def delete(store: ZooKeeperStore, root: str, name: str, *, force: bool = F
         raise AdminError(f"there is no cluster at {root}")
     if not force:
         await _check_delete(store, paths, tree, name)
+    if cluster_key is not None:
+        _check_key(paths, tree, cluster_key)
     for _ in range(_ATTEMPTS):
         try:
             await _delete_tree(store, root)
@@ -244,10 +281,25 @@ async def _check_delete(store: ZooKeeperStore, paths: ClusterPaths, tree: Tree, 
             raise ClusterInUseError(f"{len(servers)} servers are registered at {paths.root}: stop them first")
 
 
+def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:
+    """The root without a store is what an earlier deletion left: its key was checked then."""
+    data = tree.get(paths.store, (None,))[0]
+    try:
+        found = StoreParams.from_bytes(data).cluster_key if data else None
+    except SerializationError as error:
+        raise WrongClusterNameError(
+            f"the key of the cluster at {paths.root} cannot be read: {error}"
+        ) from None
+    if found != cluster_key and (found is not None or paths.store in tree):
+        raise WrongClusterNameError(
+            f"the cluster at {paths.root} has the key {found}, not {cluster_key}: not deleted"
+        )
+
+
 async def _delete_tree(store: ZooKeeperStore, path: str) -> None:
     try:
         names, _ = await store.get_children(path)
-        for name in names:
+        for name in sorted(names, key=lambda one: (one == "store", one)):
             await _delete_tree(store, f"{path}/{name}")
         await store.delete(path)
     except NoNodeError:

@@ -7,7 +7,8 @@ the ReqId of such a question has client id -1.
 import asyncio
 import json
 import urllib.request
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from waltz_admin.errors import AdminError, UnreachableError
@@ -139,6 +140,25 @@ class ServerAdminConnection:
         chosen = tuple(sorted(set(partitions)))
         request = messages.RemovePreferredPartitionRequest(_req_id(_first(chosen)), chosen)
         return bool((await self._ask(request, messages.RemovePreferredPartitionResponse)).result)
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInspection:
+    """A complete answer of one server."""
+
+    partitions: frozenset[int]
+    healthy: Mapping[int, bool]
+    reaches: Mapping[str, bool]
+
+
+async def inspect_server(
+    endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
+) -> ServerInspection:
+    """Everything a server says of itself, over one connection; UnreachableError when any part of it is missing."""
+    async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
+        partitions = frozenset(await server.assigned_partitions())
+        healthy = await server.health()
+        return ServerInspection(partitions, healthy, await server.storage_connectivity())
 
 
 def _req_id(partition_id: int) -> ReqId:

@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from waltz_admin.disks import NodeDisk
 from waltz_admin.storage_admin import NodePartition, NodeStatus, list_nodes
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, ServerAnswer, gather
@@ -80,6 +81,7 @@ class StorageStatus:
     group: int | None
     partitions: tuple[int, ...]
     error: str | None
+    disk: NodeDisk | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +102,7 @@ class ClusterStatus:
             lines.append("no server is registered")
         lines += [f"partition {p.partition_id}: {p.problem}" for p in self.partitions if not p.healthy]
         lines += [f"storage node {n.node}: {n.error}" for n in self.nodes if n.error]
+        lines += [f"storage node {n.node}: its disk is full" for n in self.nodes if n.disk and n.disk.full]
         for server in self.servers:
             if server.unreached is None:
                 lines.append(f"server {server.endpoint} does not answer")
@@ -136,15 +139,19 @@ def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatu
         str(view.store.cluster_key),
         tuple(_server(view, server.server_id, server.endpoint, answers) for server in view.servers),
         tuple(
-            StorageStatus(node, groups.get(node), tuple(sorted(held)), _node_error(nodes.get(node)))
+            _node(node, groups.get(node), tuple(sorted(held)), nodes.get(node))
             for node, held in sorted(view.nodes.partitions.items())
         ),
         tuple(_partition(view, answers, nodes, partition) for partition in range(view.params.num_partitions)),
     )
 
 
-def _node_error(status: NodeStatus | None) -> str | None:
-    return "it has no admin port in ZooKeeper" if status is None else status.error
+def _node(
+    node: str, group: int | None, partitions: tuple[int, ...], status: NodeStatus | None
+) -> StorageStatus:
+    if status is None:
+        return StorageStatus(node, group, partitions, "it has no admin port in ZooKeeper")
+    return StorageStatus(node, group, partitions, status.error, status.disk)
 
 
 def _server(view: ClusterView, server_id: int, endpoint: Endpoint, answers: Answers) -> ServerStatus:
@@ -205,6 +212,8 @@ def _replica(
         return Replica(node, Standing.SET_BACK, "its disk was lost or is an older copy", last)
     if not held.available:
         return Replica(node, Standing.UNAVAILABLE, "switched off, or out of service", last)
+    if status.disk is not None and status.disk.full:
+        return Replica(node, Standing.UNAVAILABLE, "its disk is full", last)
     if recorded is None:
         return Replica(node, Standing.BEHIND, "new: it is filled first", last)
     if recorded.resolved or recorded.session_id != metadata.session_id:

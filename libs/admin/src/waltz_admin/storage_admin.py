@@ -1,11 +1,14 @@
 """Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout, tools)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.errors import AdminError, UnreachableError
+from waltz_admin.lock import AdminLock
+from waltz_admin.safety import AdminPortProbe, check_removal
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -14,7 +17,7 @@ from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
 from waltz_protocol.aio.tls import TlsSettings, client_context
-from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.types import Endpoint, PartitionId
 
 FLAG_AVAILABLE = 1
@@ -33,6 +36,8 @@ class NodePartition:
     available: bool
     max_transaction_id: int | None = None
     """Newest stored transaction; None: the node is of release 0.13.2, which does not tell."""
+    log_bytes: int | None = None
+    """Bytes of its files; None as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +47,25 @@ class NodeStatus:
     admin: Endpoint
     partitions: tuple[NodePartition, ...] = ()
     error: str | None = None
+    disk: NodeDisk | None = None
+    """None: it did not answer, or is of release 0.13.2."""
+
+
+@dataclass(frozen=True, slots=True)
+class NodeInspection:
+    """A complete answer of one node. Sizes in bytes; None where the node does not tell (release 0.13.2).
+
+    ``holds_mark``: partitions whose record at the low-water mark the node produced (or whose mark is -1). ``out_of_service``: partitions
+    that are switched on and do not serve all the same (damage, a failed disk).
+    """
+
+    partitions: tuple[NodePartition, ...]
+    holds_mark: frozenset[int]
+    out_of_service: frozenset[int]
+    disk_size_bytes: int | None = None
+    disk_free_bytes: int | None = None
+    log_bytes: Mapping[int, int] = field(default_factory=dict)
+    """Partition → size of its files, for those of which the node tells it."""
 
 
 @dataclass(slots=True)
@@ -95,9 +119,48 @@ async def list_nodes(
 async def _status(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeStatus:
     try:
         async with admin_connection(endpoint, params, tls) as connection:
-            return NodeStatus(endpoint, parse_metrics(await connection.metrics()))
+            metrics = await connection.metrics()
+            return NodeStatus(endpoint, parse_metrics(metrics), disk=parse_disk(metrics))
     except AdminError as error:
         return NodeStatus(endpoint, error=str(error))
+
+
+async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
+    """Everything a node says of itself, over one connection; UnreachableError or AdminError when any part of it is missing."""
+    async with admin_connection(endpoint, params, tls) as connection:
+        metrics = await connection.metrics()
+        partitions = parse_metrics(metrics)
+        status = await connection.partition_status()
+        holds = {p.partition_id for p in partitions if p.low_water_mark < 0}
+        for partition in partitions:
+            mark = partition.low_water_mark
+            if mark >= 0 and partition.partition_id in status:
+                try:
+                    records = await connection.record_list(partition.partition_id, mark, 1)
+                except RequestFailedError:
+                    continue  # it cannot show the record: that is the answer
+                if any(record.transaction_id == mark for record in records):
+                    holds.add(partition.partition_id)
+    broken = {p.partition_id for p in partitions if p.available and status.get(p.partition_id) is False}
+    return NodeInspection(
+        partitions,
+        frozenset(holds),
+        frozenset(broken),
+        _optional_number(metrics, "disk-size-bytes"),
+        _optional_number(metrics, "disk-free-bytes"),
+        {
+            int(p.partition_id): size
+            for p in partitions
+            if (size := _optional_number(metrics, f"partition-{p.partition_id}.log-bytes")) is not None
+        },
+    )
+
+
+def _optional_number(metrics: dict[str, object], name: str) -> int | None:
+    gauges = metrics.get("gauges")
+    entry = gauges.get(f"waltz-storage.{name}") if isinstance(gauges, dict) else None
+    value = entry.get("value") if isinstance(entry, dict) else None
+    return int(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
 
 
 def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
@@ -116,9 +179,10 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
             raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
         return value
 
-    def known(name: str) -> bool:
+    def told(name: str) -> int | None:
         gauges = metrics.get("gauges")
-        return isinstance(gauges, dict) and f"waltz-storage.{name}" in gauges
+        known = isinstance(gauges, dict) and f"waltz-storage.{name}" in gauges
+        return number(name) if known else None
 
     ids = gauge("waltz-storage-partition-ids")
     if not isinstance(ids, list):
@@ -135,7 +199,8 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
                 number(f"{prefix}.local-low-water-mark"),
                 bool(flags & FLAG_ASSIGNED),
                 bool(flags & FLAG_AVAILABLE),
-                number(f"{prefix}.max-transaction-id") if known(f"{prefix}.max-transaction-id") else None,
+                told(f"{prefix}.max-transaction-id"),
+                told(f"{prefix}.log-bytes"),
             )
         )
     return tuple(found)
@@ -188,17 +253,56 @@ async def set_availability(
         await connection.set_available(chosen, available)
 
 
+async def remove_replica(
+    store: ZooKeeperStore,
+    root: str,
+    connect_string: str,
+    partition_id: int,
+    *,
+    tls: TlsSettings,
+    delete_files: bool,
+    admin: Endpoint | None = None,
+    lock_wait_seconds: float = 60.0,
+) -> bool:
+    """Take a partition off a node of which it is proven, now, that its copy is not needed (``safety.check_removal``). False: the node does
+    not have it. UnsafeChangeError without the proof.
+
+    ``admin``: where the node is, if it is not registered any more. The admin lock is held, so nobody assigns meanwhile; taking it is a
+    write, so what is read after it is not older than that.
+    """
+    _, params = await read_params(store, root)
+    _ids([partition_id], params)
+    paths = ClusterPaths(root)
+    async with AdminLock(store, paths, wait_seconds=lock_wait_seconds) as lock:
+        maps = await read_maps(store, paths)
+        probe = AdminPortProbe(dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls)
+        holders = [node for node, held in maps.partitions.items() if partition_id in held]
+        await check_removal(StoreMetadata(store, root), probe, partition_id, connect_string, holders)
+        if admin is None:
+            if connect_string not in maps.admin_ports:
+                raise AdminError(f"the admin port of {connect_string} is not known")
+            admin = admin_endpoint(connect_string, maps.admin_ports[connect_string])
+        async with admin_connection(admin, params, tls) as connection:
+            if partition_id not in await connection.partition_status():
+                return False
+            lock.check()
+            await connection.assign([partition_id], False, delete_files=delete_files)
+            return True
+
+
 async def sync_partitions(
     store: ZooKeeperStore,
     root: str,
     *,
     tls: TlsSettings,
     remove_surplus: bool = False,
+    dry_run: bool = False,
 ) -> SyncReport:
     """Make every node have the partitions ``store/assignment`` gives it; goes on when a node cannot be reached.
 
     What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while the last
     store session of the partition may still need that copy. Files always stay. Running it again completes it.
+    ``dry_run``: the same report, and nobody is told anything.
     """
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
@@ -215,14 +319,16 @@ async def sync_partitions(
                 held = await connection.partition_status()
                 missing = tuple(p for p in wanted if p not in held)
                 if missing:
-                    await connection.assign(list(missing), True)
+                    if not dry_run:
+                        await connection.assign(list(missing), True)
                     report.assigned[node] = missing
                 surplus = tuple(PartitionId(p) for p in sorted(held) if p not in wanted)
                 removable = tuple(
                     [p for p in surplus if remove_surplus and await _not_needed(metadata, p, node)]
                 )
                 if removable:
-                    await connection.assign(list(removable), False)
+                    if not dry_run:
+                        await connection.assign(list(removable), False)
                     report.unassigned[node] = removable
                 if kept := tuple(p for p in surplus if p not in removable):
                     report.surplus[node] = kept

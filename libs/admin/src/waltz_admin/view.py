@@ -1,11 +1,17 @@
-"""Everything ZooKeeper knows about a cluster, read once, as values (ZooKeeper layout, list)."""
+"""Everything ZooKeeper knows about a cluster, read once, as values (ZooKeeper layout, list).
 
+``read_view`` is for those who know that the cluster is there; ``probe`` is for those who must not mistake "not there" for "cannot be
+read": each of its answers is a positive one, and everything else is an error.
+"""
+
+import asyncio
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from waltz_admin.errors import AdminError
 from waltz_admin.tree import NodeMaps, read_maps
 from waltz_cluster.cluster_params import read_params
-from waltz_cluster.errors import SerializationError
+from waltz_cluster.errors import ClusterMismatchError, ClusterNotFoundError, NoNodeError, SerializationError
 from waltz_cluster.membership import MembershipReader
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
@@ -32,6 +38,10 @@ class ClusterView:
     """False: the assignment was made for other servers than those present (also: there are none)."""
     nodes: NodeMaps
     metadata: Mapping[PartitionId, PartitionMetadata | str | None]
+    metadata_versions: Mapping[PartitionId, int] = field(default_factory=dict)
+    """Data versions of the metadata that were read."""
+    never_started: frozenset[PartitionId] = frozenset()
+    """Partitions of which ZooKeeper proves that they never had metadata."""
 
     def owners(self, partition_id: int) -> list[int]:
         """Servers the assignment gives the partition to."""
@@ -42,18 +52,27 @@ class ClusterView:
         ]
 
 
+@dataclass(frozen=True, slots=True)
+class NoTree:
+    """ZooKeeper answered: there is nothing at the root, or an empty znode without children."""
+
+
+@dataclass(frozen=True, slots=True)
+class BrokenTree:
+    """ZooKeeper answered: what is at the root is no complete cluster."""
+
+    reason: str
+
+
+_PARALLEL_READS = 64
+
+
 async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
     """Read it; nothing is written. ClusterNotFoundError, ClusterMismatchError, AdminError when parts are missing."""
     paths = ClusterPaths(root)
     params, store_params = await read_params(store, root)
     snapshot = await MembershipReader(store, paths, lambda: None).snapshot(watch=False)
-    metadata: dict[PartitionId, PartitionMetadata | str | None] = {}
-    reader = StoreMetadata(store, root)
-    for partition_id in map(PartitionId, range(params.num_partitions)):
-        try:
-            metadata[partition_id], _ = await reader.read_partition(partition_id)
-        except SerializationError as error:
-            metadata[partition_id] = str(error)
+    metadata, versions, never = await _read_metadata(store, paths, params.num_partitions)
     servers = sorted(snapshot.members.values(), key=lambda descriptor: descriptor.server_id)
     return ClusterView(
         params,
@@ -63,4 +82,47 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
         snapshot.consistent and bool(servers),
         await read_maps(store, paths),
         metadata,
+        versions,
+        never,
     )
+
+
+async def probe(store: ZooKeeperStore, root: str) -> ClusterView | NoTree | BrokenTree:
+    """What is at the root. Only ZooKeeper's own errors (no connection, no permission) are raised: they say nothing about it."""
+    try:
+        data, stat = await store.get(root)
+    except NoNodeError:
+        return NoTree()
+    if not data and not stat.num_children:
+        return NoTree()
+    try:
+        return await read_view(store, root)
+    except (ClusterNotFoundError, ClusterMismatchError, AdminError, SerializationError, NoNodeError) as error:
+        return BrokenTree(str(error) or type(error).__name__)
+
+
+async def _read_metadata(
+    store: ZooKeeperStore, paths: ClusterPaths, num_partitions: int
+) -> tuple[dict[PartitionId, PartitionMetadata | str | None], dict[PartitionId, int], frozenset[PartitionId]]:
+    """Of every partition. The proof that one never was started is read first: metadata can only come, not have gone, after it."""
+    names, stat = await store.get_children(paths.partitions)
+    never_deleted = stat.cversion == len(names)
+    reader = StoreMetadata(store, paths.root)
+    metadata: dict[PartitionId, PartitionMetadata | str | None] = {}
+    versions: dict[PartitionId, int] = {}
+
+    async def one(partition_id: PartitionId) -> None:
+        try:
+            found, version = await reader.read_partition(partition_id)
+        except SerializationError as error:
+            metadata[partition_id] = str(error)
+            return
+        metadata[partition_id] = found
+        if found is not None:
+            versions[partition_id] = version
+
+    everything = [PartitionId(partition_id) for partition_id in range(num_partitions)]
+    for start in range(0, num_partitions, _PARALLEL_READS):
+        await asyncio.gather(*(one(p) for p in everything[start : start + _PARALLEL_READS]))
+    never = frozenset(p for p in everything if never_deleted and str(p) not in names and metadata[p] is None)
+    return {p: metadata[p] for p in everything}, versions, never

@@ -4,6 +4,7 @@ from uuid import UUID
 
 import pytest
 
+from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.status import ClusterStatus, Standing, summarize
 from waltz_admin.storage_admin import NodePartition, NodeStatus
 from waltz_admin.tree import NodeMaps
@@ -48,6 +49,7 @@ def page(
     healthy: bool | None = True,
     registered: bool = True,
     connected: bool = True,
+    disks: dict[str, NodeDisk | None] | None = None,
 ) -> ClusterStatus:
     """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no answer."""
     servers = (ServerDescriptor(1, SERVER),) if registered else ()
@@ -69,7 +71,8 @@ def page(
         if isinstance(told, str):
             statuses[node] = NodeStatus(endpoint, error=told)
         else:
-            statuses[node] = NodeStatus(endpoint, (told,) if told is not None else ())
+            disk = (disks or {}).get(node[0])
+            statuses[node] = NodeStatus(endpoint, (told,) if told is not None else (), disk=disk)
     return summarize(view, Answers({1: answer}, dict.fromkeys(NODES, NodeAnswer())), statuses)
 
 
@@ -156,3 +159,28 @@ def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
 def test_metadata_that_is_missing_or_unreadable() -> None:
     assert page(None, {}, healthy=False).partitions[0].replicas[0].standing is Standing.NOT_STARTED
     assert "cannot be read: broken" in page("broken", {}, healthy=False).problems[0]
+
+
+def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
+    gauges: dict[str, object] = {
+        "waltz-storage.log-bytes": {"value": 10},
+        "waltz-storage.log-growth-bytes-per-day": {"value": None},
+        "waltz-storage.log-growth-window-seconds": {"value": 12.5},
+        "waltz-storage.disk-size-bytes": {"value": 1000},
+        "waltz-storage.disk-free-bytes": {"value": 20},
+        "waltz-storage.disk-reserve-bytes": {"value": 20},
+        "waltz-storage.disk-days-to-full": {"value": 0.0},
+        "waltz-storage.disk-full": {"value": True},
+    }
+    disk = parse_disk({"gauges": gauges})
+    assert disk == NodeDisk(10, None, 12.5, 1000, 20, 20, 0.0, True)
+    assert parse_disk({"gauges": {}}) is None, "release 0.13.2"
+    assert parse_disk({}) is None
+    status = page(metadata(), {"b": held()}, disks={"b": disk})
+    (partition,) = status.partitions
+    assert {r.node: r.standing for r in partition.replicas} == {
+        "a:1": Standing.CURRENT,
+        "b:1": Standing.UNAVAILABLE,
+        "c:1": Standing.CURRENT,
+    }
+    assert "storage node b:1: its disk is full" in status.problems

@@ -31,6 +31,8 @@ def _encode_modified_utf8(text: str) -> bytes:
 
 
 def _decode_modified_utf8(data: bytes) -> str:
+    if data.isascii():
+        return data.decode("ascii")
     units = bytearray()
     i = 0
     while i < len(data):

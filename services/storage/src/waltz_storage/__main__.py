@@ -27,6 +27,8 @@ from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.logs import configure_logging
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_runtime.process import run_service
+from waltz_storage.engine.files import disk_usage
+from waltz_storage.engine.room import DiskRoom, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
 from waltz_storage.settings import StorageSettings
@@ -39,6 +41,17 @@ log = structlog.get_logger(__name__)
 def now_ms() -> int:
     """The wall clock, for creation times in file headers."""
     return int(time.time() * 1000)
+
+
+def disk_room(settings: StorageSettings) -> DiskRoom:
+    """Room of the file system below the storage directory, with the reserve that is configured or the default one."""
+    look = functools.partial(disk_usage, settings.directory)
+    try:
+        usage = look()
+    except OSError:
+        return DiskRoom()  # opening the directory says what is wrong with it
+    reserve = settings.disk_reserve_bytes
+    return DiskRoom(look, default_reserve(usage) if reserve is None else reserve)
 
 
 async def store_params(settings: StorageSettings) -> StoreParams:
@@ -60,7 +73,9 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             settings.directory,
             params.cluster_key,
             params.num_partitions,
-            functools.partial(StorageManager.open, now_ms=now_ms, settings=settings.engine()),
+            functools.partial(
+                StorageManager.open, now_ms=now_ms, settings=settings.engine(), room=disk_room(settings)
+            ),
             executor,
         )
         data_limits, admin_limits = settings.port_limits()
@@ -91,9 +106,13 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
         )
         try:
             async with asyncio.TaskGroup() as group:
-                reporter = group.create_task(GraphiteReporter(registry, settings.graphite()).run())
+                beside = [
+                    group.create_task(GraphiteReporter(registry, settings.graphite()).run()),
+                    group.create_task(node.disk.run()),
+                ]
                 await stop.wait()
-                reporter.cancel()
+                for task in beside:
+                    task.cancel()
         finally:
             await node.close()
     log.info("closed")

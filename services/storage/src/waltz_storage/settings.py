@@ -2,7 +2,7 @@
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
 ``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while the disk is
-fast), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.maxConnections`` and
+fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.maxConnections`` and
 ``storage.maxHandshakes`` (of each port), ``storage.receiveBytes`` (requests that have not arrived completely, over all
 connections), ``storage.ssl.allowedPeers`` and ``storage.admin.ssl.allowedPeers`` (names of client certificates that may
 connect to the port), ``storage.log.level`` and ``storage.log.json``.
@@ -41,6 +41,7 @@ class StorageSettings(ZooKeeperSettings):
     bind_host: str | None = Field(default=None, alias="storage.bind.host")
     disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
     disk_inline: bool = Field(default=True, alias="storage.disk.inline")
+    disk_reserve_bytes: int | None = Field(default=None, alias="storage.disk.reserveBytes", ge=0)
     max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
     max_connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, alias="storage.maxConnections", ge=1)
     max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="storage.maxHandshakes", ge=1)

@@ -19,6 +19,7 @@ from waltz_protocol.types import Endpoint, Record
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.files import FileSystem, OsFileSystem
 from waltz_storage.engine.partition import EngineSettings
+from waltz_storage.engine.room import DiskRoom
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.executor import QueueLimits
 from waltz_storage.service.inline import InlineLimits
@@ -72,6 +73,7 @@ async def running_node(
     inline_limits: InlineLimits | None = None,
     http: bool = False,
     assign: tuple[int, ...] = (),
+    room: DiskRoom | None = None,
 ) -> AsyncIterator[StorageNode]:
     pool = executor if executor is not None else ThreadPoolExecutor(2, thread_name_prefix="disk")
     manager = StorageManager.open(
@@ -81,6 +83,7 @@ async def running_node(
         now_ms=now_ms,
         settings=EngineSettings(threshold),
         fs=fs if fs is not None else OsFileSystem(),
+        room=room,
     )
     for partition_id in assign:
         manager.assign(partition_id)

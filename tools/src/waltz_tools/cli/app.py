@@ -11,11 +11,13 @@ app = typer.Typer(
     help="Waltz: a replicated write-ahead log. Run it here, look into it, change it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )
 app.add_typer(local.app, name="local", help="A cluster of processes on this machine.")
 app.command("demo", help=demo.demo.__doc__)(demo.demo)
 app.command("append", help=log.append.__doc__)(log.append)
+app.command("get", help=log.get.__doc__)(log.get)
 app.command("tail", help=log.tail.__doc__)(log.tail)
 app.command("top", help=cluster.top.__doc__)(cluster.top)
 app.command("doctor", help=cluster.doctor.__doc__)(cluster.doctor)

@@ -16,6 +16,7 @@ from waltz_tools.cli.common import (
     render_result,
     run_until,
 )
+from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError
 from waltz_tools.trial import validate as trial
 from waltz_tools.trial.chain import ChainCheck
@@ -57,15 +58,17 @@ def validate(
 
     Others may write to the same partitions meanwhile. Exit code 3 when the log is not right.
     """
-    work = trial.validate(
-        lambda: WaltzClient.connect(config),
-        uuid.uuid4().hex,
-        num_clients,
-        txn_per_client,
-        interval / 1000,
-        num_active_partitions,
-    )
-    check = run_until(work, timeout_seconds, "the validation")
+    with progress("validating", 2 * num_clients * txn_per_client) as advance:
+        work = trial.validate(
+            lambda: WaltzClient.connect(config),
+            uuid.uuid4().hex,
+            num_clients,
+            txn_per_client,
+            interval / 1000,
+            num_active_partitions,
+            advance,
+        )
+        check = run_until(work, timeout_seconds, "the validation")
     render_result(output, f"{check.found} transactions are right", transactions=check.found, problems=[])
 
 
@@ -85,10 +88,11 @@ def create_producer(
         async with WaltzClient.connect(config) as client:
             partitions = trial.active_partitions(client, num_active_partitions)
             producer = trial.Producer(client, run, uuid.uuid4().hex, interval / 1000)
-            await producer.produce(txn_per_client, dict.fromkeys(partitions, -1))
+            await producer.produce(txn_per_client, dict.fromkeys(partitions, -1), advance)
             return producer.conflicts
 
-    conflicts = run_until(work(), timeout_seconds, "the producer")
+    with progress("appending", txn_per_client) as advance:
+        conflicts = run_until(work(), timeout_seconds, "the producer")
     render_result(
         output,
         f"{txn_per_client} transactions, {conflicts} conflicts",
@@ -111,9 +115,10 @@ def create_consumer(
     async def work() -> ChainCheck:
         async with WaltzClient.connect(config) as client:
             partitions = trial.active_partitions(client, num_active_partitions)
-            return await trial.consume(client, run, txn_per_client, dict.fromkeys(partitions, -1))
+            return await trial.consume(client, run, txn_per_client, dict.fromkeys(partitions, -1), advance)
 
-    check = run_until(work(), timeout_seconds, "the consumer")
+    with progress("checking", txn_per_client) as advance:
+        check = run_until(work(), timeout_seconds, "the consumer")
     if check.problems:
         raise DegradedError(f"{len(check.problems)} problems: {check.problems[0]}")
     render_result(output, f"{check.found} transactions are right", transactions=check.found, problems=[])

@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Annotated
 
 import typer
+from rich.live import Live
 
 from waltz_admin import server_admin, verify
 from waltz_admin.status import read_status
+from waltz_admin.waiting import wait_verified
 from waltz_tools.advice import advise
 from waltz_tools.cli.common import (
     ConfigOption,
@@ -16,11 +18,13 @@ from waltz_tools.cli.common import (
     LoggerOption,
     OutputFormat,
     OutputOption,
+    out_console,
     parse_single_partition,
     render_listings,
     run_admin,
 )
-from waltz_tools.cli.status_page import live, status_listings
+from waltz_tools.cli.progress import Advance, progress
+from waltz_tools.cli.status_page import live, page, status_listings
 from waltz_tools.errors import DegradedError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -35,18 +39,28 @@ def verify_(
     timeout_seconds: Annotated[
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds per question.")
     ] = 10.0,
+    wait_seconds: Annotated[
+        float, typer.Option("--wait", min=0, help="Try again for so many seconds until it passes.")
+    ] = 0.0,
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
     """Check every partition: assignments, connections, quorum, recovery, health. Exit code 3 when a check fails."""
     chosen = None if partition is None else parse_single_partition(partition)
 
-    async def work(c: Context) -> verify.VerifyReport:
-        return await verify.verify_cluster(
-            c.store, c.root, partition=chosen, timeout_seconds=timeout_seconds, tls=c.tls
+    async def work(c: Context, advance: Advance) -> verify.VerifyReport:
+        return await wait_verified(
+            c.store,
+            c.root,
+            partition=chosen,
+            question_seconds=timeout_seconds,
+            tls=c.tls,
+            timeout_seconds=wait_seconds,
+            report=lambda text: advance(0, text=text),
         )
 
-    report = run_admin(config, work)
+    with progress("verifying") as advance:
+        report = run_admin(config, lambda c: work(c, advance))
     title = f"{len(report.results)} checks: {'Passed' if report.passed else 'Failed'}"
     listing = Listing("checks", title, ["Partition", "Check", "Passed", "Reason"])
     shown = report.results if output is OutputFormat.JSON else report.failures
@@ -100,9 +114,20 @@ def top(
         float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")
     ] = 2.0,
     count: Annotated[int, typer.Option("--count", min=0, help="Looks before it ends; 0 = until Ctrl-C.")] = 0,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """The status, again and again, with appends per second of each partition."""
-    run_admin(config, lambda c: live(c, interval_seconds, count))
+    """The status, again and again, with appends per second of each partition; as JSON one object per look."""
+    if output is OutputFormat.JSON:
+        run_admin(
+            config, lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows))
+        )
+        return
+    with Live(console=out_console(), auto_refresh=False) as screen:
+
+        def draw(listings: list[Listing], problems: list[str]) -> None:
+            screen.update(page(listings, problems), refresh=True)
+
+        run_admin(config, lambda c: live(c, interval_seconds, count, draw))
 
 
 def doctor(

@@ -20,6 +20,7 @@ from rich.text import Text
 from waltz_cluster import zk_client
 from waltz_cluster.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 from waltz_runtime.counting import new_event_loop
@@ -88,9 +89,16 @@ async def open_context(config: Path) -> AsyncIterator[Context]:
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run a sub-command's coroutine to its end."""
+    """Run a sub-command's coroutine to its end, and its connections to theirs."""
+
+    async def body() -> T:
+        try:
+            return await work
+        finally:
+            await wait_gone()
+
     with asyncio.Runner(loop_factory=new_event_loop) as runner:
-        return runner.run(work)
+        return runner.run(body())
 
 
 def run_until(work: Coroutine[Any, Any, T], timeout_seconds: float, what: str) -> T:

@@ -27,6 +27,7 @@ from waltz_tools.cli.common import (
     render_result,
 )
 from waltz_tools.cli.hexdump import hex_dump
+from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError, ToolError, UsageError
 
 if TYPE_CHECKING:
@@ -207,7 +208,8 @@ def check(
     """Read every record of every partition in a storage directory. Exit code 3 when something is wrong."""
     from waltz_storage.engine.inspect import inspect_directory
 
-    report = inspect_directory(str(directory))
+    with progress(f"reading {directory}") as advance:
+        report = inspect_directory(str(directory), progress=advance)
     listing = Listing(
         "segments",
         f"{directory}: cluster key {report.header.cluster_key}",

@@ -1,18 +1,17 @@
-"""`waltz append` and `waltz tail`: lines into the log, JSON lines out of it."""
+"""`waltz append`, `waltz tail` and `waltz get`: lines into the log, JSON lines out of it."""
 
 from __future__ import annotations
 
 import asyncio
-import base64
 import json
 import signal
 import sys
-from collections.abc import Iterator
-from typing import Annotated
+from collections.abc import Coroutine, Iterator
+from typing import Annotated, Any
 
 import typer
 
-from waltz_client import FeedTransaction, LockId, WaltzClient
+from waltz_client import WaltzClient
 from waltz_tools.cli.common import (
     ConfigOption,
     OutputFormat,
@@ -22,10 +21,20 @@ from waltz_tools.cli.common import (
     print_line,
     run,
 )
-from waltz_tools.errors import UsageError
+from waltz_tools.cli.transactions import (
+    HeaderFilter,
+    Line,
+    describe,
+    json_lines,
+    parse_lock,
+    plain_lines,
+    show,
+)
+from waltz_tools.errors import ToolError, UsageError
 
 PartitionOption = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition to append to.")]
 _CLUSTER_SECONDS = 30.0
+_LOOK_BACK = 1000
 
 
 def append(
@@ -34,6 +43,15 @@ def append(
     data: Annotated[
         str | None, typer.Option("--data", "-d", help="The payload; lines of standard input without it.")
     ] = None,
+    whole: Annotated[
+        bool, typer.Option("--whole", help="All of standard input, byte for byte, is one payload.")
+    ] = False,
+    as_json: Annotated[
+        bool,
+        typer.Option(
+            "--json-lines", help="Lines are what `waltz tail` prints; their partition and header count."
+        ),
+    ] = False,
     header: Annotated[int, typer.Option("--header", help="Number beside the payload.")] = 0,
     lock: Annotated[
         list[str] | None, typer.Option("--lock", help="Write lock name:id; can be repeated.")
@@ -47,26 +65,76 @@ def append(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Append one payload, or every line of standard input, in order; prints each transaction id once it is committed."""
-    locks = [_parse_lock(text) for text in lock or []]
-    payloads = _stdin_lines() if data is None else iter([data.encode()])
+    locks = [parse_lock(text) for text in lock or []]
+    lines = _input(data, whole, as_json)
 
     async def work() -> None:
         async with WaltzClient.connect(config) as client:
-            while (payload := await asyncio.to_thread(next, payloads, None)) is not None:
+            while (line := await asyncio.to_thread(next, lines, None)) is not None:
+                place = partition if line.partition is None else line.partition
                 committed = await client.append(
-                    partition=partition,
-                    data=payload,
-                    header=header,
+                    partition=place,
+                    data=line.data,
+                    header=header if line.header is None else line.header,
                     write_locks=locks,
                     as_of=as_of,
                     deadline_seconds=deadline_seconds,
                 )
                 if output is OutputFormat.JSON:
-                    print_json({"partition": partition, "transaction": committed.transaction_id})
+                    print_json({"partition": place, "transaction": committed.transaction_id})
                 else:
-                    print_line(f"{partition} {committed.transaction_id}")
+                    print_line(f"{place} {committed.transaction_id}")
 
     run(work())
+
+
+def _input(data: str | None, whole: bool, as_json: bool) -> Iterator[Line]:
+    if (data is not None) + whole + as_json > 1:
+        raise UsageError("--data, --whole and --json-lines exclude each other")
+    if data is not None:
+        return iter([Line(data.encode())])
+    if whole:
+        return iter([Line(sys.stdin.buffer.read())])
+    return json_lines(sys.stdin.buffer) if as_json else plain_lines(sys.stdin.buffer)
+
+
+def get(
+    config: ConfigOption,
+    transaction: Annotated[
+        int, typer.Argument(metavar="TXID", min=0, help="Transaction id.", show_default=False)
+    ],
+    partition: Annotated[
+        int, typer.Option("--partition", "-p", min=0, help="Its partition.", show_default=False)
+    ],
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Write the payload to standard output, byte for byte.")
+    ] = False,
+    deadline_seconds: Annotated[
+        float, typer.Option("--deadline", min=0.1, help="Seconds for the answer.")
+    ] = _CLUSTER_SECONDS,
+    output: OutputOption = OutputFormat.JSON,
+) -> None:
+    """Print one committed transaction."""
+
+    async def work() -> dict[str, object] | bytes:
+        async with WaltzClient.connect(config) as client, asyncio.timeout(deadline_seconds):
+            if raw:
+                return await client.get_data(partition, transaction, deadline_seconds=deadline_seconds)
+            end = await client.high_water_mark(partition, deadline_seconds=deadline_seconds)
+            if transaction > end:
+                raise ToolError(f"partition {partition} has no transaction {transaction}: it ends at {end}")
+            async with client.feed(partition, after=transaction - 1, until=transaction) as feed:
+                return describe(await anext(aiter(feed)))
+
+    try:
+        found = run(work())
+    except TimeoutError:
+        raise ToolError(f"no answer within {deadline_seconds:g} s") from None
+    if isinstance(found, bytes):
+        sys.stdout.buffer.write(found)
+        sys.stdout.buffer.flush()
+    else:
+        _print(output, found)
 
 
 def tail(
@@ -76,14 +144,24 @@ def tail(
     ] = None,
     start: Annotated[int | None, typer.Option("--from", min=0, help="First transaction id to show.")] = None,
     last: Annotated[int, typer.Option("--last", "-n", min=0, help="The last N of each partition.")] = 10,
+    header: Annotated[
+        str | None,
+        typer.Option(
+            "--header",
+            help="VALUE or VALUE/MASK: only these headers; -n counts only these.",
+            show_default=False,
+        ),
+    ] = None,
     follow: Annotated[
         bool, typer.Option("--follow", "-f", help="Go on with what is appended from now on.")
     ] = False,
     headers_only: Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")] = False,
+    output: OutputOption = OutputFormat.JSON,
 ) -> None:
     """Print transactions as JSON lines: partition, transaction, header, client, data (data_base64 when it is not text)."""
     chosen = None if partition is None else parse_partitions(partition)
-    run(_until_interrupt(_tail(config, chosen, start, last, follow, headers_only)))
+    wanted = None if header is None else HeaderFilter.parse(header)
+    run(_until_interrupt(_tail(config, chosen, start, last, wanted, follow, headers_only, output)))
 
 
 async def _tail(
@@ -91,13 +169,18 @@ async def _tail(
     chosen: list[int] | None,
     start: int | None,
     last: int,
+    wanted: HeaderFilter | None,
     follow: bool,
     headers_only: bool,
+    output: OutputFormat,
 ) -> None:
     async with WaltzClient.connect(config) as client:
         partitions = list(range(client.num_partitions)) if chosen is None else chosen
         ends = {p: await client.high_water_mark(p, deadline_seconds=_CLUSTER_SECONDS) for p in partitions}
-        after = {p: max(end - last, -1) if start is None else start - 1 for p, end in ends.items()}
+        after = {
+            p: start - 1 if start is not None else await _place(client, p, end, last, wanted)
+            for p, end in ends.items()
+        }
         if not follow:
             partitions = [p for p in partitions if after[p] < ends[p]]
         elif start is not None:
@@ -109,47 +192,39 @@ async def _tail(
             partitions, after=after, until=None if follow else ends, headers_only=headers_only
         ) as feed:
             async for transaction in feed:
-                if start is None or transaction.transaction_id >= start:
-                    print_line(json.dumps(describe(transaction)))
+                early = start is not None and transaction.transaction_id < start
+                if not early and (wanted is None or wanted(transaction.header)):
+                    _print(output, describe(transaction))
 
 
-async def _until_interrupt(work: asyncio.Future[None] | object) -> None:
+async def _place(
+    client: WaltzClient, partition: int, end: int, last: int, wanted: HeaderFilter | None
+) -> int:
+    """After which id the last so many begin. With a filter headers are read backwards, in growing pieces."""
+    if wanted is None or last == 0:
+        return max(end - last, -1)
+    found, high, size = 0, end, _LOOK_BACK
+    while high >= 0:
+        low = max(0, high - size + 1)
+        ids: list[int] = []
+        async with client.feed(partition, after=low - 1, until=high, headers_only=True) as feed:
+            async for transaction in feed:
+                if wanted(transaction.header):
+                    ids.append(transaction.transaction_id)
+        if found + len(ids) >= last:
+            return ids[found - last] - 1
+        found, high, size = found + len(ids), low - 1, size * 2
+    return -1
+
+
+def _print(output: OutputFormat, line: dict[str, object]) -> None:
+    print_line(json.dumps(line) if output is OutputFormat.JSON else show(line))
+
+
+async def _until_interrupt(work: Coroutine[Any, Any, None]) -> None:
     """Run; Ctrl-C and SIGTERM end it without an error."""
-    if not asyncio.iscoroutine(work):
-        raise TypeError("not a coroutine")
     loop = asyncio.get_running_loop()
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, task.cancel)
-
-
-def describe(transaction: FeedTransaction) -> dict[str, object]:
-    """One transaction as a JSON object."""
-    line: dict[str, object] = {
-        "partition": transaction.partition_id,
-        "transaction": transaction.transaction_id,
-        "header": transaction.header,
-        "client": transaction.req_id.client_id,
-    }
-    if transaction.data is not None:
-        try:
-            line["data"] = transaction.data.decode()
-        except UnicodeDecodeError:
-            line["data_base64"] = base64.b64encode(transaction.data).decode()
-    return line
-
-
-def _parse_lock(text: str) -> LockId:
-    name, colon, number = text.rpartition(":")
-    try:
-        if not colon or not name:
-            raise ValueError(text)
-        return LockId(name, int(number))
-    except ValueError:
-        raise UsageError(f"a lock is name:id, such as account:42, not {text!r}") from None
-
-
-def _stdin_lines() -> Iterator[bytes]:
-    for line in sys.stdin.buffer:
-        yield line.rstrip(b"\r\n")

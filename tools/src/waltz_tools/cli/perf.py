@@ -9,6 +9,7 @@ import typer
 from waltz_client import WaltzClient
 from waltz_client.settings import ClientSettings
 from waltz_tools.cli.common import ConfigOption, OutputFormat, OutputOption, render_result, run_until
+from waltz_tools.cli.progress import progress
 from waltz_tools.trial import performance
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -67,8 +68,10 @@ def producers(
         lock_pool_size,
         settings.max_concurrent_transactions,
     )
-    work = performance.produce(lambda: WaltzClient.connect(settings), test)
-    _show(output, run_until(work, timeout_seconds, "the test").facts())
+    with progress("appending", txn_per_thread * num_thread) as advance:
+        work = performance.produce(lambda: WaltzClient.connect(settings), test, advance)
+        done = run_until(work, timeout_seconds, "the test")
+    _show(output, done.facts())
 
 
 @app.command("test-consumers")
@@ -82,8 +85,12 @@ def consumers(
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """How fast one client reads back, with data, what is written first."""
-    work = performance.consume(lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions)
-    _show(output, run_until(work, timeout_seconds, "the test").facts())
+    with progress("reading back", num_txn) as advance:
+        work = performance.consume(
+            lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions, advance
+        )
+        done = run_until(work, timeout_seconds, "the test")
+    _show(output, done.facts())
 
 
 def _show(output: OutputFormat, facts: dict[str, object]) -> None:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from rich.console import Group
-from rich.live import Live
-from rich.table import Table
 from rich.text import Text
 
 from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, read_status
-from waltz_tools.cli.common import Context, Listing, listing_table, out_console
+from waltz_tools.cli.common import Context, Listing, listing_table
+from waltz_tools.cli.figures import days_or_none, size_or_none
 
 
 def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = None) -> list[Listing]:
@@ -21,11 +20,7 @@ def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = N
         servers.add(
             server.endpoint, server.server_id, list(server.partitions), _server_problem(server.unreached)
         )
-    nodes = Listing(
-        "storage_nodes", f"{len(status.nodes)} storage nodes", ["Node", "Group", "Partitions", "Problem"]
-    )
-    for node in status.nodes:
-        nodes.add(node.node, node.group, list(node.partitions), node.error)
+    nodes = _nodes(status)
     columns = [
         "Partition",
         "Server",
@@ -61,6 +56,26 @@ def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = N
     return [head, servers, nodes, partitions]
 
 
+def _nodes(status: ClusterStatus) -> Listing:
+    listing = Listing(
+        "storage_nodes",
+        f"{len(status.nodes)} storage nodes",
+        ["Node", "Group", "Partitions", "Log bytes", "Disk free", "Days to full", "Problem"],
+    )
+    for node in status.nodes:
+        disk = node.disk
+        listing.add(
+            node.node,
+            node.group,
+            list(node.partitions),
+            None if disk is None else size_or_none(disk.log_bytes),
+            None if disk is None else size_or_none(disk.free_bytes),
+            None if disk is None else days_or_none(disk.days_to_full),
+            "its disk is full" if disk is not None and disk.full else node.error,
+        )
+    return listing
+
+
 def _server_problem(unreached: tuple[str, ...] | None) -> str | None:
     if unreached is None:
         return "does not answer"
@@ -78,35 +93,35 @@ def _replica(replica: Replica) -> str:
     return f"{replica.node}{lag}{mark}"
 
 
-async def live(context: Context, interval_seconds: float, count: int) -> None:
-    """Show the page until cancelled, or ``count`` times. The rate is that of the newest stored transaction."""
+async def live(
+    context: Context, interval_seconds: float, count: int, show: Callable[[list[Listing], list[str]], None]
+) -> None:
+    """Show tables and problems until cancelled, or ``count`` times. The rate is that of the newest stored transaction."""
     before: dict[int, int] = {}
     loop = asyncio.get_running_loop()
     then, looks = loop.time(), 0
-    with Live(console=out_console(), auto_refresh=False) as screen:
-        while True:
-            status = await read_status(
-                context.store, context.root, tls=context.tls, timeout_seconds=interval_seconds
-            )
-            now = loop.time()
-            marks = {p.partition_id: _newest(p) for p in status.partitions}
-            rates = {
-                p: max(0, mark - before[p]) / max(now - then, 0.001)
-                for p, mark in marks.items()
-                if p in before
-            }
-            before, then = marks, now
-            screen.update(_page(status, rates), refresh=True)
-            looks += 1
-            if looks == count:
-                return
-            await asyncio.sleep(interval_seconds)
+    while True:
+        status = await read_status(
+            context.store, context.root, tls=context.tls, timeout_seconds=interval_seconds
+        )
+        now = loop.time()
+        marks = {p.partition_id: _newest(p) for p in status.partitions}
+        rates = {
+            p: max(0, mark - before[p]) / max(now - then, 0.001) for p, mark in marks.items() if p in before
+        }
+        before, then = marks, now
+        show(status_listings(status, rates), status.problems)
+        looks += 1
+        if looks == count:
+            return
+        await asyncio.sleep(interval_seconds)
+
+
+def page(listings: list[Listing], problems: list[str]) -> Group:
+    """The page as one thing to draw."""
+    tables = [listing_table(listing) for listing in listings]
+    return Group(*tables, *(Text(line, style="bold red") for line in problems))
 
 
 def _newest(partition: PartitionStatus) -> int:
     return max((r.last_transaction for r in partition.replicas if r.last_transaction is not None), default=-1)
-
-
-def _page(status: ClusterStatus, rates: Mapping[int, float]) -> Group:
-    parts: list[Table | Text] = [listing_table(listing) for listing in status_listings(status, rates)]
-    return Group(*parts, *(Text(line, style="bold red") for line in status.problems))

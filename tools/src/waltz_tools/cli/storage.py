@@ -6,15 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from waltz_admin import offline_copy, storage_admin
-from waltz_admin.forget import forget_replica
 from waltz_cluster.settings import TlsFileSettings
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.types import Endpoint
-from waltz_tools import repair
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -31,9 +26,19 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
-from waltz_tools.errors import DegradedError, UsageError
+from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.figures import SizeBytes, size_or_none
+from waltz_tools.cli.progress import Advance, progress
+from waltz_tools.cli.repairs import forget, restore_reset
+from waltz_tools.cli.replace import replace
+from waltz_tools.cli.usage import usage
+from waltz_tools.errors import DegradedError, ToolError
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+app.command("usage")(usage)
+app.command("replace")(replace)
+app.command("restore-reset")(restore_reset)
+app.command("forget")(forget)
 
 AdminOption = Annotated[
     str, typer.Option("--storage", "-s", help="host:admin_port of the node.", show_default=False)
@@ -60,6 +65,7 @@ def list_(
         "Local low-water mark",
         "Assigned",
         "Available",
+        "Log bytes",
     ]
     partitions = Listing("partitions", "Partitions of storage nodes", columns)
     for status in statuses:
@@ -72,6 +78,7 @@ def list_(
                 p.local_low_water_mark,
                 p.assigned,
                 p.available,
+                size_or_none(p.log_bytes),
             )
     listings = [partitions]
     silent = [status for status in statuses if status.error is not None]
@@ -106,10 +113,32 @@ def remove_partition(
     delete: Annotated[
         bool, typer.Option("--delete-storage-files", "-d", help="Delete the data too.")
     ] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell a node that it has these partitions no more."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
+    if dry_run:
+        (status,) = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
+        if status.error is not None:
+            raise ToolError(status.error)
+        held = [p for p in status.partitions if p.partition_id in chosen]
+        size = SizeBytes(sum(p.log_bytes or 0 for p in held))
+        ids = [p.partition_id for p in held]
+        render_result(
+            output,
+            f"would remove partitions {','.join(map(str, ids)) or 'none'} from {admin}"
+            + (f" and delete {size} of data" if delete else "; their files stay"),
+            dry_run=True,
+            node=admin,
+            removed=ids,
+            deleted=delete,
+            bytes=size,
+        )
+        return
+    if delete:
+        consent(f"the data of partitions {partition} on {admin} are deleted", yes)
 
     async def work(c: Context) -> None:
         await storage_admin.set_assignment(
@@ -153,15 +182,20 @@ def sync_partitions(
         bool,
         typer.Option("--remove-surplus", help="Un-assign what a node has beyond its records (files stay)."),
     ] = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Tell every node which partitions ZooKeeper gives it. Exit code 3 when a node could not be told."""
     report = run_admin(
         config,
-        lambda c: storage_admin.sync_partitions(c.store, c.root, tls=c.tls, remove_surplus=remove_surplus),
+        lambda c: storage_admin.sync_partitions(
+            c.store, c.root, tls=c.tls, remove_surplus=remove_surplus, dry_run=dry_run
+        ),
     )
     listing = Listing(
-        "nodes", "Partitions told to storage nodes", ["Node", "Assigned", "Removed", "Surplus", "Failed"]
+        "nodes",
+        "What storage nodes would be told" if dry_run else "Partitions told to storage nodes",
+        ["Node", "Assigned", "Removed", "Surplus", "Failed"],
     )
     for node in sorted({*report.assigned, *report.unassigned, *report.surplus, *report.failed}):
         listing.add(
@@ -205,20 +239,8 @@ def recover_partition(
     """Copy a partition to a node where it is unavailable, past the servers."""
     source_admin, destination_admin = parse_endpoint(source), parse_endpoint(destination)
     partition_id = parse_single_partition(partition)
-    bar = Progress(
-        TextColumn("copying partition {task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        console=Console(stderr=True),
-    )
 
-    async def work(c: Context) -> offline_copy.Progress:
-        task = bar.add_task(str(partition_id), total=None)
-
-        def show(progress: offline_copy.Progress) -> None:
-            bar.update(task, completed=progress.current + 1, total=progress.target + 1)
-
+    async def work(c: Context, advance: Advance) -> offline_copy.Progress:
         return await offline_copy.recover_partition(
             c.store,
             c.root,
@@ -229,11 +251,11 @@ def recover_partition(
             batch_size=batch_size,
             source_tls=_tls(c, source_ssl),
             destination_tls=_tls(c, destination_ssl),
-            progress=show,
+            progress=lambda p: advance(p.current + 1, p.target + 1),
         )
 
-    with bar:
-        result = run_admin(config, work)
+    with progress(f"copying partition {partition_id}") as advance:
+        result = run_admin(config, lambda c: work(c, advance))
     render_result(
         output,
         f"copied {result.copied} records; {destination_admin} holds partition {partition_id} up to {result.current}",
@@ -286,54 +308,3 @@ def validate(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) ->
     broken = [str(endpoint) for endpoint, reason in answers.items() if reason is not None]
     if broken:
         raise DegradedError(f"{len(broken)} of {len(answers)} ports do not work: {', '.join(broken)}")
-
-
-@app.command("restore-reset")
-def restore_reset(
-    directory: Annotated[
-        Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
-    ],
-    partition: Annotated[
-        str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")
-    ] = None,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Prepare a storage directory that was restored from a copy, before its node starts again.
-
-    Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up and never
-    votes with a log that is older than it says.
-    """
-    chosen = None if partition is None else parse_partitions(partition)
-    done = repair.restore_reset(directory, chosen)
-    text = ",".join(map(str, done)) or "none"
-    render_result(
-        output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done
-    )
-
-
-@app.command()
-def forget(
-    config: ConfigOption,
-    storage: Annotated[
-        str,
-        typer.Option(
-            "--storage", "-s", help="host:port of the lost node's storage port.", show_default=False
-        ),
-    ],
-    partition: PartitionsOption,
-    accept: Annotated[
-        bool, typer.Option("--accept-data-loss", help="Required: acknowledged transactions may be lost.")
-    ] = False,
-    output: OutputOption = OutputFormat.TABLE,
-) -> None:
-    """Give up a replica whose disk is lost for good, when recovery cannot decide without it."""
-    node: Endpoint = parse_endpoint(storage)
-    chosen = parse_partitions(partition)
-    if not accept:
-        raise UsageError(
-            "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
-        )
-    done = run_admin(config, lambda c: forget_replica(c.store, c.root, str(node), chosen, tls=c.tls))
-    render_result(
-        output, f"{node} is forgotten in partitions {','.join(map(str, done))}", node=node, forgotten=done
-    )

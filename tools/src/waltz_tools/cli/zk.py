@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from waltz_admin import assignments, nodes, seeding
+from waltz_admin.dry_run import DryRunStore
 from waltz_admin.view import ClusterView, read_view
+from waltz_admin.waiting import wait_complete
 from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.store import ZooKeeperStore
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -23,6 +27,8 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
+from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.progress import progress
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -32,6 +38,10 @@ StorageOption = Annotated[
 ]
 GroupOption = Annotated[
     int, typer.Option("--group", "-g", help="Group of nodes that together hold one copy.", show_default=False)
+]
+WaitOption = Annotated[
+    float,
+    typer.Option("--wait", min=0, help="Wait so many seconds until every replica takes part; 0 = do not."),
 ]
 PauseOption = Annotated[
     bool,
@@ -65,11 +75,20 @@ def delete(
     config: ConfigOption,
     name: NameOption,
     force: Annotated[bool, typer.Option("--force", "-f", help="Delete whatever its name is.")] = False,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Delete a cluster's records, if the name is right."""
-    run_admin(config, lambda c: seeding.delete(c.store, c.root, name, force=force))
-    render_result(output, f"deleted {name}", name=name, deleted=True)
+    """Delete a cluster's records, if the name is right. There is no way back."""
+
+    async def work(c: Context) -> None:
+        await seeding.delete(_store(c, dry_run), c.root, name, force=force)
+
+    if not dry_run:
+        consent(f"all records of cluster {name} in ZooKeeper are deleted for ever", yes)
+    run_admin(config, work)
+    line = f"would delete {name}" if dry_run else f"deleted {name}"
+    render_result(output, line, name=name, deleted=not dry_run, dry_run=dry_run)
 
 
 @app.command("show-cluster-key")
@@ -110,12 +129,20 @@ def add_storage_node(
 
 @app.command("remove-storage-node")
 def remove_storage_node(
-    config: ConfigOption, storage: StorageOption, output: OutputOption = OutputFormat.TABLE
+    config: ConfigOption,
+    storage: StorageOption,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Forget a storage node that has no partitions."""
     endpoint = str(parse_endpoint(storage))
-    run_admin(config, lambda c: nodes.remove_storage_node(c.store, c.root, endpoint))
-    render_result(output, f"removed {endpoint}", node=endpoint, removed=True)
+
+    async def work(c: Context) -> None:
+        await nodes.remove_storage_node(_store(c, dry_run), c.root, endpoint)
+
+    run_admin(config, work)
+    line = f"would remove {endpoint}" if dry_run else f"removed {endpoint}"
+    render_result(output, line, node=endpoint, removed=not dry_run, dry_run=dry_run)
 
 
 @app.command("assign-partition")
@@ -124,16 +151,22 @@ def assign_partition(
     partition: PartitionsOption,
     storage: StorageOption,
     allow_pause: PauseOption = False,
+    wait_seconds: WaitOption = 0.0,
+    dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Give partitions to a storage node (after a check that nothing can be lost)."""
     endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
 
     async def work(c: Context) -> tuple[int, ...]:
-        return await assignments.assign(c.store, c.root, chosen, endpoint, tls=c.tls, allow_pause=allow_pause)
+        return await assignments.assign(
+            _store(c, dry_run), c.root, chosen, endpoint, tls=c.tls, allow_pause=allow_pause
+        )
 
     added = run_admin(config, work)
-    render_result(output, f"assigned {_ids(added)} to {endpoint}", node=endpoint, assigned=added)
+    _wait(config, chosen, wait_seconds, dry_run)
+    line = f"{'would assign' if dry_run else 'assigned'} {_ids(added)} to {endpoint}"
+    render_result(output, line, node=endpoint, assigned=added, dry_run=dry_run)
 
 
 @app.command("unassign-partition")
@@ -145,6 +178,8 @@ def unassign_partition(
         bool,
         typer.Option("--drop-group-copy", help="Also when the node's group would hold no other copy."),
     ] = False,
+    wait_seconds: WaitOption = 0.0,
+    dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Take partitions from a storage node (after a check that nothing can be lost)."""
@@ -152,11 +187,13 @@ def unassign_partition(
 
     async def work(c: Context) -> tuple[int, ...]:
         return await assignments.unassign(
-            c.store, c.root, chosen, endpoint, tls=c.tls, keep_group_copy=not drop_group_copy
+            _store(c, dry_run), c.root, chosen, endpoint, tls=c.tls, keep_group_copy=not drop_group_copy
         )
 
     removed = run_admin(config, work)
-    render_result(output, f"unassigned {_ids(removed)} from {endpoint}", node=endpoint, unassigned=removed)
+    _wait(config, chosen, wait_seconds, dry_run)
+    line = f"{'would unassign' if dry_run else 'unassigned'} {_ids(removed)} from {endpoint}"
+    render_result(output, line, node=endpoint, unassigned=removed, dry_run=dry_run)
 
 
 @app.command("auto-assign")
@@ -164,6 +201,7 @@ def auto_assign(
     config: ConfigOption,
     group: GroupOption,
     allow_pause: PauseOption = False,
+    wait_seconds: WaitOption = 0.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Spread one copy of every partition over the nodes of a group."""
@@ -173,8 +211,32 @@ def auto_assign(
         return {node: tuple(partitions) for node, partitions in given.items()}
 
     given = run_admin(config, work)
+    _wait(config, sorted({p for partitions in given.values() for p in partitions}), wait_seconds, False)
     text = "; ".join(f"{node}: {_ids(partitions)}" for node, partitions in given.items())
     render_result(output, text or "nothing to assign", assigned=given)
+
+
+def _wait(config: Path, partitions: list[int], wait_seconds: float, dry_run: bool) -> None:
+    """Until the change is complete; nothing is waited for without --wait."""
+    if not wait_seconds or dry_run:
+        return
+    with progress("waiting") as advance:
+
+        async def work(c: Context) -> None:
+            await wait_complete(
+                c.store,
+                c.root,
+                partitions,
+                tls=c.tls,
+                timeout_seconds=wait_seconds,
+                report=lambda text: advance(0, text=text),
+            )
+
+        run_admin(config, work)
+
+
+def _store(c: Context, dry_run: bool) -> ZooKeeperStore:
+    return DryRunStore(c.store) if dry_run else c.store
 
 
 def _ids(partitions: tuple[int, ...]) -> str:

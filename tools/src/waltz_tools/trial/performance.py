@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_client import Append, AppendError, LockConflictError, LockId, WaltzClient
-from waltz_tools.trial.validate import active_partitions, marks
+from waltz_tools.trial.validate import Tell, active_partitions, marks, quiet
 
 Connect = Callable[[], WaltzClient]
 LOCK_NAME = "waltz-perf"
@@ -53,7 +53,7 @@ class ProducerTest:
     in_flight: int
 
 
-async def produce(connect: Connect, test: ProducerTest) -> Produced:
+async def produce(connect: Connect, test: ProducerTest, tell: Tell = quiet) -> Produced:
     """Connect and mount all clients with one unmeasured append each, then run them against the clock."""
     total = Produced()
     ready, start = [asyncio.Event() for _ in range(test.clients)], asyncio.Event()
@@ -68,7 +68,7 @@ async def produce(connect: Connect, test: ProducerTest) -> Produced:
             numbers = iter(range(test.per_client))
             async with asyncio.TaskGroup() as writers:
                 for _ in range(min(test.in_flight, test.per_client)):
-                    writers.create_task(_write(client, test, partitions, numbers, total))
+                    writers.create_task(_write(client, test, partitions, numbers, total, tell))
 
     async with asyncio.TaskGroup() as group:
         for number in range(test.clients):
@@ -82,7 +82,12 @@ async def produce(connect: Connect, test: ProducerTest) -> Produced:
 
 
 async def _write(
-    client: WaltzClient, test: ProducerTest, partitions: list[int], numbers: Iterator[int], total: Produced
+    client: WaltzClient,
+    test: ProducerTest,
+    partitions: list[int],
+    numbers: Iterator[int],
+    total: Produced,
+    tell: Tell,
 ) -> None:
     data = bytes(test.size_bytes)
     for _ in numbers:
@@ -102,6 +107,7 @@ async def _write(
         total.transactions += 1
         total.data_bytes += test.size_bytes
         total.latency_seconds += time.perf_counter() - began
+        tell(total.transactions)
 
 
 @dataclass(slots=True)
@@ -123,7 +129,9 @@ class Consumed:
         }
 
 
-async def consume(connect: Connect, size_bytes: int, count: int, num_partitions: int) -> Consumed:
+async def consume(
+    connect: Connect, size_bytes: int, count: int, num_partitions: int, tell: Tell = quiet
+) -> Consumed:
     """Write ``count`` transactions, then let a new client read back, with data, all that came since the start."""
     async with connect() as client:
         partitions = active_partitions(client, num_partitions)
@@ -151,6 +159,7 @@ async def consume(connect: Connect, size_bytes: int, count: int, num_partitions:
                 async for transaction in feed:
                     read.transactions += 1
                     read.data_bytes += len(transaction.data or b"")
+                    tell(read.transactions)
         read.seconds = time.perf_counter() - began
     return read
 

@@ -7,6 +7,7 @@ that says how far it got.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 from collections.abc import Callable, Mapping, Sequence
 
@@ -15,6 +16,12 @@ from waltz_tools.errors import DegradedError, ToolError
 from waltz_tools.trial.chain import ChainCheck, Link, run_lock
 
 Connect = Callable[[], WaltzClient]
+Tell = Callable[[int], object]
+"""Told how many transactions are done."""
+
+
+def quiet(done: int) -> None:
+    """Nobody watches."""
 
 
 async def marks(client: WaltzClient, partitions: Sequence[int], deadline_seconds: float) -> dict[int, int]:
@@ -40,7 +47,7 @@ class Producer:
         self._moved = asyncio.Condition()
         self.conflicts = 0
 
-    async def produce(self, count: int, after: Mapping[int, int]) -> None:
+    async def produce(self, count: int, after: Mapping[int, int], tell: Tell = quiet) -> None:
         """Append ``count`` transactions to the partitions of ``after``; reads them from there on to know what precedes."""
         self._read = dict(after)
         async with asyncio.TaskGroup() as group:
@@ -49,6 +56,7 @@ class Producer:
                 if self._interval_seconds:
                     await asyncio.sleep(random.expovariate(1 / self._interval_seconds))
                 await self._append(random.choice(list(after)), number)
+                tell(number + 1)
             reader.cancel()
 
     async def _follow(self, after: Mapping[int, int]) -> None:
@@ -79,35 +87,51 @@ class Producer:
                 wanted = error.conflicting_high_water_mark
 
 
-async def consume(client: WaltzClient, run: str, expected: int, after: Mapping[int, int]) -> ChainCheck:
+async def consume(
+    client: WaltzClient, run: str, expected: int, after: Mapping[int, int], tell: Tell = quiet
+) -> ChainCheck:
     """Read on from ``after`` until ``expected`` transactions of the run were found, checking each."""
     check = ChainCheck(run)
     if expected:
         async with client.feed(list(after), after=dict(after)) as feed:
             async for transaction in feed:
                 check.take(transaction.partition_id, transaction.transaction_id, transaction.data or b"")
+                tell(check.found)
                 if check.found >= expected:
                     break
     return check
 
 
 async def validate(
-    connect: Connect, run: str, clients: int, per_client: int, interval_seconds: float, num_partitions: int
+    connect: Connect,
+    run: str,
+    clients: int,
+    per_client: int,
+    interval_seconds: float,
+    num_partitions: int,
+    tell: Tell = quiet,
 ) -> ChainCheck:
-    """All of it: the producers at the same time, then a new client that reads. DegradedError names the first problem."""
+    """All of it: the producers at the same time, then a new client that reads. DegradedError names the first problem.
+
+    ``tell`` hears of every transaction twice: when it is appended and when it has been checked.
+    """
     async with connect() as observer:
         partitions = active_partitions(observer, num_partitions)
         after = await marks(observer, partitions, 30.0)
 
+    done = itertools.count(1)
+
     async def one(number: int) -> None:
         async with connect() as client:
-            await Producer(client, run, str(number), interval_seconds).produce(per_client, after)
+            producer = Producer(client, run, str(number), interval_seconds)
+            await producer.produce(per_client, after, lambda _: tell(next(done)))
 
     async with asyncio.TaskGroup() as group:
         for number in range(clients):
             group.create_task(one(number))
     async with connect() as client:
-        check = await consume(client, run, clients * per_client, after)
+        total = clients * per_client
+        check = await consume(client, run, total, after, lambda found: tell(total + found))
     if check.problems:
         raise DegradedError(f"{len(check.problems)} problems: {check.problems[0]}")
     return check

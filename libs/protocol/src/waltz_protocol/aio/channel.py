@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from waltz_protocol.aio import closing
 from waltz_protocol.aio.channel_roles import ChannelHandler, ChannelOwner
 from waltz_protocol.aio.receive_budget import FREE_BYTES
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
@@ -211,6 +212,7 @@ class Channel(asyncio.BufferedProtocol):
             return
         self.flush_now()
         self._close_timer = self._loop.call_later(self.settings.close_timeout_seconds, self._cut)
+        closing.leaving(self, self._loop)
         self._transport.close()
 
     def abort(self, reason: str) -> None:
@@ -309,6 +311,7 @@ class Channel(asyncio.BufferedProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone: everything waiting is told why."""
         self._lost = True
+        closing.gone(self)
         self._begin_close(f"connection lost: {exc}" if exc is not None else "the peer closed the connection")
         for timer in (self._timer, self._close_timer):
             if timer is not None:

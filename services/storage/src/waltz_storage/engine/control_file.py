@@ -23,6 +23,7 @@ from uuid import UUID
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import (
     DirectoryLockedError,
+    DiskWriteError,
     NotAssignedError,
     PartitionDamagedError,
     PartitionFailedError,
@@ -31,6 +32,7 @@ from waltz_storage.engine.errors import (
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import PartitionInfo, next_sequence, read_entry, virgin, virgin_entry
+from waltz_storage.engine.room import NO_ROOM
 
 MAX_PARTITIONS = 1 << 20
 
@@ -122,7 +124,8 @@ class ControlFile:
     def update(self, partition_id: int, change: Callable[[PartitionInfo], PartitionInfo]) -> PartitionInfo:
         """Read, change, write to the other struct, sync. Returns the new current entry.
 
-        :class:`PartitionFailedError` when the write or its sync failed: the entry in memory is then the old one.
+        :class:`DiskWriteError` when the disk had no room for it, :class:`PartitionFailedError` when the write or its
+        sync failed otherwise: the entry in memory is then the old one.
         """
         with self._lock:
             if partition_id not in self._entries:
@@ -158,7 +161,14 @@ class ControlFile:
         entry = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
         offset = entry + layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place
         try:
-            write_fully(self._file, info.to_bytes(), offset)
+            try:
+                write_fully(self._file, info.to_bytes(), offset)
+            except OSError as error:
+                if error.errno in NO_ROOM:  # the current struct was not touched
+                    raise DiskWriteError(
+                        f"partition {partition_id}: its control entry: {error.strerror}"
+                    ) from error
+                raise
             self._file.sync()
         except OSError as error:
             raise PartitionFailedError(

@@ -42,6 +42,10 @@ class DiskWriteError(StorageError):
     retriable = True
 
 
+class DiskFullError(DiskWriteError):
+    """The disk has no room for this, or only the reserve; nothing was written. Goes by itself when there is room."""
+
+
 class OutOfResourcesError(StorageError):
     """The process has no file descriptor or memory left for this; what is stored is as it was."""
 

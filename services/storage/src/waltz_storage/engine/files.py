@@ -12,6 +12,8 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
+from waltz_storage.engine.room import DiskUsage
+
 _MAX_PARTS = 1024  # IOV_MAX on Linux
 
 
@@ -205,6 +207,12 @@ class OsFileSystem:
             os.fsync(fd)
         finally:
             os.close(fd)
+
+
+def disk_usage(directory: str) -> DiskUsage:
+    """The file system a directory is on. ``OSError`` when it cannot be asked."""
+    facts = os.statvfs(directory)
+    return DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
 
 
 def join(directory: str, name: str) -> str:

@@ -5,7 +5,7 @@ While the node runs the end of a log may move between two looks; everything belo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from waltz_storage.engine import layout
@@ -65,24 +65,26 @@ class DirectoryReport:
         return found + [s.problem for p in self.partitions for s in p.segments if s.problem is not None]
 
 
-def inspect_directory(directory: str, *, fs: FileSystem | None = None) -> DirectoryReport:
-    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no directory of ours."""
+def inspect_directory(
+    directory: str,
+    *,
+    fs: FileSystem | None = None,
+    progress: Callable[[int, int], object] = lambda done, total: None,
+) -> DirectoryReport:
+    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no directory of ours.
+
+    ``progress`` is told how many partitions are done, of how many.
+    """
     disk = fs if fs is not None else OsFileSystem()
     header, entries = inspect_control_file(directory, fs=disk)
-    return DirectoryReport(
-        header,
-        [
-            _inspect_partition(
-                disk,
-                directory,
-                header,
-                partition_id,
-                entry if isinstance(entry, PartitionInfo) else None,
-                entry if isinstance(entry, str) else None,
-            )
-            for partition_id, entry in enumerate(entries)
-        ],
-    )
+    partitions = []
+    for partition_id, entry in enumerate(entries):
+        progress(partition_id, len(entries))
+        info = entry if isinstance(entry, PartitionInfo) else None
+        problem = entry if isinstance(entry, str) else None
+        partitions.append(_inspect_partition(disk, directory, header, partition_id, info, problem))
+    progress(len(entries), len(entries))
+    return DirectoryReport(header, partitions)
 
 
 def inspect_control_file(

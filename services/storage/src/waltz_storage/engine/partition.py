@@ -7,6 +7,8 @@ Invariants:
 
 * ``max_txid`` covers synced records only; nothing else is ever shown (C1).
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
+* A full disk changes nothing (``room``): what is refused for want of room leaves no trace, also in the marks, and the
+  partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
 * After a failed sync the partition is ``failed``: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
 * Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would be a
@@ -16,12 +18,14 @@ Invariants:
 
 from __future__ import annotations
 
+import contextlib
 import errno
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import NamedTuple, TypeVar
 
+from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
     DiskWriteError,
@@ -36,6 +40,7 @@ from waltz_storage.engine.files import FileSystem
 from waltz_storage.engine.layout import RecordBatch, disk_to_wire
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.recovery import LogIdentity, open_log
+from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.segment import Segment, sync_or_fail
 from waltz_storage.engine.sidecar import Sidecar
 
@@ -63,6 +68,7 @@ class Partition:
         control: ControlFile,
         settings: EngineSettings,
         now_ms: Callable[[], int],
+        room: DiskRoom,
     ) -> None:
         """Open the log and make what it holds durable.
 
@@ -74,6 +80,7 @@ class Partition:
         self._control = control
         self._settings = settings
         self._now_ms = now_ms
+        self._room = room
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
         self.damaged_reads = 0
@@ -83,7 +90,7 @@ class Partition:
             synced = self._sidecar.synced_txid(info.session_id, info.sequence)
             self._segments = open_log(fs, directory, self._identity(), max(info.local_low_water_mark, synced))
             self.max_txid = self._segments[-1].next_txid - 1
-            self._write_mark()
+            self._note_mark()
         except BaseException:
             self.close()
             raise
@@ -126,9 +133,10 @@ class Partition:
         if taken:
             try:
                 self.require_running()
+                self._room.take(sum(_size_on_disk(batches[number]) for number in taken))
                 self._append([batches[number] for number in taken])
                 self.max_txid = expected - 1
-                self._write_mark()
+                self._note_mark()
             except StorageError as error:
                 for number in taken:
                     results[number] = error
@@ -187,8 +195,8 @@ class Partition:
             return self.max_txid
         if self._info.local_low_water_mark > keep:
             self._set_info(lambda info: info._replace(local_low_water_mark=keep))
+        self._write_mark(keep)  # before anything else changes: a full disk may refuse it
         self.max_txid = keep  # what is about to go is not shown any more, whatever happens
-        self._write_mark()
         self._guarded(self._sidecar.sync)
         self._guarded(lambda: self._cut_log(keep))
         return self.max_txid
@@ -227,13 +235,13 @@ class Partition:
                 session_id=session_id, low_water_mark=low_water_mark, local_low_water_mark=own
             )
         )
-        self._write_mark()
+        self._note_mark()
 
     def set_flags(self, flag: int, value: bool) -> None:
         """Set or clear one flag of the control entry."""
         self._set_info(lambda info: info._replace(flags=info.flags | flag if value else info.flags & ~flag))
         if self.failed is None:
-            self._write_mark()
+            self._note_mark()
 
     def read(self, first_txid: int, max_count: int, max_bytes: int) -> list[bytes]:
         """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is reached.
@@ -294,6 +302,11 @@ class Partition:
                 oldest.close()
 
     @property
+    def log_bytes(self) -> int:
+        """Bytes of all segments, data and index."""
+        return sum(segment.log_bytes for segment in list(self._segments))
+
+    @property
     def num_segments(self) -> int:
         """How many segments there are."""
         return len(self._segments)
@@ -301,7 +314,7 @@ class Partition:
     def prepare_reset(self) -> None:
         """Before the control entry is reset: fence kept, mark not to be taken for one of a later life. Durable."""
         self._guarded(lambda: self._sidecar.raise_fence(self._info.session_id))
-        self._write_mark(txid=-1)
+        self._write_mark(-1)
         self._guarded(self._sidecar.sync)
 
     def sync_and_close(self) -> None:
@@ -322,9 +335,14 @@ class Partition:
     def _set_info(self, change: Callable[[PartitionInfo], PartitionInfo]) -> None:
         self._info = self._guarded(lambda: self._control.update(self.partition_id, change))
 
-    def _write_mark(self, txid: int | None = None) -> None:
-        mark = self.max_txid if txid is None else txid
-        self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, mark))
+    def _write_mark(self, txid: int) -> None:
+        self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, txid))
+
+    def _note_mark(self) -> None:
+        """The mark of what is synced. A disk without room for it costs certainty about damage later, nothing else: the
+        older mark is below it, or speaks of another control entry and does not count."""
+        with contextlib.suppress(DiskWriteError):
+            self._write_mark(self.max_txid)
 
     def require_running(self) -> None:
         """:class:`PartitionFailedError` when a failed sync has taken the partition out of service."""
@@ -335,9 +353,18 @@ class Partition:
         """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of service."""
         try:
             return action()
+        except DiskWriteError as error:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+                self._room.ran_out(error.__cause__)
+            raise
         except (PartitionFailedError, PartitionDamagedError) as error:
             self.failed = self.failed or str(error)
             raise
         except OSError as error:
             self.failed = self.failed or f"{error.strerror or error}"
             raise PartitionFailedError(f"partition {self.partition_id}: {self.failed}") from error
+
+
+def _size_on_disk(batch: RecordBatch) -> int:
+    """What a batch takes of the disk: data, index entries, and perhaps the headers of a new segment."""
+    return len(batch.data) + layout.INDEX_ENTRY_SIZE * batch.record_count + 2 * layout.HEADER_SIZE

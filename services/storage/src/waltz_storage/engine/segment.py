@@ -240,6 +240,11 @@ class Segment:
             self._fs.unlink(path)
             self._fs.sync_dir(self.directory)
 
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of both files, as far as they hold synced records."""
+        return self.size + self._index_offset(self.next_txid)
+
     def _index_offset(self, txid: int) -> int:
         return layout.HEADER_SIZE + layout.INDEX_ENTRY_SIZE * (txid - self.first_txid)
 

@@ -10,6 +10,7 @@ and ``.idx`` there. Four slots, each in a sector of its own, so that an unsynced
 Invariants:
 
 * The valid slot with the larger counter counts; writes alternate, so the older one survives a torn write.
+* A write that finds no room on the disk (:class:`DiskWriteError`) changes no slot that counts; it may be tried again.
 * The fence only rises, and :meth:`raise_fence` returns after its sync.
 * The mark is written after the sync it speaks of, is not synced itself, and holds only while session and sequence
   are those of the control entry: 0.13.2 may have run in between. Before a truncation it is lowered *and* synced.
@@ -23,7 +24,9 @@ import struct
 import zlib
 
 from waltz_storage.engine import layout
+from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.room import NO_ROOM
 
 _FENCE = struct.Struct(">iiqq")
 _MARK = struct.Struct(">iiqqiq")
@@ -123,4 +126,10 @@ class Sidecar:
         self._file.close()
 
     def _write(self, offset: int, raw: bytes) -> None:
-        write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+        try:
+            write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+        except OSError as error:
+            if error.errno not in NO_ROOM:
+                raise
+            # The other slot of the pair is whole and stays the one that counts.
+            raise DiskWriteError(f"{layout.SIDECAR_NAME}: {error.strerror}") from error

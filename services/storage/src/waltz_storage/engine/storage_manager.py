@@ -6,6 +6,7 @@ different partitions may be worked on at the same time.
 Invariants:
 
 * A partition that cannot be opened never stops the others: it is listed in ``damaged`` with the reason and refuses.
+  If all it lacked was room on the disk, :meth:`reopen` opens it later.
 * Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked for.
   A crash in between leaves the partition either assigned as before or not assigned; asking again finishes the work.
 * The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
@@ -29,6 +30,7 @@ from waltz_storage.engine.errors import (
 from waltz_storage.engine.files import FileSystem, OsFileSystem, join
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE
+from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.sidecar import Sidecar
 
 T = TypeVar("T")
@@ -51,6 +53,7 @@ class StorageManager:
         control: ControlFile,
         settings: EngineSettings,
         now_ms: Callable[[], int],
+        room: DiskRoom,
     ) -> None:
         self._fs = fs
         self.directory = directory
@@ -59,6 +62,8 @@ class StorageManager:
         self._now_ms = now_ms
         self.partitions: dict[int, Partition] = {}
         self.damaged: dict[int, str] = {}
+        self.room = room
+        self.without_room: set[int] = set()  # in damaged too, for want of room only
 
     @classmethod
     def open(
@@ -70,9 +75,12 @@ class StorageManager:
         now_ms: Callable[[], int],
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
         fs: FileSystem | None = None,
+        room: DiskRoom | None = None,
         run_all: RunAll = run_in_order,
     ) -> StorageManager:
         """Lock the directory and open every assigned partition, through ``run_all`` in any order or at once.
+
+        Without ``room`` no append is refused before the disk itself says that it is full.
 
         :class:`StorageStartError` with one clear line when the directory cannot be used.
         """
@@ -83,7 +91,7 @@ class StorageManager:
             raise StorageStartError(f"{directory}: {error.strerror or error}") from error
         except PartitionFailedError as error:
             raise StorageStartError(f"{directory}: {error}") from error
-        manager = cls(disk, directory, control, settings, now_ms)
+        manager = cls(disk, directory, control, settings, now_ms, room if room is not None else DiskRoom())
         manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
         try:
             run_all([lambda pid=pid: manager._open_assigned(pid) for pid in control.assigned()])  # type: ignore[misc]
@@ -103,6 +111,17 @@ class StorageManager:
             self.partitions[partition_id] = self._open(partition_id)
         except (StorageError, OSError) as error:
             self.damaged[partition_id] = str(error)
+            if _found_no_room(error):
+                self.without_room.add(partition_id)
+
+    def reopen(self, partition_id: int) -> bool:
+        """Try again to open an assigned partition that had no room for it; True when it is open."""
+        if partition_id in self.without_room and partition_id not in self.partitions:
+            self.without_room.discard(partition_id)
+            self._open_assigned(partition_id)
+            if partition_id in self.partitions:
+                self.damaged.pop(partition_id, None)
+        return partition_id in self.partitions
 
     def _open(self, partition_id: int) -> Partition:
         if not self._has_directory(partition_id):
@@ -112,7 +131,13 @@ class StorageManager:
             self._fs.make_dir(self._path(partition_id))
         self._fs.sync_dir(self.directory)
         return Partition(
-            self._fs, self._path(partition_id), partition_id, self.control, self._settings, self._now_ms
+            self._fs,
+            self._path(partition_id),
+            partition_id,
+            self.control,
+            self._settings,
+            self._now_ms,
+            self.room,
         )
 
     def get(self, partition_id: int) -> Partition:
@@ -135,10 +160,13 @@ class StorageManager:
         return dict(sorted(found.items()))
 
     def status(self) -> dict[int, bool]:
-        """Available or not, by assigned partition; a damaged one is not."""
+        """Available or not, by assigned partition; one that is damaged, out of service or without room is not."""
         partitions = dict(self.partitions)  # a job on a disk thread may be closing one
         assigned = sorted({*partitions, *self.damaged})
-        return {pid: pid in partitions and partitions[pid].info.available for pid in assigned}
+        return {pid: pid in partitions and self._available(partitions[pid]) for pid in assigned}
+
+    def _available(self, partition: Partition) -> bool:
+        return partition.info.available and partition.failed is None and self.room.full is None
 
     def assign(self, partition_id: int) -> Partition:
         """Open (existing files are found again) and set the flag. Doing it twice changes no files."""
@@ -154,6 +182,7 @@ class StorageManager:
             raise
         self.partitions[partition_id] = partition
         self.damaged.pop(partition_id, None)
+        self.without_room.discard(partition_id)
         return partition
 
     def unassign(self, partition_id: int, *, delete_files: bool) -> None:
@@ -167,6 +196,7 @@ class StorageManager:
             self.control.reset(partition_id)
         self.partitions.pop(partition_id, None)
         self.damaged.pop(partition_id, None)
+        self.without_room.discard(partition_id)
         if partition is not None:
             partition.close()
         if delete_files and self._has_directory(partition_id):
@@ -202,6 +232,15 @@ class StorageManager:
                 pass  # nothing more can be done for it; it is in troubles() already
         self.partitions.clear()
         self.control.close()
+
+
+def _found_no_room(error: BaseException | None) -> bool:
+    """True when this is, or comes from, a system call that found no room."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in NO_ROOM:
+            return True
+        error = error.__cause__
+    return False
 
 
 def _translated(action: Callable[[], T]) -> T:

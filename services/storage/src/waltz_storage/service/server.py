@@ -25,6 +25,7 @@ from waltz_storage import __version__
 from waltz_storage.engine.storage_manager import StorageManager, run_in_order
 from waltz_storage.service.admin_handler import AdminHandler
 from waltz_storage.service.data_handler import DataHandler, NodeIdentity
+from waltz_storage.service.disk_watch import DiskWatch
 from waltz_storage.service.executor import DiskPool, QueueLimits
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
@@ -84,6 +85,9 @@ class StorageNode:
             options.read_limits,
             options.inline_limits,
         )
+        self.disk = DiskWatch(manager, self.pool, executor)
+        """Its figures are in the metrics; whoever runs the node runs ``disk.run()`` beside it."""
+        self._metrics.disk_watched(self.disk)
         budget = ReceiveBudget(options.receive_bytes)
         self._data = Listener(budget)
         self._admin = Listener(budget)
@@ -138,15 +142,17 @@ class StorageNode:
         )
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Healthy unless a partition is damaged or out of service; those are listed with their reason."""
-        troubles = self.manager.troubles()
-        healthy = not troubles and not self._identity.closing
+        """Healthy unless a partition is damaged or out of service, or the disk is full; the reasons are listed."""
+        troubles, full = self.manager.troubles(), self.disk.full
+        healthy = not troubles and full is None and not self._identity.closing
         body: dict[str, object] = {
             "healthy": healthy,
             "message": json.dumps({"storage": "true" if healthy else "false"}, separators=(",", ":")),
         }
         if troubles:
             body["partitions"] = {str(partition_id): text for partition_id, text in troubles.items()}
+        if full is not None:
+            body["disk"] = full
         return healthy, {"storage-health-check": body}
 
     async def close(self) -> None:

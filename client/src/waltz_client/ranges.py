@@ -1,0 +1,377 @@
+"""Ranges: committed transactions of one partition in bulk, as columns instead of objects.
+
+For programs that read a known piece of the log as fast as it comes (exports, queries). A feed follows the log and hands out
+transactions; a range has two ends, and its batches are arrays and one block of bytes that can be handed on as they are.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import sys
+from array import array
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Sequence
+from itertools import accumulate
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
+
+from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client._internal.range_call import RangeCall
+from waltz_client.errors import (
+    RequestDeadlineError,
+    TransactionNotFoundError,
+    UsageError,
+    WaltzClientError,
+)
+from waltz_client.transaction import FeedFields, FeedTransaction
+
+if TYPE_CHECKING:
+    from waltz_client._internal.core import ClientCore
+
+BATCH_TRANSACTIONS = 16_384
+BATCH_BYTES = 8 * 1024 * 1024
+_MAX_BATCH_BYTES = 1024 * 1024 * 1024
+_CALL_TRANSACTIONS = 128
+_FIRST_OUTSTANDING = 8
+_MAX_OUTSTANDING = 1024
+_GUESSED_PAYLOAD_BYTES = 16_384.0
+_MARK_PAUSE_SECONDS = 0.2
+
+
+class RangeBatch:
+    """Consecutive transactions of a range (without those a filter left out), one array per field.
+
+    ``data`` is all payloads in one block: that of transaction i is ``data[offsets[i]:offsets[i + 1]]``. ``data``, ``offsets``
+    and ``checksums`` (CRC-32 of the payload as a signed number, compared with the payload on arrival) are None when the range
+    is read without data.
+    """
+
+    __slots__ = (
+        "checksums", "client_ids", "data", "generations", "headers", "offsets", "partition_id", "seq_nums", "transaction_ids",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        partition_id: int,
+        fields: Sequence[FeedFields],
+        payloads: Sequence[bytes] | None,
+        checksums: Sequence[int] | None,
+    ) -> None:
+        self.partition_id = partition_id
+        client_ids, generations, _, seq_nums, transaction_ids, headers = zip(*fields, strict=True)
+        self.transaction_ids = array("q", transaction_ids)
+        self.headers = array("i", headers)
+        self.client_ids = array("i", client_ids)
+        self.generations = array("i", generations)
+        self.seq_nums = array("i", seq_nums)
+        self.data: bytes | None = None
+        self.offsets: array[int] | None = None
+        self.checksums: array[int] | None = None
+        if payloads is not None and checksums is not None:
+            self.data = b"".join(payloads)
+            self.offsets = array("i", accumulate(map(len, payloads), initial=0))
+            self.checksums = array("i", checksums)
+
+    def __len__(self) -> int:
+        return len(self.transaction_ids)
+
+    def transactions(self) -> list[FeedTransaction]:
+        """The same as objects, one for each transaction."""
+        found = []
+        for i, transaction_id in enumerate(self.transaction_ids):
+            fields = (
+                self.client_ids[i], self.generations[i], self.partition_id, self.seq_nums[i], transaction_id, self.headers[i],
+            )  # fmt: skip
+            data = None
+            if self.data is not None and self.offsets is not None:
+                data = self.data[self.offsets[i] : self.offsets[i + 1]]
+            found.append(FeedTransaction(fields, data))
+        return found
+
+
+class _Piece:
+    """Transactions in order on their way to a batch: complete, or waiting for the payloads of ``call``. ``start``: how many
+    of them have gone into batches."""
+
+    __slots__ = ("call", "fields", "start")
+
+    def __init__(self, fields: list[FeedFields]) -> None:
+        self.fields = fields
+        self.call: RangeCall | None = None
+        self.start = 0
+
+    @property
+    def complete(self) -> bool:
+        return self.call is None or not self.call.missing
+
+    def take(self, max_count: int, max_bytes: int) -> tuple[list[FeedFields], list[bytes], list[int]]:
+        """The next transactions, their payloads and checksums (none without data), as many as fit, in ``max_count`` > 0."""
+        start, end = self.start, min(self.start + max_count, len(self.fields))
+        if self.call is None:
+            self.start = end
+            return self.fields[start:end], [], []
+        payloads: list[bytes] = []
+        for part in self.call.parts[start:end]:
+            if part is None or len(part) > max_bytes:
+                break
+            max_bytes -= len(part)
+            payloads.append(part)
+        self.start = end = start + len(payloads)
+        return self.fields[start:end], payloads, self.call.checksums[start:end]
+
+
+class RangeRead(AsyncIterator[RangeBatch]):
+    """``async for batch in client.read_range(...)``; see there. Close it (``async with``, :meth:`aclose`) when done early.
+
+    Reading goes on while a batch is being worked on, up to two batches ahead. Invariants: pieces are in order and cover
+    everything taken from the cursor; ``_ahead`` transactions are in them, ``_outstanding`` of them in incomplete pieces, and
+    ``_loaded_bytes`` of payload in the complete ones; a batch is made of complete pieces.
+    """
+
+    def __init__(
+        self,
+        core: ClientCore,
+        partition_id: int,
+        first: int,
+        last: int,
+        *,
+        with_data: bool,
+        where: Callable[[int], bool] | None,
+        batch_transactions: int,
+        batch_bytes: int,
+        timeout_seconds: float,
+    ) -> None:
+        if first < 0:
+            raise UsageError(f"{first} is not a transaction id")
+        if batch_transactions < 1 or not 1 <= batch_bytes <= _MAX_BATCH_BYTES:
+            raise UsageError("a batch has at least 1 transaction and between 1 byte and 1 GiB")
+        self._core = core
+        self._partition_id = partition_id
+        self._first = first
+        self._last = last
+        self._with_data = with_data
+        self._where = where
+        self._batch_transactions = batch_transactions
+        self._batch_bytes = batch_bytes
+        self._timeout_seconds = timeout_seconds
+        self._cursor: FeedCursor | None = None
+        self._pieces: deque[_Piece] = deque()
+        self._ahead = 0
+        self._outstanding = 0
+        self._loaded_bytes = 0
+        self._outstanding_limit = _FIRST_OUTSTANDING
+        self._mean_bytes = _GUESSED_PAYLOAD_BYTES
+        self._wake = asyncio.Event()
+        self._pumping = False
+        self._progress = 0
+        self._headers_done = last < first
+        self._closed = False
+        self._error: WaltzClientError | None = None
+
+    # -- iteration ----------------------------------------------------------------------------------------------------
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> RangeBatch:
+        if self._cursor is None and not self._headers_done and not self._closed:
+            await self._start()
+        while True:
+            if self._closed:
+                raise StopAsyncIteration
+            self._pump()
+            if (batch := self._batch()) is not None:
+                self._pump_soon()
+                return batch
+            if self._error is not None:
+                error = self._error
+                await self.aclose()
+                raise error
+            if self._headers_done and not self._pieces:
+                await self.aclose()
+                raise StopAsyncIteration
+            await self._wait()
+
+    async def _start(self) -> None:
+        """Make sure that the range is committed, and ask for its headers."""
+        core, partition_id = self._core, self._partition_id
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._timeout_seconds
+        while (
+            mark := await core.server_high_water_mark(partition_id, max(deadline - loop.time(), 0.001))
+        ) < self._last:
+            # An owner that does not know yet that it is replaced may be behind for a moment.
+            if loop.time() + _MARK_PAUSE_SECONDS > deadline:
+                raise TransactionNotFoundError(
+                    f"partition {partition_id} ends at transaction {mark}, the range at {self._last}"
+                )
+            await asyncio.sleep(_MARK_PAUSE_SECONDS)
+        stream = core.use_partition(partition_id)
+        capacity = core.settings.feed_buffer_transactions
+        self._cursor = FeedCursor(partition_id, self._first - 1, capacity, self._pump_soon)
+        stream.readers.add(self._cursor)
+
+    async def _wait(self) -> None:
+        cursor = self._cursor
+        starving = cursor is not None and not cursor.count and not self._pieces and not self._headers_done
+        if cursor is not None and starving:
+            self._core.partitions[self._partition_id].readers.starves(cursor)
+        before = self._progress
+        self._wake.clear()
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                await self._wake.wait()
+        except TimeoutError:
+            if self._progress == before:
+                why = self._core.why_unavailable(self._partition_id)
+                self._error = RequestDeadlineError(
+                    f"partition {self._partition_id}: nothing of its transactions {self._first} to {self._last} was read for "
+                    f"{self._timeout_seconds:g} s: {why}"
+                )
+        finally:
+            if cursor is not None and starving:
+                cursor.starving = False
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def _pump_soon(self) -> None:
+        """Something came, or there is room: look once, when this turn of the loop is over."""
+        if not self._pumping and not self._closed:
+            self._pumping = True
+            asyncio.get_running_loop().call_soon(self._pump_and_wake)
+
+    def _pump_and_wake(self) -> None:
+        self._pumping = False
+        self._pump()
+        piece = self._pieces[0] if self._pieces else None
+        if self._error is not None or self._headers_done or (piece is not None and piece.complete):
+            self._wake.set()
+
+    def _pump(self) -> None:
+        """Take headers while there is room, and ask for their payloads."""
+        cursor = self._cursor
+        if cursor is None or self._closed:
+            return
+        if cursor.error is not None and not cursor.count and not self._headers_done:
+            error = cursor.error
+            self._error = error if isinstance(error, WaltzClientError) else WaltzClientError(str(error))
+            return
+        while not self._headers_done and (room := self._room()) > 0:
+            taken = cursor.take_at_most(min(room, _CALL_TRANSACTIONS if self._with_data else room))
+            if not taken:
+                return
+            self._take(cursor, taken)
+
+    def _take(self, cursor: FeedCursor, taken: Sequence[FeedFields]) -> None:
+        readers = self._core.partitions[self._partition_id].readers
+        self._progress += 1
+        fields = list(taken)
+        if fields[-1][4] >= self._last:
+            del fields[self._last - fields[0][4] + 1 :]
+            self._headers_done = True
+            readers.remove(cursor)
+        elif cursor.drained:
+            readers.drained(cursor)
+        if self._where is not None:
+            where = self._where
+            fields = [one for one in fields if where(one[5])]
+        if not fields:
+            return
+        self._ahead += len(fields)
+        piece = _Piece(fields)
+        self._pieces.append(piece)
+        if self._with_data:
+            rpc = self._core.rpc
+            self._outstanding += len(fields)
+            piece.call = RangeCall(rpc, self._partition_id, fields, functools.partial(self._answered, piece))
+            rpc.start(piece.call)
+
+    def _room(self) -> int:
+        """Transactions that may be taken now: two batches, by count and by bytes, and a window that grows with success."""
+        room = 2 * self._batch_transactions - self._ahead
+        if self._with_data:
+            bytes_left = 2 * self._batch_bytes - self._loaded_bytes
+            room = min(room, int(bytes_left / self._mean_bytes) - self._outstanding)
+            room = min(room, self._outstanding_limit - self._outstanding)
+        return max(room, 0 if self._pieces else 1)
+
+    def _answered(self, piece: _Piece, value: bytes | int | None, error: WaltzClientError | None) -> None:
+        """A piece is complete, or the client was closed."""
+        self._progress += 1
+        self._outstanding -= len(piece.fields)
+        if error is not None:
+            self._error = self._error or error
+        elif piece.call is not None:
+            self._outstanding_limit = min(2 * self._outstanding_limit, _MAX_OUTSTANDING)
+            self._loaded_bytes += piece.call.size_bytes
+            mean = max(piece.call.size_bytes / len(piece.fields), 64.0)
+            self._mean_bytes = max(mean, self._mean_bytes * 0.75)
+        self._pump_soon()
+
+    def _batch(self) -> RangeBatch | None:
+        """The next batch, if there is enough for one or nothing more will come."""
+        count = size = 0
+        for piece in self._pieces:
+            if not piece.complete:
+                break
+            count += len(piece.fields) - piece.start
+            size += 0 if piece.call is None else piece.call.size_bytes
+            if count >= self._batch_transactions or size >= self._batch_bytes:
+                return self._cut()
+        else:
+            if self._headers_done and self._pieces:
+                return self._cut()
+        return None
+
+    def _cut(self) -> RangeBatch:
+        """As many transactions as fit from the complete pieces; at least one, however large."""
+        fields: list[FeedFields] = []
+        payloads: list[bytes] = []
+        checksums: list[int] = []
+        count, size = self._batch_transactions, self._batch_bytes
+        while self._pieces and self._pieces[0].complete and count > 0:
+            piece = self._pieces[0]
+            taken = piece.take(count, size)
+            if not taken[0]:
+                if fields:
+                    break
+                taken = piece.take(1, sys.maxsize)
+            fields += taken[0]
+            payloads += taken[1]
+            checksums += taken[2]
+            count -= len(taken[0])
+            size -= sum(map(len, taken[1]))
+            if piece.start == len(piece.fields):
+                self._pieces.popleft()
+                self._loaded_bytes -= 0 if piece.call is None else piece.call.size_bytes
+            if size <= 0:
+                break
+        self._ahead -= len(fields)
+        if self._with_data:
+            return RangeBatch(self._partition_id, fields, payloads, checksums)
+        return RangeBatch(self._partition_id, fields, None, None)
+
+    # -- end ----------------------------------------------------------------------------------------------------------
+
+    async def aclose(self) -> None:
+        """Stop reading; what was not taken is dropped. Idempotent."""
+        if self._closed:
+            return
+        self._closed = True
+        self._wake.set()
+        stream = self._core.partitions.get(self._partition_id)
+        if self._cursor is not None and stream is not None:
+            stream.readers.remove(self._cursor)
+        for piece in self._pieces:
+            if piece.call is not None:
+                self._core.rpc.give_up(piece.call)
+        self._pieces.clear()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()

@@ -1,0 +1,319 @@
+"""Replacing a storage node by another one, as one action that can be run again after any interruption.
+
+Nothing is remembered between runs: what has been done is seen in ZooKeeper and on the nodes, and what is left is done in the
+order of the procedure, a few partitions at a time:
+
+1. the new node becomes known, in the group of the old one, and is told its partitions;
+2. what the others hold up to their local low-water mark is copied to it past the servers (``offline_copy``);
+3. the new node is added to the replicas, and everything waits until every replica, the new one included, takes part in
+   the present store session of each partition;
+4. the old node is taken away from the replicas, and the same is waited for; the old node is told;
+5. when it has no partitions left the old node is forgotten.
+
+Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it would be for
+ever. Before every change the proof of safety rule A6 is made anew, for every partition (``assignments``); without it the
+action ends with UnsafeChangeError and everything done so far is good and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from waltz_admin import assignments, nodes
+from waltz_admin.errors import OfflineCopyError, StorageNodeError, UnreachableError
+from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE, recover_partition
+from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
+from waltz_admin.storage_admin import admin_connection, set_assignment, set_availability
+from waltz_admin.tree import NodeMaps, admin_endpoint, parse_connect_string, read_maps
+from waltz_admin.waiting import wait_complete
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import StoreParams
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+
+
+class ReplaceOptions(NamedTuple):
+    """How it is done. ``group`` None = that of the old node; ``timeout_seconds`` bounds every single wait."""
+
+    group: int | None = None
+    at_once: int = 16
+    copy: bool = True
+    batch_size: int = DEFAULT_BATCH_SIZE
+    allow_pause: bool = False
+    delete_files: bool = False
+    timeout_seconds: float = 3600.0
+
+
+class ReplaceEvent(NamedTuple):
+    """What is going on: ``done`` of ``total`` partitions have moved, and ``text`` is under way."""
+
+    text: str
+    done: int
+    total: int
+
+
+class ReplaceResult(NamedTuple):
+    """Partitions moved by this run, records copied past the servers, and what was left undone on the old node."""
+
+    moved: tuple[int, ...]
+    copied: int
+    left: str | None
+
+
+Report = Callable[[ReplaceEvent], None]
+
+
+def _silent(event: ReplaceEvent) -> None:
+    """Nobody watches."""
+
+
+class NodeReplacement:
+    """One run. See the module for the order."""
+
+    def __init__(
+        self,
+        store: ZooKeeperStore,
+        root: str,
+        old: str,
+        new: str,
+        new_admin_port: int,
+        *,
+        tls: TlsSettings,
+        options: ReplaceOptions = ReplaceOptions(),  # noqa: B008 - immutable
+        report: Report = _silent,
+    ) -> None:
+        self._store, self._root, self._old, self._new = store, root, old, new
+        self._new_admin = admin_endpoint(new, new_admin_port)
+        self._tls, self._options, self._report = tls, options, report
+        self._metadata = StoreMetadata(store, root)
+        self._done: list[int] = []
+        self._total = 0
+        self._copied = 0
+
+    async def plan(self) -> list[str]:
+        """What a run would do now, one line per step; the refusals of a run as errors. Changes nothing."""
+        params, maps = await self._start()
+        if self._old not in maps.partitions:
+            return []
+        moving = maps.partitions[self._old]
+        lines = []
+        if self._new not in maps.partitions:
+            lines.append(f"add {self._new} to group {self._group(maps)}")
+        for chunk in self._chunks(moving):
+            names = ",".join(map(str, chunk))
+            missing = [p for p in chunk if p not in maps.partitions.get(self._new, ())]
+            if missing and self._options.copy:
+                lines.append(f"copy partitions {','.join(map(str, missing))} to {self._new}")
+            alive = await self._old_takes_part(params, maps, chunk)
+            for partition in chunk:
+                replicas = assignments.replicas(maps.partitions, partition)
+                added = (*replicas, self._new) if self._new not in replicas else replicas
+                final = tuple(node for node in added if node != self._old)
+                await check_change(
+                    self._metadata,
+                    self._probe(params, maps),
+                    partition,
+                    replicas,
+                    added if alive else final,
+                    allow_pause=self._options.allow_pause,
+                )
+            if alive:
+                lines.append(f"add {self._new} to the replicas of {names}, wait until it takes part")
+                lines.append(f"take {self._old} away from the replicas of {names}, wait until it is gone")
+            else:
+                lines.append(
+                    f"exchange {self._old}, which takes no part, for {self._new} in the replicas of {names}"
+                )
+        files = "and delete their files" if self._options.delete_files else "their files stay"
+        lines.append(f"tell {self._old} that it has no partitions, {files}")
+        return [*lines, f"forget {self._old}"]
+
+    async def run(self) -> ReplaceResult:
+        """Do it, or what is left of it. AdminError: what has been done so far is good, run it again."""
+        params, maps = await self._start()
+        if self._old not in maps.partitions:
+            return ReplaceResult((), 0, None)  # an earlier run has finished
+        await nodes.add_storage_node(
+            self._store, self._root, self._new, self._new_admin.port, self._group(maps)
+        )
+        self._total = len(maps.partitions[self._old])
+        while left := (maps := await self._maps()).partitions[self._old]:
+            chunk = left[: self._options.at_once]
+            await self._fill(params, maps, chunk)
+            await self._exchange(params, chunk)
+            self._done += chunk
+        undone = await self._clean(params, maps)
+        self._say(f"forgetting {self._old}")
+        await nodes.remove_storage_node(self._store, self._root, self._old)
+        return ReplaceResult(tuple(self._done), self._copied, undone)
+
+    # -- steps -----------------------------------------------------------------------------------------------
+
+    async def _start(self) -> tuple[StoreParams, NodeMaps]:
+        if self._old == self._new:
+            raise StorageNodeError(f"{self._old} cannot be replaced by itself")
+        parse_connect_string(self._old)
+        _, params = await read_params(self._store, self._root)
+        maps = await self._maps()
+        if self._old not in maps.partitions and self._new not in maps.partitions:
+            raise StorageNodeError(f"{self._old} is not a storage node of the cluster at {self._root}")
+        async with admin_connection(self._new_admin, params, self._tls):
+            return params, maps
+
+    async def _fill(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> None:
+        """The new node has the partitions and, if they are to be copied, what the others have of them."""
+        missing = [p for p in chunk if p not in maps.partitions[self._new]]
+        if not missing:
+            return
+        await set_assignment(self._store, self._root, self._new_admin, missing, True, tls=self._tls)
+        if not self._options.copy:
+            return
+        for partition in missing:
+            if not await self._metadata.never_started(partition):
+                await self._copy(params, maps, partition)
+
+    async def _copy(self, params: StoreParams, maps: NodeMaps, partition: int) -> None:
+        """From the first replica that can; where none can, the servers catch the new one up."""
+        switch = [partition]
+        await set_availability(self._store, self._root, self._new_admin, switch, False, tls=self._tls)
+        sources = [n for n in assignments.replicas(maps.partitions, partition) if n != self._new]
+        for source in sorted(sources, key=lambda node: (node == self._old, node)):
+            if source not in maps.admin_ports:
+                continue
+            try:
+                copied = await recover_partition(
+                    self._store,
+                    self._root,
+                    source_admin=admin_endpoint(source, maps.admin_ports[source]),
+                    destination_admin=self._new_admin,
+                    destination_storage_port=parse_connect_string(self._new).port,
+                    partition_id=partition,
+                    batch_size=self._options.batch_size,
+                    source_tls=self._tls,
+                    destination_tls=self._tls,
+                    progress=lambda p: self._say(
+                        f"copying partition {partition}: {p.current + 1:,} of {p.target + 1:,}"
+                    ),
+                )
+            except (UnreachableError, OfflineCopyError) as error:
+                self._say(f"partition {partition} cannot be copied from {source}: {error}")
+                continue
+            self._copied += copied.copied
+            break
+        await set_availability(self._store, self._root, self._new_admin, switch, True, tls=self._tls)
+
+    async def _exchange(self, params: StoreParams, chunk: Sequence[int]) -> None:
+        names = ",".join(map(str, chunk))
+        maps = await self._maps()
+        if await self._old_takes_part(params, maps, chunk):
+            self._say(f"adding {self._new} to the replicas of {names}")
+            await assignments.assign(
+                self._store,
+                self._root,
+                chunk,
+                self._new,
+                tls=self._tls,
+                allow_pause=self._options.allow_pause,
+            )
+            await self._complete(chunk)
+            self._say(f"taking {self._old} away from the replicas of {names}")
+            await assignments.unassign(
+                self._store, self._root, chunk, self._old, tls=self._tls, keep_group_copy=False
+            )
+        else:
+            self._say(
+                f"exchanging {self._old}, which takes no part, for {self._new} in the replicas of {names}"
+            )
+            await assignments.change_assignments(
+                self._store,
+                self._root,
+                expect_version=maps.versions[1],
+                add={self._new: chunk},
+                remove={self._old: chunk},
+                tls=self._tls,
+                allow_pause=self._options.allow_pause,
+            )
+        await self._complete(chunk)
+
+    async def _complete(self, chunk: Sequence[int]) -> None:
+        """Wait until every replica of these partitions takes part."""
+        await wait_complete(
+            self._store,
+            self._root,
+            chunk,
+            tls=self._tls,
+            timeout_seconds=self._options.timeout_seconds,
+            report=self._say,
+        )
+
+    async def _clean(self, params: StoreParams, maps: NodeMaps) -> str | None:
+        """Tell the old node that nothing is its own any more; why not, when it cannot be told."""
+        port = maps.admin_ports.get(self._old)
+        if port is None:
+            return "its admin port is not known"
+        admin = admin_endpoint(self._old, port)
+        try:
+            async with admin_connection(admin, params, self._tls) as connection:
+                told = sorted(await connection.partition_status())
+            held = [partition for partition in told if await self._not_counted(partition)]
+            if held:
+                self._say(f"telling {self._old} that partitions {','.join(map(str, held))} are not its own")
+                await set_assignment(
+                    self._store,
+                    self._root,
+                    admin,
+                    held,
+                    False,
+                    tls=self._tls,
+                    delete_files=self._options.delete_files,
+                )
+        except UnreachableError as error:
+            return str(error)
+        return None
+
+    async def _not_counted(self, partition: int) -> bool:
+        """ZooKeeper says that the last store session ran without the old node, or that none ever ran."""
+        if await self._metadata.never_started(partition):
+            return True
+        state, _ = await self._metadata.read_partition(partition)
+        return state is not None and self._old not in state.replicas
+
+    # -- questions -------------------------------------------------------------------------------------------
+
+    async def _old_takes_part(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> bool:
+        """Whether the old node answers and is in the present session of each of these partitions."""
+        probe = self._probe(params, maps)
+        for partition in chunk:
+            if await self._metadata.never_started(partition):
+                continue
+            state, _ = await self._metadata.read_partition(partition)
+            known = None if state is None else state.replicas.get(self._old)
+            if state is None or known is None or known.resolved or known.session_id != state.session_id:
+                return False
+            answer = await probe.ask(self._old, partition)
+            if answer is None or not answer.available or answer.session_id != state.session_id:
+                return False
+        return True
+
+    def _probe(self, params: StoreParams, maps: NodeMaps) -> ReplicaProbe:
+        return AdminPortProbe(dict(maps.admin_ports), params.cluster_key, params.num_partitions, self._tls)
+
+    def _group(self, maps: NodeMaps) -> int:
+        if self._options.group is not None:
+            return self._options.group
+        if self._old not in maps.groups:
+            raise StorageNodeError(f"the group of {self._old} is not known: say which the new node is for")
+        return maps.groups[self._old]
+
+    def _chunks(self, partitions: Sequence[int]) -> list[Sequence[int]]:
+        size = self._options.at_once
+        return [partitions[at : at + size] for at in range(0, len(partitions), size)]
+
+    async def _maps(self) -> NodeMaps:
+        return await read_maps(self._store, ClusterPaths(self._root))
+
+    def _say(self, text: str) -> None:
+        self._report(ReplaceEvent(text, len(self._done), self._total))

@@ -1,0 +1,96 @@
+"""``waltz-operator run`` and ``waltz-operator copy-partition``: process 1 of the operator's pods.
+
+Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on standard error), 2 for a
+wrong command line, 70 for an error nobody foresaw.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from importlib.metadata import version
+from typing import NoReturn
+
+from waltz_operator import settings
+from waltz_operator.jobs import copy_partition
+from waltz_runtime.logs import configure_logging
+from waltz_runtime.process import run_service
+
+SHUTDOWN_SECONDS = 20.0
+
+
+class _Parser(argparse.ArgumentParser):
+    """Says in one line what is wrong with a command line."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"Error: {message} (usage: {self.prog} --help)\n")
+
+
+def parser() -> argparse.ArgumentParser:
+    """All commands and options."""
+    top = _Parser(prog="waltz-operator", description="The Kubernetes operator of Waltz.")
+    top.add_argument("--version", action="version", version=version("waltz-operator"))
+    common = _Parser(add_help=False)
+    common.add_argument("--log-level", default=os.environ.get("WALTZ_LOG_LEVEL", "INFO"))
+    common.add_argument("--log-json", action="store_true", default=bool(os.environ.get("WALTZ_LOG_JSON")))
+    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    run = commands.add_parser("run", parents=[common], help="look after WaltzClusters and WaltzMigrations")
+    run.add_argument(
+        "--namespace",
+        action="append",
+        default=[],
+        help="work in this namespace only (repeatable; default: all)",
+    )
+    run.add_argument("--kubeconfig", help="default: the service account of the pod, else ~/.kube/config")
+    run.add_argument("--lease-namespace", default=settings.own_namespace())
+    run.add_argument("--lease-name", default="waltz-operator")
+    run.add_argument("--http-host", default="0.0.0.0")
+    run.add_argument("--http-port", type=int, default=settings.DEFAULT_HTTP_PORT)
+    run.add_argument(
+        "--resync-seconds", type=float, default=60.0, help="look at every object at least so often"
+    )
+    copy = commands.add_parser(
+        "copy-partition", parents=[common], help="copy and verify one partition; what copy Jobs run"
+    )
+    copy_partition.add_arguments(copy)
+    return top
+
+
+def operator_settings(options: argparse.Namespace) -> settings.OperatorSettings:
+    """Of the command ``run``."""
+    return settings.OperatorSettings(
+        namespaces=tuple(dict.fromkeys(options.namespace)),
+        kubeconfig=options.kubeconfig,
+        lease_namespace=options.lease_namespace,
+        lease_name=options.lease_name,
+        identity=settings.own_identity(),
+        operator_image=os.environ.get("WALTZ_OPERATOR_IMAGE", ""),
+        http_host=options.http_host,
+        http_port=options.http_port,
+        resync_seconds=options.resync_seconds,
+    )
+
+
+async def _run(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    from waltz_operator.shell import run_operator  # kopf and the Kubernetes client: not for copy Jobs
+
+    await run_operator(operator_settings(options), stop)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Entry point; returns the exit code."""
+    options = parser().parse_args(arguments)
+    try:
+        configure_logging(options.log_level, options.log_json)
+    except ValueError as error:
+        print(f"Error: {error}", file=sys.stderr)
+        return 1
+    work = copy_partition.run if options.command == "copy-partition" else _run
+    return run_service(lambda stop: work(options, stop), shutdown_timeout_seconds=SHUTDOWN_SECONDS)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""``status`` of a WaltzCluster: what the operator saw last and what it is at. Written by the operator alone."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from waltz_operator.api.base import StatusModel, list_map
+
+
+class ConditionType(StrEnum):
+    """Conditions of a WaltzCluster."""
+
+    AVAILABLE = "Available"
+    PROGRESSING = "Progressing"
+    DEGRADED = "Degraded"
+    REPLICAS_CAUGHT_UP = "ReplicasCaughtUp"
+    VALID = "Valid"
+    PAUSED = "Paused"
+
+
+ConditionStatus = Literal["True", "False", "Unknown"]
+
+
+class Condition(StatusModel):
+    """One fact about the object, as in all Kubernetes resources."""
+
+    type: str = Field(description="Name of the fact.", max_length=316)
+    status: ConditionStatus = Field(description="Whether it holds: True, False or Unknown.")
+    reason: str = Field(description="Why, in one word of a fixed list.", max_length=1024)
+    message: str = Field(default="", description="Why, for a person.", max_length=32768)
+    last_transition_time: str = Field(
+        description="When status changed last, RFC 3339.", json_schema_extra={"format": "date-time"}
+    )
+    observed_generation: int = Field(
+        default=0, description="Number of the generation of the spec it was seen for."
+    )
+
+
+class NodePhase(StrEnum):
+    """How far a storage node is on its way in or out."""
+
+    PENDING = "Pending"
+    RUNNING = "Running"
+    DRAINING = "Draining"
+    DRAINED = "Drained"
+    RESTARTING = "Restarting"
+    UNKNOWN = "Unknown"
+
+
+class NodeStatus(StatusModel):
+    """One storage node."""
+
+    name: str = Field(description="Group and node, <group>-<node>.")
+    connect_string: str = Field(description="host:port as it stands in ZooKeeper.")
+    phase: NodePhase = Field(default=NodePhase.UNKNOWN, description="How far it is on its way in or out.")
+    pod: str | None = Field(default=None, description="Name of its pod. Default: none (an external node).")
+    zone: str | None = Field(default=None, description="Zone of its group. Default: none.")
+    ready: bool | None = Field(
+        default=None,
+        description="Whether it answers and none of its partitions is out of service. Default: not known.",
+    )
+    registered: bool | None = Field(
+        default=None, description="Whether it stands in ZooKeeper. Default: not known."
+    )
+    partitions: int | None = Field(
+        default=None, description="Number of partitions assigned to it in ZooKeeper. Default: not known."
+    )
+    worst_lag: int | None = Field(
+        default=None,
+        description="Largest number of transactions that one of its partitions is behind. Default: not known.",
+    )
+    disk_bytes: int | None = Field(default=None, description="Size of its disk, bytes. Default: not known.")
+    disk_free_bytes: int | None = Field(
+        default=None, description="Free on its disk, bytes. Default: not known."
+    )
+    restart_needed: str | None = Field(
+        default=None,
+        description="Why it waits for a restart (image, configuration, certificate …). Default: it does not.",
+    )
+    message: str = Field(default="", description="What is the matter, for a person.")
+
+
+class PartitionSummary(StatusModel):
+    """All partitions in a few numbers."""
+
+    total: int = Field(description="Number of partitions.")
+    healthy: int | None = Field(
+        default=None,
+        description="Number of partitions that take writes: a server has a quorum. Default: not known.",
+    )
+    caught_up: int | None = Field(
+        default=None,
+        description="Number of partitions all of whose copies are in the current session. Default: not known.",
+    )
+    worst_lag: int | None = Field(
+        default=None, description="Largest number of transactions that a copy is behind. Default: not known."
+    )
+    first_blocking: int | None = Field(
+        default=None,
+        description="Id of the first partition that blocks what the operator is at. Default: none.",
+    )
+    unhealthy: tuple[int, ...] = Field(
+        default=(), description="Ids of the first partitions that take no writes, at most 10."
+    )
+
+
+class Operation(StatusModel):
+    """What the operator is at: one replica change or restart at a time. Written before it begins, read back after a crash."""
+
+    kind: str = Field(description="What: Create, AddReplica, RemoveReplica, RestartStorage, Migrate …")
+    id: str = Field(default="", description="Tells this operation from another one of the same kind.")
+    partition: int | None = Field(default=None, description="Id of the partition it changes. Default: none.")
+    source: str | None = Field(
+        default=None, description="Node that gives up a copy, or is copied from. Default: none."
+    )
+    target: str | None = Field(default=None, description="Node or pod it is done to. Default: none.")
+    step: str = Field(default="", description="The step that is due or under way.")
+    message: str = Field(default="", description="How far it is and what it waits for, for a person.")
+    blocked_by: str = Field(default="", description="What blocks it, with the first partition.")
+    started_at: str | None = Field(
+        default=None,
+        description="When it began, RFC 3339. Default: not known.",
+        json_schema_extra={"format": "date-time"},
+    )
+    session_at_start: int | None = Field(
+        default=None, description="Id of the partition's store session when it began. Default: not known."
+    )
+    attempts: int | None = Field(
+        default=None, description="Number of attempts of this step. Default: not counted."
+    )
+
+
+class Endpoints(StatusModel):
+    """What clients need to know."""
+
+    zookeeper: str = Field(default="", description="zookeeper.connectString for clients.")
+    root: str = Field(default="", description="cluster.root for clients.")
+    service: str = Field(
+        default="", description="host:port of the Service in front of the servers, for tools."
+    )
+    client_secret: str = Field(
+        default="",
+        description="Secret with tls.crt, tls.key and ca.crt for clients; empty when TLS does not need one.",
+    )
+
+
+class ServersStatus(StatusModel):
+    """The servers; what the scale subresource reads."""
+
+    replicas: int = Field(default=0, description="Number of server pods.")
+    ready: int = Field(default=0, description="Number of server pods that serve all their partitions.")
+    selector: str = Field(default="", description="Label selector of the server pods.")
+
+
+class WaltzClusterStatus(StatusModel):
+    """What the operator saw last."""
+
+    observed_generation: int = Field(
+        default=0, description="Number of the generation of the spec that was worked on last."
+    )
+    conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))] = Field(
+        default=(), description="Available, Progressing, Degraded, ReplicasCaughtUp, Valid, Paused."
+    )
+    phase: str = Field(default="", description="The state of the whole, in one word.")
+    reason: str = Field(default="", description="The one word that matters most now.")
+    replicas: str = Field(default="", description="Caught-up groups of all groups, as 3/3.")
+    server_counts: str = Field(default="", description="Ready servers of all servers, as 2/2.")
+    nodes: Annotated[tuple[NodeStatus, ...], Field(json_schema_extra=list_map("name"))] = Field(
+        default=(), description="Every storage node."
+    )
+    partitions: PartitionSummary | None = Field(
+        default=None, description="All partitions. Default: not known."
+    )
+    operation: Operation | None = Field(
+        default=None, description="What the operator is at. Default: nothing."
+    )
+    servers: ServersStatus = Field(default_factory=ServersStatus, description="The servers.")
+    endpoints: Endpoints = Field(default_factory=Endpoints, description="What clients need to know.")
+    cluster_key: str | None = Field(
+        default=None,
+        description="Key of the cluster, recorded when its tree was made or adopted: a tree in ZooKeeper with another key, or "
+        "none, is never touched. Default: not yet known.",
+    )
+
+    def condition(self, kind: str) -> Condition | None:
+        """The condition of that type."""
+        return next((found for found in self.conditions if found.type == kind), None)

@@ -1,0 +1,140 @@
+"""Configuration keys of the roles, made from the settings classes of the services by
+``operator/tests/operator_tests/api/test_config_keys.py`` (WALTZ_WRITE_DOCS=1 writes it again)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What a value must be."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+
+
+class Key(NamedTuple):
+    """One key. ``above``: the minimum itself is not allowed."""
+
+    kind: Kind
+    minimum: float | None = None
+    maximum: float | None = None
+    above: bool = False
+
+
+KEYS: Mapping[str, Mapping[str, Key]] = {
+    "storage": {
+        "zookeeper.connectString": Key(Kind.TEXT),
+        "zookeeper.sessionTimeout": Key(Kind.INTEGER, 0, None, True),
+        "zookeeper.connectTimeout": Key(Kind.INTEGER, 0, None, True),
+        "cluster.root": Key(Kind.TEXT),
+        "zookeeper.auth.scheme": Key(Kind.TEXT),
+        "zookeeper.auth": Key(Kind.TEXT),
+        "zookeeper.auth.file": Key(Kind.TEXT),
+        "zookeeper.acl": Key(Kind.TEXT),
+        "storage.port": Key(Kind.INTEGER, 0, 65535, True),
+        "storage.admin.port": Key(Kind.INTEGER, 0, 65535, True),
+        "storage.jetty.port": Key(Kind.INTEGER, 0, 65535, True),
+        "storage.directory": Key(Kind.TEXT),
+        "storage.segment.size.threshold": Key(Kind.INTEGER, 0, None, True),
+        "storage.segment.cache.capacity": Key(Kind.INTEGER, 0),
+        "storage.bind.host": Key(Kind.TEXT),
+        "storage.disk.threads": Key(Kind.INTEGER, 0, 256, True),
+        "storage.disk.inline": Key(Kind.BOOLEAN),
+        "storage.disk.reserveBytes": Key(Kind.INTEGER, 0),
+        "storage.maxFrameBytes": Key(Kind.INTEGER, 1024),
+        "storage.maxConnections": Key(Kind.INTEGER, 1),
+        "storage.maxHandshakes": Key(Kind.INTEGER, 1),
+        "storage.receiveBytes": Key(Kind.INTEGER, 1048576),
+        "storage.ssl.allowedPeers": Key(Kind.TEXT),
+        "storage.admin.ssl.allowedPeers": Key(Kind.TEXT),
+        "storage.queue.maxBytes": Key(Kind.INTEGER, 1024),
+        "storage.log.level": Key(Kind.TEXT),
+        "storage.log.json": Key(Kind.BOOLEAN),
+        "storage.graphite.hostname": Key(Kind.TEXT),
+        "storage.graphite.port": Key(Kind.INTEGER, 0, 65535, True),
+        "storage.graphite.prefix": Key(Kind.TEXT),
+        "storage.graphite.reportIntervalMs": Key(Kind.NUMBER, 0, None, True),
+        "storage.graphite.useUdp": Key(Kind.BOOLEAN),
+        "storage.ssl.enabled": Key(Kind.TEXT),
+        "storage.ssl.allowUnverified": Key(Kind.TEXT),
+        "storage.ssl.verifyHostName": Key(Kind.TEXT),
+        "storage.ssl.keyStore.location": Key(Kind.TEXT),
+        "storage.ssl.keyStore.password": Key(Kind.TEXT),
+        "storage.ssl.keyStore.type": Key(Kind.TEXT),
+        "storage.ssl.keyStore.keyFile": Key(Kind.TEXT),
+        "storage.ssl.trustStore.location": Key(Kind.TEXT),
+        "storage.ssl.trustStore.password": Key(Kind.TEXT),
+        "storage.ssl.trustStore.type": Key(Kind.TEXT),
+        "storage.ssl.keyManager.algorithm": Key(Kind.TEXT),
+        "storage.ssl.trustManager.algorithm": Key(Kind.TEXT),
+    },
+    "server": {
+        "zookeeper.connectString": Key(Kind.TEXT),
+        "zookeeper.sessionTimeout": Key(Kind.INTEGER, 0, None, True),
+        "zookeeper.connectTimeout": Key(Kind.INTEGER, 0, None, True),
+        "cluster.root": Key(Kind.TEXT),
+        "zookeeper.auth.scheme": Key(Kind.TEXT),
+        "zookeeper.auth": Key(Kind.TEXT),
+        "zookeeper.auth.file": Key(Kind.TEXT),
+        "zookeeper.acl": Key(Kind.TEXT),
+        "server.port": Key(Kind.INTEGER, 1, 65535),
+        "server.jetty.port": Key(Kind.INTEGER, 1, 65535),
+        "server.bind.host": Key(Kind.TEXT),
+        "server.advertised.host": Key(Kind.TEXT),
+        "server.advertised.port": Key(Kind.INTEGER, 1, 65535),
+        "server.optimisticLockTableSize": Key(Kind.INTEGER, 1),
+        "server.feedCacheSize": Key(Kind.INTEGER, 0),
+        "server.minFetchSize": Key(Kind.INTEGER, 1),
+        "server.realtimeThreshold": Key(Kind.INTEGER, 1),
+        "server.transactionDataCacheSize": Key(Kind.INTEGER, 0),
+        "server.transactionDataCacheAllocation": Key(Kind.TEXT),
+        "server.maxFrameBytes": Key(Kind.INTEGER, 1024),
+        "server.maxConnections": Key(Kind.INTEGER, 1),
+        "server.maxHandshakes": Key(Kind.INTEGER, 1),
+        "server.receiveBytes": Key(Kind.INTEGER, 1048576),
+        "server.ssl.allowedPeers": Key(Kind.TEXT),
+        "server.appendQueueBytes": Key(Kind.INTEGER, 1),
+        "server.appendQueueCount": Key(Kind.INTEGER, 1),
+        "storage.maxBatchSize": Key(Kind.INTEGER, 1),
+        "storage.initialRetryInterval": Key(Kind.INTEGER, 1),
+        "storage.maxRetryInterval": Key(Kind.INTEGER, 1),
+        "storage.checkpointInterval": Key(Kind.INTEGER, 1),
+        "server.graphite.hostname": Key(Kind.TEXT),
+        "server.graphite.port": Key(Kind.INTEGER, 1, 65535),
+        "server.graphite.prefix": Key(Kind.TEXT),
+        "server.graphite.reportIntervalMs": Key(Kind.INTEGER, 1),
+        "server.graphite.useUdp": Key(Kind.BOOLEAN),
+        "server.log.level": Key(Kind.TEXT),
+        "server.log.json": Key(Kind.BOOLEAN),
+        "server.ssl.enabled": Key(Kind.TEXT),
+        "server.ssl.allowUnverified": Key(Kind.TEXT),
+        "server.ssl.verifyHostName": Key(Kind.TEXT),
+        "server.ssl.keyStore.location": Key(Kind.TEXT),
+        "server.ssl.keyStore.password": Key(Kind.TEXT),
+        "server.ssl.keyStore.type": Key(Kind.TEXT),
+        "server.ssl.keyStore.keyFile": Key(Kind.TEXT),
+        "server.ssl.trustStore.location": Key(Kind.TEXT),
+        "server.ssl.trustStore.password": Key(Kind.TEXT),
+        "server.ssl.trustStore.type": Key(Kind.TEXT),
+        "server.ssl.keyManager.algorithm": Key(Kind.TEXT),
+        "server.ssl.trustManager.algorithm": Key(Kind.TEXT),
+        "storage.ssl.enabled": Key(Kind.TEXT),
+        "storage.ssl.allowUnverified": Key(Kind.TEXT),
+        "storage.ssl.verifyHostName": Key(Kind.TEXT),
+        "storage.ssl.keyStore.location": Key(Kind.TEXT),
+        "storage.ssl.keyStore.password": Key(Kind.TEXT),
+        "storage.ssl.keyStore.type": Key(Kind.TEXT),
+        "storage.ssl.keyStore.keyFile": Key(Kind.TEXT),
+        "storage.ssl.trustStore.location": Key(Kind.TEXT),
+        "storage.ssl.trustStore.password": Key(Kind.TEXT),
+        "storage.ssl.trustStore.type": Key(Kind.TEXT),
+        "storage.ssl.keyManager.algorithm": Key(Kind.TEXT),
+        "storage.ssl.trustManager.algorithm": Key(Kind.TEXT),
+        "server.region": Key(Kind.TEXT),
+    },
+}

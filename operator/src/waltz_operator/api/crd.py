@@ -1,0 +1,160 @@
+"""The CustomResourceDefinitions: schemas, columns, short names, subresources. ``crds/*.yaml`` are made of them."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from pydantic import BaseModel
+
+from waltz_operator.api.base import MAX_CLUSTER_NAME
+from waltz_operator.api.cluster import WaltzClusterSpec
+from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.metadata import GROUP, VERSION
+from waltz_operator.api.migration import WaltzMigrationSpec, WaltzMigrationStatus
+from waltz_operator.api.schema import structural
+
+Document = dict[str, Any]
+
+
+class Column(NamedTuple):
+    """One column of ``kubectl get``; ``wide``: only with ``-o wide``."""
+
+    name: str
+    type: str
+    path: str
+    description: str
+    wide: bool = False
+
+    def document(self) -> Document:
+        """As the definition has it."""
+        found: Document = {
+            "name": self.name,
+            "type": self.type,
+            "jsonPath": self.path,
+            "description": self.description,
+        }
+        return {**found, "priority": 1} if self.wide else found
+
+
+_CLUSTER_COLUMNS = (
+    Column(
+        "Ready",
+        "string",
+        ".status.conditions[?(@.type=='Available')].status",
+        "Whether every partition takes writes.",
+    ),
+    Column("Partitions", "integer", ".spec.partitions", "Number of partitions."),
+    Column("Replicas", "string", ".status.replicas", "Caught-up copies of all copies."),
+    Column("Servers", "string", ".status.serverCounts", "Ready servers of all servers."),
+    Column("Reason", "string", ".status.reason", "The one word that matters most now."),
+    Column("Operation", "string", ".status.operation.kind", "What the operator is at.", wide=True),
+    Column("Step", "string", ".status.operation.step", "The step that is due or under way.", wide=True),
+    Column("Worst lag", "integer", ".status.partitions.worstLag", "Transactions behind.", wide=True),
+    Column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
+)
+_MIGRATION_COLUMNS = (
+    Column("Cluster", "string", ".spec.cluster", "The cluster."),
+    Column("What", "string", ".status.what", "What it does."),
+    Column("Phase", "string", ".status.phase", "How far it is."),
+    Column("Progress", "string", ".status.progress", "Partitions done of all partitions."),
+    Column("ETA", "integer", ".status.etaSeconds", "Time it will still take, seconds."),
+    Column("Reason", "string", ".status.reason", "The one word that matters most now."),
+    Column("Message", "string", ".status.message", "What it waits for.", wide=True),
+    Column("Age", "date", ".metadata.creationTimestamp", "Time since it was created."),
+)
+_SCALE = {
+    "specReplicasPath": ".spec.servers.replicas",
+    "statusReplicasPath": ".status.servers.replicas",
+    "labelSelectorPath": ".status.servers.selector",
+}
+_NAME_RULE = {
+    "rule": f"self.metadata.name.size() <= {MAX_CLUSTER_NAME} && "
+    "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')",
+    "message": f"the name must have at most {MAX_CLUSTER_NAME} lower-case letters, digits and dashes and begin with a letter: "
+    "names of pods and Services are made of it",
+}
+
+
+def cluster_definition() -> Document:
+    """The CustomResourceDefinition of WaltzCluster."""
+    return _definition(
+        "WaltzCluster",
+        "waltzclusters",
+        "wc",
+        "A Waltz cluster: storage nodes, servers and their place in ZooKeeper.",
+        (WaltzClusterSpec, "The cluster that is wanted."),
+        (WaltzClusterStatus, "What the operator saw last and what it is at."),
+        _CLUSTER_COLUMNS,
+        scale=_SCALE,
+        rules=[_NAME_RULE],
+    )
+
+
+def migration_definition() -> Document:
+    """The CustomResourceDefinition of WaltzMigration."""
+    return _definition(
+        "WaltzMigration",
+        "waltzmigrations",
+        "wm",
+        "Copies of partitions that change their storage node, while writes go on.",
+        (WaltzMigrationSpec, "The migration that is wanted. What it does is fixed when it is created."),
+        (WaltzMigrationStatus, "What the operator saw last and how far it is."),
+        _MIGRATION_COLUMNS,
+    )
+
+
+def _definition(
+    kind: str,
+    plural: str,
+    short: str,
+    description: str,
+    spec: tuple[type[BaseModel], str],
+    status: tuple[type[BaseModel], str],
+    columns: tuple[Column, ...],
+    *,
+    scale: Document | None = None,
+    rules: list[Document] | None = None,
+) -> Document:
+    schema: Document = {
+        "type": "object",
+        "description": description,
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
+            "kind": {"type": "string", "description": f"{kind}."},
+            "metadata": {"type": "object"},
+            "spec": structural(*spec),
+            "status": structural(*status),
+        },
+    }
+    if rules:
+        schema["x-kubernetes-validations"] = rules
+    version: Document = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": schema},
+        "subresources": {"status": {}, **({"scale": scale} if scale else {})},
+        "additionalPrinterColumns": [column.document() for column in columns],
+    }
+    names = {
+        "kind": kind,
+        "listKind": f"{kind}List",
+        "plural": plural,
+        "singular": kind.lower(),
+        "shortNames": [short],
+        "categories": ["waltz"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "waltz-operator"}},
+        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+    }
+
+
+DEFINITIONS = {
+    "waltzclusters.waltz.dev.yaml": cluster_definition,
+    "waltzmigrations.waltz.dev.yaml": migration_definition,
+}
+"""File below ``crds/``: what makes it."""

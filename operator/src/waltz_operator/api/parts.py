@@ -1,0 +1,411 @@
+"""The parts of a cluster: ZooKeeper, storage groups and nodes, servers."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from waltz_operator.api.base import (
+    FreeForm,
+    Labels,
+    Model,
+    NodeName,
+    ResourceName,
+    ResourceQuantity,
+    SizeQuantity,
+    immutable,
+    list_map,
+    rule,
+    rules,
+)
+
+MAX_GROUPS = 9
+MAX_NODES = 64
+MAX_PORT = 65535
+
+
+def _kept(field: str, what: str) -> dict[str, str]:
+    """A rule: an optional field is set once or never."""
+    return rule(
+        f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",
+        f"{what} is fixed when it is created",
+        field,
+    )
+
+
+def _grows(field: str) -> dict[str, str]:
+    """A rule: a volume never shrinks."""
+    return rule(
+        f"!has(self.{field}) || !has(oldSelf.{field}) || quantity(self.{field}).compareTo(quantity(oldSelf.{field})) >= 0",
+        "a volume cannot shrink",
+        field,
+    )
+
+
+class Resources(Model):
+    """Of one container."""
+
+    requests: dict[str, ResourceQuantity] = Field(
+        default_factory=dict, description="What is reserved, by resource: cpu in cores, memory in bytes."
+    )
+    limits: dict[str, ResourceQuantity] = Field(
+        default_factory=dict,
+        description="What is granted at most, by resource: cpu in cores, memory in bytes.",
+    )
+
+
+class TemplateMeta(Model):
+    """Labels and annotations put on pods."""
+
+    labels: Labels = Field(
+        default_factory=dict, description="Labels added to the pods; those of the operator win."
+    )
+    annotations: Labels = Field(default_factory=dict, description="Annotations added to the pods.")
+
+
+class PodTemplate(Model):
+    """What a person puts over the operator's own pod template."""
+
+    metadata: TemplateMeta = Field(
+        default_factory=TemplateMeta, description="Labels and annotations added to the pods."
+    )
+    spec: FreeForm = Field(
+        default_factory=dict,
+        description="A piece of a Kubernetes PodSpec laid over the operator's: objects are merged, lists whose entries have a "
+        "name (containers, env, volumes) are merged by it, other lists and affinity are replaced.",
+    )
+
+
+Config = Annotated[
+    dict[str, str | int | float | bool],
+    Field(json_schema_extra={"additionalProperties": {"x-kubernetes-preserve-unknown-fields": True}}),
+]
+"""Configuration keys of release 0.13.2 and ours; values are text, numbers or booleans."""
+
+
+class ZooKeeperAuth(Model):
+    """Credentials for ZooKeeper."""
+
+    secret_name: ResourceName = Field(
+        description="Secret, in the namespace of the cluster, that holds the credentials."
+    )
+    key: str = Field(
+        default="auth",
+        description="Key of the Secret whose value is user:password.",
+        min_length=1,
+        max_length=253,
+    )
+    scheme: str = Field(
+        default="digest", description="Scheme of ZooKeeper's authentication.", min_length=1, max_length=63
+    )
+    acl: str = Field(
+        default="creator",
+        description="Permissions of the znodes that are created: open, creator, creator-world-read, or a list of "
+        "scheme:id:permissions.",
+        min_length=1,
+        max_length=1024,
+    )
+
+
+class ManagedZooKeeper(Model):
+    """A ZooKeeper that the operator runs for this cluster alone."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            _kept("storageClassName", "the storage class of ZooKeeper"), _grows("size")
+        )
+    }
+
+    replicas: int = Field(
+        default=1,
+        description="Number of ZooKeeper servers: 1, or 3 to survive the loss of one. Fixed when it is created.",
+        json_schema_extra=immutable("the number of ZooKeeper servers") | {"enum": [1, 3]},
+    )
+    size: SizeQuantity = Field(
+        default="2Gi",
+        description="Size of each volume, in bytes as Kubernetes writes them. Fixed when it is created.",
+        json_schema_extra=immutable("the size of ZooKeeper's volumes"),
+    )
+    storage_class_name: ResourceName | None = Field(
+        default=None, description="StorageClass of the volumes. Default: that of the Kubernetes cluster."
+    )
+    resources: Resources = Field(
+        default_factory=lambda: Resources(
+            requests={"cpu": "100m", "memory": "512Mi"}, limits={"memory": "512Mi"}
+        ),
+        description="Resources of each ZooKeeper server; its heap takes half of the memory limit.",
+    )
+    pod_template: PodTemplate = Field(
+        default_factory=PodTemplate, description="What is laid over the pod template of ZooKeeper."
+    )
+
+
+class ZooKeeper(Model):
+    """Where the cluster's records are kept: an ensemble of your own, or a managed one."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            rule(
+                "has(self.connectString) != has(self.managed)",
+                "give connectString or managed, exactly one of them",
+            ),
+            rule(
+                "has(self.managed) == has(oldSelf.managed)",
+                "a cluster cannot move between its own ensemble and a managed one",
+            ),
+            _kept("root", "the root in ZooKeeper"),
+            rule(
+                "!has(oldSelf.adoptKey) || (has(self.adoptKey) && self.adoptKey == oldSelf.adoptKey)",
+                "the key of an adopted cluster is fixed when it is first set",
+                "adoptKey",
+            ),
+        )
+    }
+
+    connect_string: str | None = Field(
+        default=None,
+        description="Servers of your own ensemble, host:port,host:port. Default: none (a managed ZooKeeper).",
+        min_length=3,
+        max_length=1024,
+        pattern=r"^[^,/\s:]+:[0-9]{1,5}(,[^,/\s:]+:[0-9]{1,5})*$",
+    )
+    managed: ManagedZooKeeper | None = Field(
+        default=None,
+        description="A ZooKeeper that the operator runs. Default: none (an ensemble of your own).",
+    )
+    root: str | None = Field(
+        default=None,
+        description="Absolute path of the cluster's tree. It can never be changed. Default: /waltz/<namespace>/<name>.",
+        pattern=r"^(/[^/\s]+)+$",
+        max_length=512,
+    )
+    adopt_key: str | None = Field(
+        default=None,
+        description="Key (UUID) of a cluster that exists at root already, made by the command line or by release 0.13.2, and is to "
+        "be taken over. Default: none; a tree that the operator has not made is then never touched.",
+        pattern=r"^[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$",
+        max_length=36,
+    )
+    session_timeout_seconds: int = Field(
+        default=10,
+        description="Session timeout of servers and storage nodes, in seconds: so long after its last contact a server stops.",
+        ge=2,
+        le=600,
+    )
+    auth: ZooKeeperAuth | None = Field(
+        default=None, description="Credentials from a Secret. Default: none (no authentication)."
+    )
+
+
+class StorageNode(Model):
+    """One node of a group."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            rule(
+                "self.external ? has(self.connectString) && has(self.adminPort) : "
+                "!has(self.connectString) && !has(self.adminPort)",
+                "connectString and adminPort belong to a node with external: true, which needs both",
+            ),
+            rule(
+                "self.external == oldSelf.external",
+                "a node cannot become external, nor cease to be",
+                "external",
+            ),
+            _kept("connectString", "the connect string of a node"),
+            _kept("adminPort", "the admin port of a node"),
+        )
+    }
+
+    name: NodeName = Field(description="Name of the node within its group.")
+    external: bool = Field(
+        default=False,
+        description="true: the node runs elsewhere (made by hand or by release 0.13.2); the operator makes no pod for it, but "
+        "manages its partitions.",
+    )
+    connect_string: str | None = Field(
+        default=None,
+        description="host:port of the storage port of an external node, as it stands in ZooKeeper. Default: derived from the "
+        "node's pod.",
+        pattern=r"^[^,/\s:]+:[0-9]{1,5}$",
+        max_length=300,
+    )
+    admin_port: int | None = Field(
+        default=None,
+        description="Number of the admin port of an external node. Default: 55281.",
+        ge=1,
+        le=MAX_PORT,
+    )
+
+
+class Spread(StrEnum):
+    """How strictly nodes are kept apart."""
+
+    PREFERRED = "Preferred"
+    REQUIRED = "Required"
+
+
+class StorageGroup(Model):
+    """One full copy of every partition: a set of nodes, all in one zone."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            rule("!(has(self.count) && has(self.nodes))", "give count or nodes, not both", "count"),
+            _kept("id", "the id of a group"),
+            _kept("zone", "the zone of a group"),
+            _kept("storageClassName", "the storage class of a group"),
+            _grows("size"),
+        )
+    }
+
+    name: NodeName = Field(description="Name of the group.")
+    id: int | None = Field(
+        default=None,
+        description="Number of the group in ZooKeeper, needed only to adopt a cluster whose tree has the group already. Default: "
+        "the number that its nodes have in the tree, else the name when it is a number that is free, else the smallest free one.",
+        ge=0,
+        le=2_147_483_647,
+    )
+    count: int | None = Field(
+        default=None,
+        description="Number of nodes; they are named 0, 1, 2 … Default: 1 node when nodes is not given.",
+        ge=1,
+        le=MAX_NODES,
+    )
+    nodes: Annotated[tuple[StorageNode, ...] | None, Field(json_schema_extra=list_map("name"))] = Field(
+        default=None,
+        description="The nodes by name, so that any one of them can be taken out or replaced. Default: count nodes.",
+        min_length=1,
+        max_length=MAX_NODES,
+    )
+    zone: str | None = Field(
+        default=None,
+        description="Value of the label topology.kubernetes.io/zone of the Kubernetes nodes that may run this group. Default: "
+        "any zone, groups spread over zones as far as possible.",
+        min_length=1,
+        max_length=63,
+    )
+    size: SizeQuantity | None = Field(
+        default=None,
+        description="Size of each volume of this group, in bytes as Kubernetes writes them; it can grow. Default: storage.size.",
+    )
+    storage_class_name: ResourceName | None = Field(
+        default=None,
+        description="StorageClass of the volumes of this group. Default: storage.storageClassName.",
+    )
+    resources: Resources | None = Field(
+        default=None, description="Resources of each node of this group. Default: storage.resources."
+    )
+
+
+class Storage(Model):
+    """The storage nodes; what is said here goes for all groups that say nothing else."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            _kept("storageClassName", "the storage class"),
+            _grows("size"),
+        )
+    }
+
+    groups: Annotated[tuple[StorageGroup, ...] | None, Field(json_schema_extra=list_map("name"))] = Field(
+        default=None,
+        description="The groups, each one full copy of every partition. Default: as many as replicas says, one node each.",
+        min_length=1,
+        max_length=MAX_GROUPS,
+    )
+    size: SizeQuantity = Field(
+        default="10Gi", description="Size of each volume, in bytes as Kubernetes writes them; it can grow."
+    )
+    storage_class_name: ResourceName | None = Field(
+        default=None, description="StorageClass of the volumes. Default: that of the Kubernetes cluster."
+    )
+    resources: Resources = Field(
+        default_factory=lambda: Resources(
+            requests={"cpu": "250m", "memory": "512Mi"}, limits={"memory": "1Gi"}
+        ),
+        description="Resources of each storage node.",
+    )
+    spread: Spread = Field(
+        default=Spread.PREFERRED,
+        description="Whether nodes of different groups must run on different Kubernetes nodes (Required) or only do so where there "
+        "are enough (Preferred).",
+    )
+    config: Config = Field(
+        default_factory=dict,
+        description="Configuration keys of the storage role (docs/configuration.md) that differ from what the operator sets; "
+        "those that the operator must know (ports, directory, ZooKeeper, TLS) are refused.",
+    )
+    pod_template: PodTemplate = Field(
+        default_factory=PodTemplate, description="What is laid over the pod template of the storage nodes."
+    )
+    allow_pause: bool = Field(
+        default=False,
+        description="true: writes to a partition may wait, when a copy is added (until it has caught up; needed only to grow from 1 "
+        "copy, or from 2 to 4) and when a node is restarted whose partitions have fewer than 3 copies.",
+    )
+
+
+class AdvertisedAddress(StrEnum):
+    """What clients outside the Kubernetes cluster connect to."""
+
+    HOST_IP = "HostIP"
+    POD_IP = "PodIP"
+
+
+class ExternalListener(Model):
+    """How clients outside the Kubernetes cluster reach the servers. Clients connect to each server by the address that it
+    advertises in ZooKeeper, so this address must be one that they reach (and ZooKeeper too)."""
+
+    address: AdvertisedAddress = Field(
+        default=AdvertisedAddress.HOST_IP,
+        description="What a server advertises: HostIP = the address of its Kubernetes node, on which hostPort is opened; "
+        "PodIP = the pod's own address, for networks that route to pods.",
+    )
+    host_port: int = Field(
+        default=31180,
+        description="Number of the port opened on the Kubernetes node, with HostIP.",
+        ge=1,
+        le=MAX_PORT,
+    )
+    domain: str | None = Field(
+        default=None,
+        description="Servers advertise <address with dashes>.<domain> instead of the bare address; a wildcard record of the "
+        "domain must resolve it, and certificates get *.<domain>. Default: none (the bare address).",
+        pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$",
+        max_length=200,
+    )
+
+
+class Servers(Model):
+    """The servers."""
+
+    replicas: int = Field(
+        default=2, description="Number of servers; the scale subresource sets it.", ge=0, le=100
+    )
+    resources: Resources = Field(
+        default_factory=lambda: Resources(
+            requests={"cpu": "250m", "memory": "512Mi"}, limits={"memory": "1Gi"}
+        ),
+        description="Resources of each server.",
+    )
+    config: Config = Field(
+        default_factory=dict,
+        description="Configuration keys of the server role (docs/configuration.md) that differ from what the operator sets; "
+        "those that the operator must know (ports, advertised address, ZooKeeper, TLS) are refused.",
+    )
+    external_listener: ExternalListener | None = Field(
+        default=None,
+        description="How clients outside the Kubernetes cluster reach the servers. Default: not at all.",
+    )
+    drain_seconds: int = Field(
+        default=30,
+        description="How long a server may take to hand its partitions over when it is stopped, in seconds.",
+        ge=5,
+        le=3600,
+    )
+    pod_template: PodTemplate = Field(
+        default_factory=PodTemplate, description="What is laid over the pod template of the servers."
+    )

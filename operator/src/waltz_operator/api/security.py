@@ -1,0 +1,180 @@
+"""TLS, network policy and monitoring of a cluster."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated
+
+from pydantic import Field
+
+from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, rule, rules
+
+HOUR = 3600
+
+
+class TlsMode(StrEnum):
+    """Where certificates come from."""
+
+    SELF_SIGNED = "SelfSigned"
+    CERT_MANAGER = "CertManager"
+    SECRET = "Secret"
+    DISABLED = "Disabled"
+
+
+class ClientAuthentication(StrEnum):
+    """Whether clients must show a certificate."""
+
+    REQUIRED = "Required"
+    NONE = "None"
+
+
+class IssuerReference(Model):
+    """An issuer of cert-manager."""
+
+    name: ResourceName = Field(description="Name of the issuer.")
+    kind: str = Field(default="Issuer", description="Issuer or ClusterIssuer.", min_length=1, max_length=63)
+    group: str = Field(
+        default="cert-manager.io", description="API group of the issuer.", min_length=1, max_length=253
+    )
+
+
+class TlsSecrets(Model):
+    """Secrets with tls.crt, tls.key and ca.crt, one per role; one Secret may serve all."""
+
+    server: ResourceName = Field(description="Secret of the servers; covers the names of status.endpoints.")
+    storage: ResourceName = Field(description="Secret of the storage nodes; covers the names of their pods.")
+    operator: ResourceName = Field(
+        description="Secret that the operator, copy jobs and tools connect with; a certificate for clients."
+    )
+
+
+class AllowedPeers(Model):
+    """Names of certificates (common name or alternative name) that may connect to a port."""
+
+    server: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+        default=None,
+        description="To the port for clients; the operator too, when it or cert-manager issues certificates. Default: everyone "
+        "whose certificate the authority has signed.",
+        max_length=256,
+    )
+    storage: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+        default=None,
+        description="To the storage port, beside the servers and the operator, which always may when the operator or cert-manager "
+        "issues certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
+        max_length=256,
+    )
+    admin: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+        default=None,
+        description="To the admin port of storage nodes, beside the operator, which always may when it or cert-manager issues "
+        "certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
+        max_length=256,
+    )
+
+
+class Tls(Model):
+    """Encryption and certificates."""
+
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(
+            rule(
+                "(has(self.mode) && self.mode == 'Secret') == has(self.secrets)",
+                "secrets goes with mode Secret",
+                "secrets",
+            ),
+            rule(
+                "(has(self.mode) && self.mode == 'CertManager') == has(self.issuerRef)",
+                "issuerRef goes with mode CertManager",
+                "issuerRef",
+            ),
+        )
+    }
+
+    mode: TlsMode = Field(
+        default=TlsMode.SELF_SIGNED,
+        description="SelfSigned = the operator makes an authority and certificates and renews them; CertManager = cert-manager "
+        "issues them; Secret = yours; Disabled = plaintext.",
+    )
+    secrets: TlsSecrets | None = Field(
+        default=None, description="Your Secrets, with mode Secret. Default: none."
+    )
+    issuer_ref: IssuerReference | None = Field(
+        default=None, description="The issuer of cert-manager, with mode CertManager. Default: none."
+    )
+    client_authentication: ClientAuthentication = Field(
+        default=ClientAuthentication.REQUIRED,
+        description="Whether clients of the servers must show a certificate that the authority has signed. Storage nodes always "
+        "ask for one.",
+    )
+    allowed_peers: AllowedPeers = Field(
+        default_factory=AllowedPeers, description="Whose certificates may connect to which port."
+    )
+    extra_names: Annotated[tuple[str, ...], Field(json_schema_extra=LIST_SET)] = Field(
+        default=(),
+        description="Further DNS names or addresses in the certificates of the servers.",
+        max_length=64,
+    )
+    certificate_lifetime_hours: int = Field(
+        default=24 * 90,
+        description="Lifetime of the certificates of roles, in hours; renewed when two thirds have passed. With modes "
+        "SelfSigned and CertManager.",
+        ge=1,
+        le=24 * 3650,
+    )
+    authority_lifetime_hours: int = Field(
+        default=24 * 3650,
+        description="Lifetime of the authority's certificate, in hours; renewed when two thirds have passed. With mode "
+        "SelfSigned.",
+        ge=2,
+        le=24 * 36500,
+    )
+
+
+class ClientPeer(Model):
+    """Pods that may connect."""
+
+    namespace_selector: FreeForm | None = Field(
+        default=None,
+        description="Kubernetes label selector of namespaces. Default: the namespace of the cluster.",
+    )
+    pod_selector: FreeForm | None = Field(
+        default=None, description="Kubernetes label selector of pods. Default: all pods of those namespaces."
+    )
+
+
+class NetworkPolicy(Model):
+    """NetworkPolicies: storage and admin ports for servers and the operator only, metrics and client ports as said here."""
+
+    enabled: bool = Field(default=True, description="Whether NetworkPolicies are made.")
+    clients: tuple[ClientPeer, ...] | None = Field(
+        default=None,
+        description="Who may connect to the servers and the managed ZooKeeper. Default: every pod and every address.",
+        max_length=32,
+    )
+    metrics: tuple[ClientPeer, ...] | None = Field(
+        default=None,
+        description="Who may connect to the HTTP ports. Default: every pod of every namespace.",
+        max_length=32,
+    )
+
+
+class Monitor(StrEnum):
+    """Kinds of objects that tell the Prometheus operator what to scrape."""
+
+    NONE = "None"
+    POD_MONITOR = "PodMonitor"
+    SERVICE_MONITOR = "ServiceMonitor"
+
+
+class Monitoring(Model):
+    """Objects for the Prometheus operator; the annotations prometheus.io/* are always there."""
+
+    monitor: Monitor = Field(
+        default=Monitor.NONE,
+        description="What is made: a PodMonitor, a ServiceMonitor, or nothing. Its definition must be installed in the cluster.",
+    )
+    interval_seconds: int = Field(
+        default=30, description="Time between two scrapes, in seconds.", ge=1, le=3600
+    )
+    labels: Labels = Field(
+        default_factory=dict, description="Labels of the monitor, by which your Prometheus finds it."
+    )

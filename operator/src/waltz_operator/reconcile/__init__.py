@@ -1,0 +1,1 @@
+"""One level-triggered reconcile: observe the world once, plan (pure), apply (the only writer)."""

@@ -1,0 +1,155 @@
+"""Carrying out a plan, in order: the only code of the operator that writes anywhere.
+
+Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version, data version, the proofs of
+``waltz_admin``): when the world has moved on it is refused, the pass ends there, and the next one plans again. So at most one
+thing is in doubt after a crash, and looking again shows what became of it. Before the first destructive step of a pass the world is
+looked at a second time, and each such step must be proven right by that look too (``proof``): the first one may have been an old answer.
+
+What each action does to Kubernetes is in ``kube_hand``, to ZooKeeper and to storage nodes in ``waltz_hand``.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Iterable
+from dataclasses import dataclass
+
+from waltz_admin.errors import AdminError
+from waltz_cluster.errors import ClusterError
+from waltz_operator.api import topology
+from waltz_operator.api.errors import ResourceError
+from waltz_operator.kube.errors import KubeError, KubeNotFoundError
+from waltz_operator.kube.kinds import EXTENSIONS
+from waltz_operator.lease import LeaseLostError
+from waltz_operator.reconcile.actions import (
+    Action,
+    ApplyObject,
+    AssignInZooKeeper,
+    AssignOnNode,
+    CreateTree,
+    DeleteJob,
+    DeleteObject,
+    DeletePod,
+    DeletePVC,
+    DeleteTree,
+    EmitEvent,
+    RegisterNode,
+    RemoveOnNode,
+    SetAvailability,
+    SetStatus,
+    StartCopyJob,
+    UnassignInZooKeeper,
+    UnregisterNode,
+)
+from waltz_operator.reconcile.finalizer import SetFinalizer
+from waltz_operator.reconcile.gate import Allowed
+from waltz_operator.reconcile.kube_hand import KubeHand
+from waltz_operator.reconcile.observe import Observation, one_line
+from waltz_operator.reconcile.proof import prove
+from waltz_operator.reconcile.snapshot import KubeView, ObjectKey
+from waltz_operator.reconcile.waltz_hand import WaltzHand
+from waltz_protocol.errors import WaltzProtocolError
+
+_log = logging.getLogger(__name__)
+
+_KUBE = (
+    ApplyObject, DeleteObject, DeletePod, DeletePVC, SetFinalizer, StartCopyJob, DeleteJob, EmitEvent, SetStatus,
+)  # fmt: skip
+_WALTZ = (
+    CreateTree, DeleteTree, RegisterNode, UnregisterNode, AssignInZooKeeper, UnassignInZooKeeper, AssignOnNode, SetAvailability,
+    RemoveOnNode,
+)  # fmt: skip
+_QUIET = (SetStatus, EmitEvent)
+
+Step = Action | SetFinalizer
+Look = Callable[[str, str], Awaitable[Observation]]
+
+NOT_INSTALLED = "KindNotInstalled"
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """``done`` actions were carried out; ``failed`` is the one that ended the pass, with ``error``, or None."""
+
+    done: tuple[Step, ...]
+    failed: Step | None = None
+    error: str = ""
+    retriable: bool = True
+
+
+class Applier:
+    """The one writer; see the module. ``check`` raises LeaseLostError when nothing may be written any more."""
+
+    def __init__(self, kube: KubeHand, waltz: WaltzHand, look: Look, check: Callable[[], None]) -> None:
+        """``look``: observe the cluster of that namespace and name."""
+        self._look = look
+        self._kube = kube
+        self._waltz = waltz
+        self._check = check
+
+    async def apply(self, actions: Iterable[Step], observation: Observation) -> Outcome:
+        """Carry out the actions until one fails. LeaseLostError ends it at once and passes, as does cancellation."""
+        done: list[Step] = []
+        second: Observation | None = None
+        metadata = observation.snapshot.cluster.metadata
+        for action in actions:
+            self._check()
+            try:
+                if action.destructive:
+                    second = second or await self._look(metadata.namespace, metadata.name)
+                    answer = prove(observation.snapshot, second.snapshot, action)
+                    if not isinstance(answer, Allowed):
+                        text = f"not so any more at a second look: {answer.blocked.text}"
+                        _log.warning("%s: %s: %s", metadata.name, action.line, text)
+                        return Outcome(tuple(done), action, text)
+                    self._check()
+                await self.carry_out(action, observation)
+            except LeaseLostError:
+                raise
+            except (KubeError, ResourceError, AdminError, ClusterError, WaltzProtocolError, OSError) as error:
+                if _not_installed(action, error):
+                    await self._tell_not_installed(action, observation)
+                    continue
+                _log.warning("%s: %s: refused or failed: %s", metadata.name, action.line, one_line(error))
+                return Outcome(tuple(done), action, one_line(error), bool(getattr(error, "retriable", True)))
+            level = logging.DEBUG if isinstance(action, _QUIET) else logging.INFO
+            _log.log(level, "%s: done: %s", metadata.name, action.line)
+            done.append(action)
+        return Outcome(tuple(done))
+
+    async def _tell_not_installed(self, action: Step, observation: Observation) -> None:
+        """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes on."""
+        about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)
+        text = f"{action.line}: the definition of this kind is not installed in the Kubernetes cluster"
+        await self._kube.carry_out(EmitEvent(about, NOT_INSTALLED, text, "Warning"), observation)
+
+    async def carry_out(self, action: Step, observation: Observation) -> None:
+        """One external write. The deletion of a volume is proven once more, right before it."""
+        if isinstance(action, DeletePVC):
+            await self._prove_volume_unused(action, observation)
+        if isinstance(action, _KUBE):
+            await self._kube.carry_out(action, observation)
+        elif isinstance(action, _WALTZ):
+            await self._waltz.carry_out(action, observation)
+        else:
+            raise TypeError(f"no hand knows {type(action).__name__}")
+
+    async def _prove_volume_unused(self, action: DeletePVC, observation: Observation) -> None:
+        """Of a cluster that lives on. When all of it is deleted the person's reclaim policy has decided."""
+        cluster = observation.snapshot.cluster
+        if cluster.metadata.deleting:
+            return
+        kube = observation.snapshot.kube
+        view = kube.pvcs.get(action.name) if isinstance(kube, KubeView) else None
+        if view is None or not view.group or not view.node:
+            raise AdminError(f"{action.name} is not known as the volume of a storage node")
+        node = topology.node_identity(cluster, view.group, view.node, None)
+        await self._waltz.prove_unused(node.connect_string, observation)
+
+
+def _not_installed(action: Step, error: Exception) -> bool:
+    """A definition of somebody else's that is missing, not a namespace or an object."""
+    kinds = {kind.kind for kind in EXTENSIONS}
+    return (
+        isinstance(action, ApplyObject) and action.key.kind in kinds and isinstance(error, KubeNotFoundError)
+    )

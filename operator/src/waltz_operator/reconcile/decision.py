@@ -1,0 +1,56 @@
+"""What a planner decided, before the status is written. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from waltz_operator.reconcile.actions import Action, Blocked
+from waltz_operator.reconcile.desired import Memory
+from waltz_operator.reconcile.reasons import Reason
+
+SOON = 2.0
+"""Seconds until the next look while something is under way."""
+LATER = 30.0
+"""Seconds until the next look while nothing is."""
+
+
+@dataclass(slots=True)
+class Decision:
+    """Collected by the parts of the planner, in the order of the actions. ``risky`` is set by the part that takes the one step of this
+    pass that changes assignments, takes a node down or deletes something; the others leave it alone then.
+
+    ``invalid``: the resource or what it points at is wrong (type, text), nothing is written but the status. ``step``: the step of the
+    operation under way, for a person.
+    """
+
+    memory: Memory
+    actions: list[Action] = field(default_factory=list)
+    blocked: list[Blocked] = field(default_factory=list)
+    risky: bool = False
+    invalid: tuple[Reason, str] | None = None
+    waiting: tuple[Reason, str] | None = None
+    step: str = ""
+    message: str = ""
+    requeue_seconds: float = LATER
+    teardown_complete: bool = False
+
+    def soon(self) -> None:
+        """Look again soon."""
+        self.requeue_seconds = SOON
+
+    def take(self, *actions: Action) -> None:
+        """The one risky step of this pass."""
+        self.actions.extend(actions)
+        self.risky = True
+        self.soon()
+
+    def block(self, blocked: Blocked) -> None:
+        """Something is not done now."""
+        self.blocked.append(blocked)
+        self.soon()
+
+    def wait(self, reason: Reason, text: str) -> None:
+        """The first thing that is waited for."""
+        if self.waiting is None:
+            self.waiting = (reason, text)
+        self.soon()

@@ -1,0 +1,94 @@
+"""The plan for one WaltzCluster: one look in, ordered actions out. Pure and stateless: every pass starts from nothing.
+
+Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key → nodes registered, partitions seeded →
+nodes told what they have → at most ONE of: restart of a storage node, step of the replica change under way, farewell of an empty node,
+begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from waltz_operator.reconcile.actions import Action, Plan, SetStatus
+from waltz_operator.reconcile.decision import Decision
+from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.objects import Rendered
+from waltz_operator.reconcile.observed import facts_of, render
+from waltz_operator.reconcile.plan_nodes import equalise, release_nodes, seed
+from waltz_operator.reconcile.plan_objects import apply_objects
+from waltz_operator.reconcile.plan_replicas import begin_change, continue_change
+from waltz_operator.reconcile.plan_rolling import Restart, due, restart_next, storage_busy
+from waltz_operator.reconcile.plan_teardown import tear_down
+from waltz_operator.reconcile.plan_tree import check_tree, make_tree, register_nodes
+from waltz_operator.reconcile.reasons import Reason
+from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, Snapshot, TreeView
+from waltz_operator.reconcile.status import cluster_status
+
+Renderer = Callable[[Snapshot, Facts], Sequence[Rendered]]
+
+
+def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
+    """What is to be done for the cluster now, in this order, and what its status is to be."""
+    facts = facts_of(snapshot)
+    still = facts.problems or facts.desired.deleting or not isinstance(facts.kube, KubeView)
+    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)))
+    status = cluster_status(snapshot, facts, decision)
+    actions: list[Action] = list(decision.actions)
+    meta = snapshot.cluster.metadata
+    if status != snapshot.cluster.status and not decision.teardown_complete:
+        about = ObjectKey("WaltzCluster", meta.name)
+        actions.append(SetStatus(about, meta.uid, meta.resource_version, status))
+    return Plan(
+        tuple(actions),
+        status,
+        tuple(decision.blocked),
+        decision.requeue_seconds,
+        decision.teardown_complete,
+    )
+
+
+def decide(facts: Facts, objects: Sequence[Rendered]) -> Decision:
+    """The decision, before it is told."""
+    decision = Decision(facts.memory)
+    if facts.desired.deleting:
+        tear_down(facts, decision)
+        return decision
+    if facts.problems:
+        decision.invalid = (Reason.INVALID_SPEC, "; ".join(facts.problems))
+        return decision
+    check_tree(facts, decision)
+    if decision.invalid is not None or facts.desired.paused:
+        return decision
+    kube, tree = facts.kube, facts.tree
+    make_tree(facts, decision)
+    if not isinstance(kube, KubeView):
+        decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
+        return decision
+    restarts = due(facts, kube, objects)
+    apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision)
+    if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
+        return decision
+    register_nodes(facts, tree, decision)
+    seed(facts, tree, decision)
+    equalise(facts, tree, decision)
+    _one_step(facts, tree, kube, objects, restarts, decision)
+    return decision
+
+
+def _one_step(
+    facts: Facts,
+    tree: TreeView,
+    kube: KubeView,
+    objects: Sequence[Rendered],
+    restarts: Sequence[Restart],
+    decision: Decision,
+) -> None:
+    """At most one step that changes assignments, takes a node down or deletes something."""
+    if not decision.risky:
+        restart_next(facts, kube, objects, restarts, decision)
+    if not decision.risky:
+        continue_change(facts, decision)
+    if not decision.risky:
+        release_nodes(facts, tree, kube, decision)
+    if not decision.risky:
+        begin_change(facts, decision)

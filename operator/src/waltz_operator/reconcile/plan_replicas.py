@@ -1,0 +1,110 @@
+"""The replica changes that the specification asks for, one at a time. Pure.
+
+The change under way stands in the status before its first step (``Memory.operation``), so that it is finished or taken back after a crash and
+after the specification has changed again. All else is derived from what is seen.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.migration.ladder import Ladder, Step, next_step, undo_step
+from waltz_operator.migration.placement import still_wanted, wanted
+from waltz_operator.reconcile.decision import Decision
+from waltz_operator.reconcile.desired import Move, MoveKind
+from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.reasons import Reason
+
+CLUSTER_JOB = "scale"
+"""Stands for the migration's name in the name of a copy job that no WaltzMigration asked for."""
+COPY_RATE_BYTES = 50 * 1024 * 1024
+"""Rate limit of such a job, bytes per second: the default of a WaltzMigration."""
+MAX_TRIED = 64
+"""Blocked candidates that are looked at in one pass."""
+
+
+def cluster_ladder(facts: Facts, move: Move) -> Ladder:
+    """How the operator carries out a change of its own."""
+    return Ladder(
+        facts.desired.copy_job(CLUSTER_JOB, move.partition),
+        CLUSTER_JOB,
+        COPY_RATE_BYTES,
+        facts.desired.allow_pause,
+        delete_files=move.kind is MoveKind.MOVE or facts.desired.reclaim_delete,
+    )
+
+
+def continue_change(facts: Facts, decision: Decision) -> None:
+    """The next step of the change under way, forwards or back."""
+    move = facts.memory.operation
+    if move is None:
+        return
+    ladder = cluster_ladder(facts, move)
+    step: Step | None = None
+    if not still_wanted(facts, move):
+        step = undo_step(facts, move, ladder)
+        if step is None and move.target is not None and not facts.staying(move.target):
+            step = Step(
+                next_step(facts, move, ladder).state, finished=True
+            )  # its target leaves: that is the next change
+    if step is None:
+        step = next_step(facts, move, ladder)
+    if step.finished:
+        decision.memory = replace(decision.memory, operation=None)
+        decision.soon()
+        return
+    follow(decision, step)
+
+
+def follow(decision: Decision, step: Step) -> None:
+    """Carry out a step: take its actions, say what it waits for."""
+    decision.step, decision.message = step.state.value, step.message
+    decision.soon()
+    if step.blocked is not None:
+        decision.block(step.blocked)
+    if step.actions:
+        decision.take(*step.actions)
+
+
+def begin_change(facts: Facts, decision: Decision) -> None:
+    """Record the first wanted change that may be made now; its first step comes when the record stands."""
+    if facts.memory.operation is not None or any(task.in_flight for task in facts.tasks):
+        return
+    for tried, move in enumerate(wanted(facts)):
+        if tried >= MAX_TRIED:
+            return
+        step = next_step(facts, move, cluster_ladder(facts, move))
+        if step.blocked is not None:
+            decision.block(step.blocked)
+            continue
+        decision.memory = replace(decision.memory, operation=move._replace(started_at=facts.now))
+        decision.soon()
+        return
+
+
+def describe(facts: Facts, move: Move) -> str:
+    """The change for a person."""
+
+    def name(node: str | None) -> str:
+        identity: NodeIdentity | None = facts.identity(node) if node else None
+        return identity.reference if identity is not None else node or "nowhere"
+
+    if move.kind is MoveKind.ADD:
+        return f"partition {move.partition}: a new copy on {name(move.target)}"
+    if move.kind is MoveKind.DROP:
+        return f"partition {move.partition}: the copy on {name(move.source)} is given up"
+    if move.kind is MoveKind.REFILL:
+        return f"partition {move.partition}: the lost copy on {name(move.target)} is made again"
+    return f"partition {move.partition}: from {name(move.source)} to {name(move.target)}"
+
+
+def waiting_text(facts: Facts) -> tuple[Reason, str] | None:
+    """What is under way, for the condition Progressing."""
+    move = facts.memory.operation
+    if move is not None:
+        return Reason.CHANGING_REPLICAS, describe(facts, move)
+    for task in facts.tasks:
+        if task.in_flight is not None:
+            return Reason.MIGRATING, f"{task.name}: {describe(facts, task.in_flight.move)}"
+    return None

@@ -1,0 +1,97 @@
+"""Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in ZooKeeper (only when it has the recorded
+key) and the volumes; the managed ZooKeeper last, by garbage collection. With Retain the tree and all volumes stay. Pure.
+
+``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for ever.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.reconcile.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree
+from waltz_operator.reconcile.decision import Decision
+from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.reasons import Reason
+from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, TreeMissing, TreeView, Unknown
+
+
+def tear_down(facts: Facts, decision: Decision) -> None:
+    """One step of the deletion; ``teardown_complete`` when the finalizer can go."""
+    kube = facts.kube
+    decision.wait(Reason.DELETING, "the cluster is being deleted")
+    if isinstance(kube, Unknown):
+        decision.block(Blocked("deletion", Reason.KUBERNETES_UNKNOWN, kube.reason))
+        return
+    for name, job in sorted(kube.jobs.items()):
+        if not job.deleting:
+            decision.actions.append(DeleteJob(name, job.uid, "the cluster is being deleted"))
+    if _servers_remain(facts, kube, decision) or _storage_remains(facts, kube, decision):
+        return
+    if facts.desired.reclaim_delete:
+        if not facts.desired.skip_teardown and _tree_remains(facts, decision):
+            return
+        if _volumes_remain(facts, kube, decision):
+            return
+    decision.step = "done"
+    decision.teardown_complete = True
+
+
+def _servers_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    if kube.deployment is not None:
+        decision.step = "servers"
+        if not kube.deployment.deleting:
+            key = ObjectKey("Deployment", f"{facts.desired.name}-server")
+            decision.take(DeleteObject(key, kube.deployment.uid, "the cluster is being deleted"))
+        return True
+    if any(pod.component == "server" for pod in kube.pods.values()):
+        decision.step = "servers"
+        decision.message = "waits for the servers to leave"
+        return True
+    return False
+
+
+def _storage_remains(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    storage = {name: view for name, view in sorted(kube.statefulsets.items()) if view.node}
+    for name, view in storage.items():
+        if not view.deleting:
+            decision.take(
+                DeleteObject(ObjectKey("StatefulSet", name), view.uid, "the cluster is being deleted")
+            )
+    if storage or any(pod.component == "storage" for pod in kube.pods.values()):
+        decision.step = "storage nodes"
+        return True
+    return False
+
+
+def _tree_remains(facts: Facts, decision: Decision) -> bool:
+    """Whether the deletion waits for the tree. A tree with another key is not ours: it stays."""
+    decision.step = "ZooKeeper"
+    tree, key = facts.tree, facts.memory.cluster_key
+    if isinstance(tree, TreeMissing) or key is None:
+        return False
+    if isinstance(tree, TreeView):
+        if tree.cluster_key != key:
+            return False
+        if tree.servers:
+            text = f"{len(tree.servers)} servers are still registered in ZooKeeper"
+            decision.block(Blocked("deletion of the tree", Reason.WAITING_FOR_SERVERS, text))
+            return True
+        proof = "reclaimPolicy Delete, no server is registered, no pod is left, the key is the recorded one"
+        decision.take(DeleteTree(facts.desired.label, key, proof))
+        return True
+    text = (
+        f"{tree.reason}; if this ZooKeeper is gone for ever, annotate the WaltzCluster with "
+        f"waltz.dev/skip-teardown={facts.desired.name}"
+    )
+    decision.block(Blocked("deletion of the tree", Reason.ZOOKEEPER_UNKNOWN, text))
+    return True
+
+
+def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    decision.step = "volumes"
+    nodes: tuple[NodeIdentity, ...] = (*facts.desired.nodes, *facts.leaving)
+    ours = {node.pvc for node in nodes if not node.external}
+    left = {name: claim for name, claim in sorted(kube.pvcs.items()) if name in ours or claim.node}
+    for name, claim in left.items():
+        if not claim.deleting:
+            decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
+    return bool(left)

@@ -1,0 +1,100 @@
+"""What a person decides about pods: the input of their template's hash. Nothing else restarts them.
+
+Left out on purpose: the version of the operator, sizes of volumes, numbers of pods, lifetimes of certificates (new certificates
+come in through their digest). Defaults are left out too, so that a field that a later version adds changes no hash.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.api.base import Model
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.parts import StorageGroup
+from waltz_operator.api.security import ClientAuthentication
+from waltz_operator.resources.common import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
+from waltz_operator.resources.config import common_keys
+from waltz_operator.resources.inputs import Obj, RenderInputs
+
+
+def _plain(model: Model | None, *fields: str) -> Obj | None:
+    """What differs from the defaults; of ``fields`` only, when some are named."""
+    if model is None:
+        return None
+    return model.model_dump(mode="json", exclude_defaults=True, include=set(fields) or None)
+
+
+def _images(cluster: WaltzCluster, image: str | None) -> Obj:
+    return {"image": image, "pull": _plain(cluster.spec.images, "pull_policy", "pull_secrets")}
+
+
+def storage_config_basis(cluster: WaltzCluster) -> Obj:
+    """Of the storage nodes' configuration file."""
+    return {
+        "common": common_keys(cluster),
+        "tls": _plain(cluster.spec.tls, "mode"),
+        "peers": _plain(cluster.spec.tls.allowed_peers, "storage", "admin"),
+        "config": dict(cluster.spec.storage.config),
+    }
+
+
+def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup) -> Obj:
+    """Of the pods of one storage group."""
+    storage = cluster.spec.storage
+    return {
+        **_images(cluster, cluster.spec.images.storage),
+        "file": storage_config_basis(cluster),
+        "secrets": _plain(cluster.spec.tls.secrets, "storage"),
+        "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
+        "certificates": inputs.tls_hashes.get("storage", ""),
+        "resources": (group.resources or storage.resources).model_dump(mode="json"),
+        "place": [group.zone, storage.spread.value],
+        "template": _plain(storage.pod_template),
+        "restart": cluster.metadata.annotations.get(RESTART_STORAGE, ""),
+    }
+
+
+def server_config_basis(cluster: WaltzCluster) -> Obj:
+    """Of the servers' configuration file."""
+    spec = cluster.spec
+    verifies = spec.tls.client_authentication is ClientAuthentication.REQUIRED
+    return {
+        "common": common_keys(cluster),
+        "tls": _plain(spec.tls, "mode", "client_authentication"),
+        "peers": _plain(spec.tls.allowed_peers, "server") if verifies else None,
+        "listener": _plain(spec.servers.external_listener),
+        "outside": spec.servers.external_listener is not None,
+        "config": dict(spec.servers.config),
+    }
+
+
+def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    """Of the server pods."""
+    servers = cluster.spec.servers
+    return {
+        **_images(cluster, cluster.spec.images.server),
+        "file": server_config_basis(cluster),
+        "secrets": _plain(cluster.spec.tls.secrets, "server"),
+        "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
+        "certificates": inputs.tls_hashes.get("server", ""),
+        "resources": servers.resources.model_dump(mode="json"),
+        "drain": servers.drain_seconds,
+        "template": _plain(servers.pod_template),
+        "restart": cluster.metadata.annotations.get(RESTART_SERVER, ""),
+    }
+
+
+def zookeeper_config_basis(cluster: WaltzCluster) -> Obj:
+    """Of the managed ZooKeeper's configuration file."""
+    managed = cluster.spec.zookeeper.managed
+    return {"replicas": managed.replicas if managed else 0}
+
+
+def zookeeper_basis(cluster: WaltzCluster) -> Obj:
+    """Of the pods of the managed ZooKeeper."""
+    managed = cluster.spec.zookeeper.managed
+    return {
+        **_images(cluster, cluster.spec.images.zookeeper),
+        "file": zookeeper_config_basis(cluster),
+        "resources": managed.resources.model_dump(mode="json") if managed else None,
+        "template": _plain(managed.pod_template) if managed else None,
+        "restart": cluster.metadata.annotations.get(RESTART_ZOOKEEPER, ""),
+    }

@@ -1,0 +1,118 @@
+"""The configuration files of the roles: flat keys of release 0.13.2 and ours, what a person wrote on top."""
+
+from __future__ import annotations
+
+import yaml
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.parts import AdvertisedAddress
+from waltz_operator.api.security import ClientAuthentication, TlsMode
+from waltz_operator.api.topology import (
+    SERVER_HTTP_PORT,
+    SERVER_PORT,
+    STORAGE_ADMIN_PORT,
+    STORAGE_HTTP_PORT,
+    STORAGE_PORT,
+    cluster_root,
+    connect_string,
+    operator_peer,
+    server_domain,
+    server_peer,
+)
+from waltz_operator.resources.common import AUTH_DIRECTORY, TLS_DIRECTORY
+from waltz_operator.resources.files import AUTH_FILE
+
+Keys = dict[str, object]
+STORAGE_FILE = "waltz-storage.yml"
+SERVER_FILE = "waltz-server.yml"
+DATA_DIRECTORY = "/var/lib/waltz"
+EVERYWHERE = "0.0.0.0"
+
+
+def common_keys(cluster: WaltzCluster) -> Keys:
+    """What every role needs to find the cluster."""
+    zookeeper = cluster.spec.zookeeper
+    keys: Keys = {
+        "zookeeper.connectString": connect_string(cluster),
+        "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
+        "cluster.root": cluster_root(cluster),
+    }
+    if zookeeper.auth is not None:
+        keys |= {
+            "zookeeper.auth.scheme": zookeeper.auth.scheme,
+            "zookeeper.auth.file": f"{AUTH_DIRECTORY}/{AUTH_FILE}",
+            "zookeeper.acl": zookeeper.auth.acl,
+        }
+    return keys
+
+
+def storage_keys(cluster: WaltzCluster) -> Keys:
+    """Configuration of every storage node: they differ in nothing but their volume."""
+    return {
+        **common_keys(cluster),
+        "storage.port": STORAGE_PORT,
+        "storage.admin.port": STORAGE_ADMIN_PORT,
+        "storage.jetty.port": STORAGE_HTTP_PORT,
+        "storage.directory": DATA_DIRECTORY,
+        "storage.bind.host": EVERYWHERE,
+        "storage.log.json": True,
+        **_tls(cluster, "storage.ssl", verifies=True),
+        **_allowed(cluster, "storage.ssl.allowedPeers", cluster.spec.tls.allowed_peers.storage, servers=True),
+        **_allowed(cluster, "storage.admin.ssl.allowedPeers", cluster.spec.tls.allowed_peers.admin),
+        **cluster.spec.storage.config,
+    }
+
+
+def server_keys(cluster: WaltzCluster) -> Keys:
+    """Configuration of every server. ``{dashed-address}`` is the pod's own address, see docs/configuration.md."""
+    tls = cluster.spec.tls
+    verifies = tls.client_authentication is ClientAuthentication.REQUIRED
+    listener = cluster.spec.servers.external_listener
+    keys: Keys = {
+        **common_keys(cluster),
+        "server.port": SERVER_PORT,
+        "server.jetty.port": SERVER_HTTP_PORT,
+        "server.bind.host": EVERYWHERE,
+        "server.advertised.host": f"{{dashed-address}}.{server_domain(cluster)}",
+        "server.log.json": True,
+        **_tls(cluster, "server.ssl", verifies=verifies),
+        **_tls(cluster, "storage.ssl", verifies=True),
+    }
+    if tls.allowed_peers.server is not None and verifies:
+        keys |= _allowed(cluster, "server.ssl.allowedPeers", tls.allowed_peers.server)
+    if listener is not None:
+        keys["server.advertised.host"] = (
+            f"{{dashed-address}}.{listener.domain}" if listener.domain else "{address}"
+        )
+        if listener.address is AdvertisedAddress.HOST_IP:
+            keys["server.advertised.port"] = listener.host_port
+    return {**keys, **cluster.spec.servers.config}
+
+
+def _tls(cluster: WaltzCluster, prefix: str, *, verifies: bool) -> Keys:
+    """``verifies``: the peer's certificate too."""
+    if cluster.spec.tls.mode is TlsMode.DISABLED:
+        return {f"{prefix}.enabled": False}
+    keys: Keys = {f"{prefix}.enabled": True, f"{prefix}.keyStore.location": TLS_DIRECTORY}
+    if verifies:
+        keys[f"{prefix}.trustStore.location"] = TLS_DIRECTORY
+    return keys
+
+
+def _allowed(
+    cluster: WaltzCluster, key: str, named: tuple[str, ...] | None, *, servers: bool = False
+) -> Keys:
+    """Who may connect to a port. The cluster's own names are always among them where we know them."""
+    tls = cluster.spec.tls
+    if tls.mode is TlsMode.DISABLED:
+        return {}
+    own: tuple[str, ...] = ()
+    if tls.mode is not TlsMode.SECRET:
+        own = (*((server_peer(cluster),) if servers else ()), operator_peer(cluster))
+    names = list(dict.fromkeys((*own, *(named or ()))))
+    return {key: names} if names else {}
+
+
+def to_yaml(keys: Keys) -> str:
+    """The file; the same keys always give the same text."""
+    return yaml.safe_dump(keys, sort_keys=True, default_flow_style=False)

@@ -1,0 +1,63 @@
+"""All objects of a cluster, in the order in which they are applied."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from waltz_operator.api.base import quantity_bytes
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.topology import groups, storage_nodes
+from waltz_operator.api.validate import Problem
+from waltz_operator.resources.certificates import cert_manager_certificates
+from waltz_operator.resources.inputs import RenderInputs
+from waltz_operator.resources.monitoring import monitors
+from waltz_operator.resources.network import network_policies
+from waltz_operator.resources.server import server_objects
+from waltz_operator.resources.storage import storage_objects, wanted_class, wanted_size
+from waltz_operator.resources.zookeeper import zookeeper_objects
+
+
+def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mapping[str, Any], ...]:
+    """For server-side apply: policies and certificates first, then ZooKeeper, storage nodes, servers, monitors.
+
+    The specification must be a valid one (``waltz_operator.api.validate``). Nodes that have left it are not here.
+    """
+    objects = (
+        *network_policies(cluster, inputs),
+        *cert_manager_certificates(cluster),
+        *zookeeper_objects(cluster, inputs),
+        *storage_objects(cluster, inputs),
+        *server_objects(cluster, inputs),
+        *monitors(cluster),
+    )
+    return tuple(json.loads(json.dumps(made)) for made in objects)  # nothing shared between two places
+
+
+def refusals(cluster: WaltzCluster, inputs: RenderInputs) -> list[Problem]:
+    """What the specification wants of volumes that exist and cannot be done; everything else of it is."""
+    by_name = {group.name: group for group in groups(cluster)}
+    found: list[Problem] = []
+    for node in storage_nodes(cluster):
+        existing = inputs.volumes.get(node.pvc)
+        if existing is None or node.external:
+            continue
+        group = by_name[node.group]
+        size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
+        if quantity_bytes(size) < existing.size_bytes:
+            found.append(
+                Problem(
+                    "spec.storage.size",
+                    f"volume {node.pvc} has {existing.size_bytes} bytes and cannot shrink to {size}",
+                )
+            )
+        if class_name is not None and class_name != existing.storage_class:
+            found.append(
+                Problem(
+                    "spec.storage.storageClassName",
+                    f"volume {node.pvc} has the class {existing.storage_class}, which cannot become {class_name}: "
+                    "drain the node and make another one",
+                )
+            )
+    return found

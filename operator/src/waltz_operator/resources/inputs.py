@@ -1,0 +1,39 @@
+"""What the objects depend on besides the specification."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+Obj = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class VolumeFacts:
+    """A claim that exists: the size it asks for, bytes, and its storage class."""
+
+    size_bytes: int
+    storage_class: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RenderInputs:
+    """What is not in the specification.
+
+    ``live``: objects that exist, by (kind, name), as the API server shows them. A pod template and its configuration are kept as they
+    are in there while nothing that a person decides has changed, so that another version of the operator restarts nothing.
+    """
+
+    operator_image: str = ""
+    """Image of copy jobs."""
+    operator_namespace: str = "waltz-system"
+    tls_hashes: Mapping[str, str] = field(default_factory=dict)
+    """By role (server, storage): a digest of the certificates that its pods mount."""
+    auth_hash: str = ""
+    """Digest of the Secret with the credentials for ZooKeeper; empty without one."""
+    volumes: Mapping[str, VolumeFacts] = field(default_factory=dict)
+    """Claims that exist, by name."""
+    storage_evictions: bool = True
+    """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
+    live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

@@ -1,0 +1,143 @@
+"""Servers: a Deployment, a headless Service that names every pod, a Service in front of those that are ready."""
+
+from __future__ import annotations
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.parts import AdvertisedAddress
+from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
+from waltz_operator.resources.basis import server_basis, server_config_basis
+from waltz_operator.resources.common import (
+    CONFIG_DIRECTORY,
+    SERVER,
+    container,
+    labels,
+    make,
+    pod_basics,
+    resources_of,
+    selector,
+    service_probes,
+)
+from waltz_operator.resources.config import SERVER_FILE, server_keys, to_yaml
+from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
+from waltz_operator.resources.inputs import Obj, RenderInputs
+from waltz_operator.resources.monitoring import scrape_annotations
+from waltz_operator.resources.overlay import overlaid, settled, settled_data
+from waltz_operator.resources.placing import apart, over_zones
+
+STEADY_SECONDS = 10
+"""A new server has got its partitions and recovered them by then; only after that is the next one stopped."""
+PORTS = (("client", SERVER_PORT), ("http", SERVER_HTTP_PORT))
+
+
+def server_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
+    """Everything of the servers."""
+    return [
+        _config(cluster, inputs),
+        _headless(cluster),
+        _service(cluster),
+        _budget(cluster),
+        _deployment(cluster, inputs),
+    ]
+
+
+def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    name = server_name(cluster)
+    data = {SERVER_FILE: to_yaml(server_keys(cluster))}
+    kept, annotations = settled_data(cluster, inputs, name, server_config_basis(cluster), data)
+    return make(cluster, "v1", "ConfigMap", name, SERVER, {"data": kept}, annotations=annotations)
+
+
+def _ports() -> list[Obj]:
+    return [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS]
+
+
+def _headless(cluster: WaltzCluster) -> Obj:
+    """<dashed-pod-ip>.<this> is what a server advertises, from before it is ready until it has left."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selector(cluster, SERVER),
+        "ports": _ports(),
+    }
+    return make(
+        cluster, "v1", "Service", server_name(cluster), SERVER, {"spec": spec}, more={"headless": "true"}
+    )
+
+
+def _service(cluster: WaltzCluster) -> Obj:
+    """For tools and people; clients learn the addresses of servers from ZooKeeper."""
+    spec = {"type": "ClusterIP", "selector": selector(cluster, SERVER), "ports": _ports()}
+    return make(cluster, "v1", "Service", client_service(cluster), SERVER, {"spec": spec})
+
+
+def _budget(cluster: WaltzCluster) -> Obj:
+    spec = {
+        "maxUnavailable": 1,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow",
+        "selector": {"matchLabels": selector(cluster, SERVER)},
+    }
+    return make(cluster, "policy/v1", "PodDisruptionBudget", server_name(cluster), SERVER, {"spec": spec})
+
+
+def _on_host_port(cluster: WaltzCluster) -> bool:
+    listener = cluster.spec.servers.external_listener
+    return listener is not None and listener.address is AdvertisedAddress.HOST_IP
+
+
+def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    """One server at a time; the new one comes first, except where both need the same port of the machine."""
+    servers, name = cluster.spec.servers, server_name(cluster)
+    fresh = overlaid(_template(cluster), servers.pod_template)
+    template, annotations = settled(cluster, inputs, "Deployment", name, server_basis(cluster, inputs), fresh)
+    surge = 0 if _on_host_port(cluster) else 1
+    spec = {
+        "replicas": servers.replicas,
+        "minReadySeconds": STEADY_SECONDS,
+        "revisionHistoryLimit": 2,
+        "progressDeadlineSeconds": 600,
+        "strategy": {
+            "type": "RollingUpdate",
+            "rollingUpdate": {"maxSurge": surge, "maxUnavailable": 1 - surge},
+        },
+        "selector": {"matchLabels": selector(cluster, SERVER)},
+        "template": template,
+    }
+    return make(cluster, "apps/v1", "Deployment", name, SERVER, {"spec": spec}, annotations=annotations)
+
+
+def _template(cluster: WaltzCluster) -> Obj:
+    servers = cluster.spec.servers
+    volumes, mounts = mounted(
+        config_map(server_name(cluster)), certificates(cluster, SERVER), zookeeper_auth(cluster), scratch()
+    )
+    ports: list[Obj] = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS]
+    more: Obj = {}
+    if servers.external_listener is not None and _on_host_port(cluster):
+        ports[0]["hostPort"] = servers.external_listener.host_port
+        host = {"fieldRef": {"apiVersion": "v1", "fieldPath": "status.hostIP"}}
+        more["env"] = [{"name": "WALTZ_ADDRESS", "valueFrom": host}]
+    main = container(
+        cluster,
+        SERVER,
+        cluster.spec.images.server,
+        args=[f"{CONFIG_DIRECTORY}/{SERVER_FILE}"],
+        ports=ports,
+        resources=resources_of(servers.resources.requests, servers.resources.limits),
+        volumeMounts=mounts,
+        **service_probes("http"),
+        **more,
+    )
+    return {
+        "metadata": {
+            "labels": labels(cluster, SERVER),
+            "annotations": scrape_annotations(SERVER_HTTP_PORT),
+        },
+        "spec": {
+            **pod_basics(cluster),
+            "terminationGracePeriodSeconds": servers.drain_seconds,
+            "affinity": apart(cluster, SERVER),
+            "topologySpreadConstraints": over_zones(cluster, SERVER),
+            "containers": [main],
+            "volumes": volumes,
+        },
+    }

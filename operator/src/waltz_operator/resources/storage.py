@@ -1,0 +1,186 @@
+"""Storage nodes: a StatefulSet of size one and a claim per node, one headless Service, one configuration for all.
+
+The claim is an object of its own, not a template of the StatefulSet: so nothing that cannot be changed ever has to, and a
+volume grows by changing the claim. Pods are never replaced by Kubernetes (OnDelete): the planner does it, one at a time, behind its gate.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.api.base import quantity_bytes
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.parts import StorageGroup
+from waltz_operator.api.topology import (
+    STORAGE_ADMIN_PORT,
+    STORAGE_HTTP_PORT,
+    STORAGE_PORT,
+    NodeIdentity,
+    groups,
+    storage_name,
+    storage_nodes,
+)
+from waltz_operator.resources.basis import storage_basis, storage_config_basis
+from waltz_operator.resources.common import (
+    CONFIG_DIRECTORY,
+    STORAGE,
+    container,
+    keeps_data,
+    labels,
+    make,
+    pod_basics,
+    resources_of,
+    selector,
+    service_probes,
+)
+from waltz_operator.resources.config import DATA_DIRECTORY, STORAGE_FILE, storage_keys, to_yaml
+from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
+from waltz_operator.resources.inputs import Obj, RenderInputs
+from waltz_operator.resources.monitoring import scrape_annotations
+from waltz_operator.resources.overlay import overlaid, settled, settled_data
+from waltz_operator.resources.placing import over_zones, storage_affinity
+
+CLOSE_SECONDS = 60
+"""How long a node may take to sync and close everything."""
+PORTS = (("storage", STORAGE_PORT), ("admin", STORAGE_ADMIN_PORT), ("http", STORAGE_HTTP_PORT))
+
+
+def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
+    """Everything of the storage nodes that the specification wants; external ones have nothing here."""
+    nodes = [node for node in storage_nodes(cluster) if not node.external]
+    by_name = {group.name: group for group in groups(cluster)}
+    found = [_config(cluster, inputs), _service(cluster), _budget(cluster, inputs)]
+    for node in nodes:
+        group = by_name[node.group]
+        found += [_claim(cluster, inputs, group, node), _stateful_set(cluster, inputs, group, node)]
+    return found
+
+
+def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    name = storage_name(cluster)
+    data = {STORAGE_FILE: to_yaml(storage_keys(cluster))}
+    kept, annotations = settled_data(cluster, inputs, name, storage_config_basis(cluster), data)
+    return make(cluster, "v1", "ConfigMap", name, STORAGE, {"data": kept}, annotations=annotations)
+
+
+def _service(cluster: WaltzCluster) -> Obj:
+    """Gives every pod its DNS name, ready or not: a node must be reachable to become ready."""
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selector(cluster, STORAGE),
+        "ports": [
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS
+        ],
+    }
+    return make(
+        cluster, "v1", "Service", storage_name(cluster), STORAGE, {"spec": spec}, more={"headless": "true"}
+    )
+
+
+def _budget(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    """One storage pod may be evicted, and none while a copy is behind."""
+    spec = {
+        "maxUnavailable": 1 if inputs.storage_evictions else 0,
+        "selector": {"matchLabels": selector(cluster, STORAGE)},
+    }
+    return make(cluster, "policy/v1", "PodDisruptionBudget", storage_name(cluster), STORAGE, {"spec": spec})
+
+
+def wanted_size(cluster: WaltzCluster, group: StorageGroup) -> str:
+    """Size of the volumes of a group."""
+    return group.size or cluster.spec.storage.size
+
+
+def wanted_class(cluster: WaltzCluster, group: StorageGroup) -> str | None:
+    """Storage class of the volumes of a group; None = the default of the Kubernetes cluster."""
+    return group.storage_class_name or cluster.spec.storage.storage_class_name
+
+
+def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
+    """A claim never shrinks and keeps its class, whatever the specification says; ``refusals`` tells."""
+    size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
+    existing = inputs.volumes.get(node.pvc)
+    if existing is not None:
+        class_name = existing.storage_class
+        if quantity_bytes(size) < existing.size_bytes:
+            size = str(existing.size_bytes)
+    spec: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
+    if class_name is not None:
+        spec["storageClassName"] = class_name
+    return make(
+        cluster,
+        "v1",
+        "PersistentVolumeClaim",
+        node.pvc,
+        STORAGE,
+        {"spec": spec},
+        owned=not keeps_data(cluster),
+        more={"group": node.group, "node": node.name},
+    )
+
+
+def _stateful_set(
+    cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity
+) -> Obj:
+    fresh = overlaid(_template(cluster, group, node), cluster.spec.storage.pod_template)
+    basis = storage_basis(cluster, inputs, group)
+    template, annotations = settled(cluster, inputs, "StatefulSet", node.statefulset, basis, fresh)
+    names = {"group": node.group, "node": node.name}
+    spec = {
+        "replicas": 1,
+        "serviceName": storage_name(cluster),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "OnDelete"},
+        "revisionHistoryLimit": 2,
+        "selector": {"matchLabels": selector(cluster, STORAGE, **names)},
+        "template": template,
+    }
+    return make(
+        cluster,
+        "apps/v1",
+        "StatefulSet",
+        node.statefulset,
+        STORAGE,
+        {"spec": spec},
+        annotations=annotations,
+        more=names,
+    )
+
+
+def _template(cluster: WaltzCluster, group: StorageGroup, node: NodeIdentity) -> Obj:
+    volumes, mounts = mounted(
+        config_map(storage_name(cluster)),
+        certificates(cluster, STORAGE),
+        zookeeper_auth(cluster),
+        scratch(),
+        (
+            [{"name": "data", "persistentVolumeClaim": {"claimName": node.pvc}}],
+            [{"name": "data", "mountPath": DATA_DIRECTORY}],
+        ),
+    )
+    resources = group.resources or cluster.spec.storage.resources
+    main = container(
+        cluster,
+        STORAGE,
+        cluster.spec.images.storage,
+        args=[f"{CONFIG_DIRECTORY}/{STORAGE_FILE}"],
+        ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
+        resources=resources_of(resources.requests, resources.limits),
+        volumeMounts=mounts,
+        **service_probes("http"),
+    )
+    spec = {
+        **pod_basics(cluster),
+        "terminationGracePeriodSeconds": CLOSE_SECONDS,
+        "affinity": storage_affinity(cluster, node.group, node.zone),
+        "containers": [main],
+        "volumes": volumes,
+    }
+    if node.zone is None:
+        spec["topologySpreadConstraints"] = over_zones(cluster, STORAGE)
+    return {
+        "metadata": {
+            "labels": labels(cluster, STORAGE, group=node.group, node=node.name),
+            "annotations": scrape_annotations(STORAGE_HTTP_PORT),
+        },
+        "spec": spec,
+    }

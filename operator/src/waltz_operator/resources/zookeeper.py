@@ -1,0 +1,186 @@
+"""The managed ZooKeeper: a StatefulSet of one or three servers, restarted by Kubernetes one by one."""
+
+from __future__ import annotations
+
+from waltz_operator.api.base import quantity_bytes
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.parts import ManagedZooKeeper
+from waltz_operator.api.topology import (
+    ZOOKEEPER_ELECTION_PORT,
+    ZOOKEEPER_PEER_PORT,
+    ZOOKEEPER_PORT,
+    zookeeper_headless,
+    zookeeper_name,
+    zookeeper_pods,
+)
+from waltz_operator.resources.basis import zookeeper_basis, zookeeper_config_basis
+from waltz_operator.resources.common import (
+    ZOOKEEPER,
+    container,
+    keeps_data,
+    labels,
+    make,
+    pod_basics,
+    resources_of,
+    selector,
+)
+from waltz_operator.resources.files import mounted, scratch
+from waltz_operator.resources.inputs import Obj, RenderInputs
+from waltz_operator.resources.overlay import overlaid, settled, settled_data
+from waltz_operator.resources.placing import apart, over_zones
+
+FILE = "zoo.cfg"
+FILE_DIRECTORY = "/etc/zookeeper"
+DATA_DIRECTORY = "/var/lib/zookeeper"
+MIB = 1024 * 1024
+DEFAULT_HEAP_MB = 256
+MIN_HEAP_MB = 64
+PORTS = (("client", ZOOKEEPER_PORT), ("peer", ZOOKEEPER_PEER_PORT), ("election", ZOOKEEPER_ELECTION_PORT))
+
+
+def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
+    """Everything of the managed ZooKeeper; nothing for an ensemble of one's own."""
+    managed = cluster.spec.zookeeper.managed
+    if managed is None:
+        return []
+    return [
+        _config(cluster, inputs),
+        _headless(cluster),
+        _service(cluster),
+        _budget(cluster),
+        _stateful_set(cluster, inputs, managed),
+    ]
+
+
+def render_config(cluster: WaltzCluster) -> str:
+    """zoo.cfg. Writes are synced (ZooKeeper's default): a killed server forgets nothing. Sessions of up to ten minutes."""
+    lines = {
+        "dataDir": DATA_DIRECTORY,
+        "clientPort": ZOOKEEPER_PORT,
+        "tickTime": 1000,
+        "initLimit": 30,
+        "syncLimit": 10,
+        "minSessionTimeout": 2000,
+        "maxSessionTimeout": 600_000,
+        "maxClientCnxns": 0,
+        "autopurge.snapRetainCount": 5,
+        "autopurge.purgeInterval": 1,
+        "admin.enableServer": "false",
+        "quorumListenOnAllIPs": "true",
+        "4lw.commands.whitelist": "ruok,srvr",
+    }
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    pods = zookeeper_pods(cluster)
+    if len(pods) > 1:
+        for number, pod in enumerate(pods, start=1):
+            text += f"server.{number}={pod}:{ZOOKEEPER_PEER_PORT}:{ZOOKEEPER_ELECTION_PORT}\n"
+    return text
+
+
+def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+    name = zookeeper_name(cluster)
+    data = {FILE: render_config(cluster)}
+    kept, annotations = settled_data(cluster, inputs, name, zookeeper_config_basis(cluster), data)
+    return make(cluster, "v1", "ConfigMap", name, ZOOKEEPER, {"data": kept}, annotations=annotations)
+
+
+def _headless(cluster: WaltzCluster) -> Obj:
+    spec = {
+        "clusterIP": "None",
+        "publishNotReadyAddresses": True,
+        "selector": selector(cluster, ZOOKEEPER),
+        "ports": [
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS
+        ],
+    }
+    return make(cluster, "v1", "Service", zookeeper_headless(cluster), ZOOKEEPER, {"spec": spec})
+
+
+def _service(cluster: WaltzCluster) -> Obj:
+    spec = {
+        "type": "ClusterIP",
+        "selector": selector(cluster, ZOOKEEPER),
+        "ports": [{"name": "client", "port": ZOOKEEPER_PORT, "targetPort": "client", "protocol": "TCP"}],
+    }
+    return make(cluster, "v1", "Service", zookeeper_name(cluster), ZOOKEEPER, {"spec": spec})
+
+
+def _budget(cluster: WaltzCluster) -> Obj:
+    spec = {"maxUnavailable": 1, "selector": {"matchLabels": selector(cluster, ZOOKEEPER)}}
+    return make(
+        cluster, "policy/v1", "PodDisruptionBudget", zookeeper_name(cluster), ZOOKEEPER, {"spec": spec}
+    )
+
+
+def _stateful_set(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> Obj:
+    name = zookeeper_name(cluster)
+    fresh = overlaid(_template(cluster, managed), managed.pod_template)
+    template, annotations = settled(cluster, inputs, "StatefulSet", name, zookeeper_basis(cluster), fresh)
+    claim_spec: Obj = {
+        "accessModes": ["ReadWriteOnce"],
+        "resources": {"requests": {"storage": managed.size}},
+    }
+    if managed.storage_class_name is not None:
+        claim_spec["storageClassName"] = managed.storage_class_name
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "labels": selector(cluster, ZOOKEEPER)},
+        "spec": claim_spec,
+    }
+    spec = {
+        "replicas": managed.replicas,
+        "serviceName": zookeeper_headless(cluster),
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": {"type": "RollingUpdate"},
+        "persistentVolumeClaimRetentionPolicy": {
+            "whenDeleted": "Retain" if keeps_data(cluster) else "Delete",
+            "whenScaled": "Retain",
+        },
+        "revisionHistoryLimit": 2,
+        "minReadySeconds": 10,
+        "selector": {"matchLabels": selector(cluster, ZOOKEEPER)},
+        "template": template,
+        "volumeClaimTemplates": [claim],
+    }
+    return make(cluster, "apps/v1", "StatefulSet", name, ZOOKEEPER, {"spec": spec}, annotations=annotations)
+
+
+def heap_mb(managed: ManagedZooKeeper) -> int:
+    """Half of the memory limit, MiB; the rest is for stacks, buffers and the virtual machine itself."""
+    limit = managed.resources.limits.get("memory")
+    return max(MIN_HEAP_MB, quantity_bytes(limit) // MIB // 2) if limit else DEFAULT_HEAP_MB
+
+
+def _template(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Obj:
+    config = {"name": "config", "configMap": {"name": zookeeper_name(cluster), "defaultMode": 0o440}}
+    volumes, mounts = mounted(
+        ([config], [{"name": "config", "mountPath": FILE_DIRECTORY, "readOnly": True}]),
+        scratch(),
+        ([], [{"name": "data", "mountPath": DATA_DIRECTORY}]),
+    )
+    probe = {"tcpSocket": {"port": "client"}, "timeoutSeconds": 3}
+    main = container(
+        cluster,
+        ZOOKEEPER,
+        cluster.spec.images.zookeeper or "",
+        args=[f"{FILE_DIRECTORY}/{FILE}"],
+        env=[{"name": "ZOOKEEPER_HEAP_MB", "value": str(heap_mb(managed))}],
+        ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
+        resources=resources_of(managed.resources.requests, managed.resources.limits),
+        volumeMounts=mounts,
+        startupProbe={**probe, "periodSeconds": 2, "failureThreshold": 150},
+        livenessProbe={**probe, "periodSeconds": 10, "failureThreshold": 6},
+        readinessProbe={**probe, "periodSeconds": 5, "failureThreshold": 2},
+    )
+    return {
+        "metadata": {"labels": labels(cluster, ZOOKEEPER), "annotations": {}},
+        "spec": {
+            **pod_basics(cluster),
+            "terminationGracePeriodSeconds": 30,
+            "affinity": apart(cluster, ZOOKEEPER),
+            "topologySpreadConstraints": over_zones(cluster, ZOOKEEPER),
+            "containers": [main],
+            "volumes": volumes,
+        },
+    }

@@ -1,0 +1,50 @@
+"""What the operator process is told: by options of the command line, else by the environment of its pod."""
+
+from __future__ import annotations
+
+import os
+import socket
+from dataclasses import dataclass
+
+SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
+DEFAULT_NAMESPACE = "waltz-system"
+DEFAULT_HTTP_PORT = 8080
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorSettings:
+    """``namespaces``: the ones to work in; empty = all. Times in seconds.
+
+    ``resync_seconds``: every object is looked at again after so long, whatever happens. ``identity``: this process, in the Lease and in
+    Events. ``operator_image``: what copy jobs run.
+    """
+
+    namespaces: tuple[str, ...] = ()
+    kubeconfig: str | None = None
+    lease_namespace: str = DEFAULT_NAMESPACE
+    lease_name: str = "waltz-operator"
+    identity: str = "waltz-operator"
+    operator_image: str = ""
+    http_host: str = "0.0.0.0"
+    http_port: int = DEFAULT_HTTP_PORT
+    resync_seconds: float = 60.0
+    concurrent_reconciles: int = 8
+    log_level: str = "INFO"
+    log_json: bool = False
+
+
+def own_namespace() -> str:
+    """The namespace of this pod; ``waltz-system`` outside of one."""
+    told = os.environ.get("POD_NAMESPACE")
+    if told:
+        return told
+    try:
+        with open(SERVICE_ACCOUNT_NAMESPACE, encoding="utf-8") as file:
+            return file.read().strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
+def own_identity() -> str:
+    """Name of this process: that of its pod, with the process id so that a restart in the same pod is another one."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"

@@ -1,0 +1,190 @@
+"""Making keys and certificates: a self-signed authority per cluster, and certificates it signs. Times are seconds since the epoch.
+
+Keys are ECDSA P-256: processes of release 0.13.2 (Java 8 and later) speak it, and a key is made in a millisecond.
+"""
+
+import datetime
+import ipaddress
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+MAX_COMMON_NAME = 64
+BACKDATE_SECONDS = 300
+"""Certificates begin this much earlier: clocks of pods differ."""
+
+
+class TlsMaterialError(Exception):
+    """A certificate or key in a Secret cannot be read; the text names it."""
+
+    retriable = False
+    user_error = True
+
+
+@dataclass(frozen=True, slots=True)
+class KeyPair:
+    """A certificate and its private key, PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateInfo:
+    """What matters of a certificate."""
+
+    not_before: float
+    not_after: float
+    names: tuple[str, ...]
+    key_id: bytes
+    """Of the certificate's own key."""
+    issuer_key_id: bytes
+    """Of the key that signed it; its own for an authority."""
+
+
+def _new_key() -> ec.EllipticCurvePrivateKey:
+    return ec.generate_private_key(ec.SECP256R1())
+
+
+def _key_pem(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+
+
+def _time(seconds: float) -> datetime.datetime:
+    return datetime.datetime.fromtimestamp(int(seconds), datetime.UTC)
+
+
+def _name(common_name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, common_name[:MAX_COMMON_NAME])])
+
+
+def _general_name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ipaddress.ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+def make_authority(name: str, now: float, lifetime_seconds: float) -> KeyPair:
+    """A new self-signed authority."""
+    key = _new_key()
+    public = key.public_key()
+    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name(name))
+        .issuer_name(_name(name))
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_time(now - BACKDATE_SECONDS))
+        .not_valid_after(_time(now + lifetime_seconds))
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(
+            x509.KeyUsage(
+                digital_signature=False,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                key_cert_sign=True,
+                crl_sign=True,
+                encipher_only=False,
+                decipher_only=False,
+            ),
+            critical=True,
+        )
+        .add_extension(identifier, critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
+def issue(
+    authority: KeyPair, common_name: str, names: Sequence[str], now: float, lifetime_seconds: float
+) -> KeyPair:
+    """A certificate for both sides of a connection, signed by the authority. ``names``: DNS names and addresses it covers.
+
+    TlsMaterialError when the authority is unreadable.
+    """
+    signer, issuer = _load(authority.certificate, "the authority"), _load_key(authority.key)
+    key = _new_key()
+    public = key.public_key()
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(_name(common_name))
+        .issuer_name(signer.subject)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(_time(now - BACKDATE_SECONDS))
+        .not_valid_after(_time(min(now + lifetime_seconds, signer.not_valid_after_utc.timestamp())))
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(
+            x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]),
+            critical=False,
+        )
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_public_key(issuer.public_key()), critical=False
+        )
+        .add_extension(
+            x509.SubjectAlternativeName([_general_name(name) for name in names]),
+            critical=False,
+        )
+        .sign(issuer, hashes.SHA256())
+    )
+    return KeyPair(certificate.public_bytes(serialization.Encoding.PEM), _key_pem(key))
+
+
+def describe(certificate: bytes, what: str) -> CertificateInfo:
+    """The (first) certificate of a PEM file; TlsMaterialError names ``what`` when there is none."""
+    found = _load(certificate, what)
+    try:
+        names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+        addresses = (str(address) for address in names.get_values_for_type(x509.IPAddress))
+        listed = tuple(sorted((*names.get_values_for_type(x509.DNSName), *addresses)))
+    except x509.ExtensionNotFound:
+        listed = ()
+    own = x509.SubjectKeyIdentifier.from_public_key(found.public_key()).digest
+    try:
+        signer = found.extensions.get_extension_for_class(x509.AuthorityKeyIdentifier).value.key_identifier
+    except x509.ExtensionNotFound:
+        signer = None
+    return CertificateInfo(
+        found.not_valid_before_utc.timestamp(),
+        found.not_valid_after_utc.timestamp(),
+        listed,
+        own,
+        signer or own,
+    )
+
+
+def split(bundle: bytes) -> tuple[bytes, ...]:
+    """The certificates of a PEM bundle, each as PEM of its own; none when it holds none."""
+    try:
+        found = x509.load_pem_x509_certificates(bundle)
+    except ValueError:
+        return ()
+    return tuple(one.public_bytes(serialization.Encoding.PEM) for one in found)
+
+
+def _load(certificate: bytes, what: str) -> x509.Certificate:
+    try:
+        return x509.load_pem_x509_certificate(certificate)
+    except ValueError:
+        raise TlsMaterialError(f"{what}: no certificate in PEM form") from None
+
+
+def _load_key(key: bytes) -> ec.EllipticCurvePrivateKey:
+    try:
+        loaded = serialization.load_pem_private_key(key, None)
+    except (ValueError, TypeError):
+        raise TlsMaterialError("the authority's private key cannot be read") from None
+    if not isinstance(loaded, ec.EllipticCurvePrivateKey):
+        raise TlsMaterialError("the authority's private key is not an elliptic curve key")
+    return loaded

@@ -1,0 +1,177 @@
+"""``api/config_keys.py`` is made from the settings classes of the services; WALTZ_WRITE_DOCS=1 writes it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waltz_cluster.settings import ConfigError, RoleSettings
+from waltz_operator.api import config_keys
+from waltz_operator.api.config_check import OWN_KEYS, check_config
+from waltz_server.settings import ServerSettings
+from waltz_storage.settings import StorageSettings
+
+ROLES: dict[str, type[RoleSettings]] = {"storage": StorageSettings, "server": ServerSettings}
+HEAD = '''"""Configuration keys of the roles, made from the settings classes of the services by
+``operator/tests/operator_tests/api/test_config_keys.py`` (WALTZ_WRITE_DOCS=1 writes it again)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import NamedTuple
+
+
+class Kind(StrEnum):
+    """What a value must be."""
+
+    TEXT = "text"
+    INTEGER = "integer"
+    NUMBER = "number"
+    BOOLEAN = "boolean"
+
+
+class Key(NamedTuple):
+    """One key. ``above``: the minimum itself is not allowed."""
+
+    kind: Kind
+    minimum: float | None = None
+    maximum: float | None = None
+    above: bool = False
+
+
+KEYS: Mapping[str, Mapping[str, Key]] = {
+'''
+KINDS = {"integer": "INTEGER", "number": "NUMBER", "boolean": "BOOLEAN"}
+
+
+def of(schema: dict[str, Any]) -> str:
+    """The Key of one property."""
+    schema = next((part for part in schema.get("anyOf", ()) if part["type"] != "null"), schema)
+    kind = f"Kind.{KINDS.get(schema['type'], 'TEXT')}"
+    above = "exclusiveMinimum" in schema
+    minimum = schema.get("exclusiveMinimum", schema.get("minimum"))
+    parts = [kind, repr(minimum), repr(schema.get("maximum")), repr(above)]
+    while parts[-1] in ("None", "False"):
+        parts.pop()
+    return f"Key({', '.join(parts)})"
+
+
+def rendered() -> str:
+    text = HEAD
+    for role, settings in ROLES.items():
+        properties = settings.model_json_schema(by_alias=True)["properties"]
+        text += f'    "{role}": {{\n'
+        for key in list(settings.keys()):
+            value = of(properties[key]) if key in properties else "Key(Kind.TEXT)"
+            text += f'        "{key}": {value},\n'
+        text += "    },\n"
+    return text + "}\n"
+
+
+def test_the_module_is_up_to_date() -> None:
+    path = Path(config_keys.__file__)
+    if os.environ.get("WALTZ_WRITE_DOCS") == "1":
+        path.write_text(rendered())
+    assert path.read_text() == rendered(), "run with WALTZ_WRITE_DOCS=1 to write it"
+
+
+MINIMAL: dict[str, dict[str, object]] = {
+    "storage": {
+        "zookeeper.connectString": "z:1",
+        "zookeeper.sessionTimeout": 1,
+        "cluster.root": "/r",
+        "storage.port": 1,
+        "storage.admin.port": 2,
+        "storage.directory": "/d",
+    },
+    "server": {
+        "zookeeper.connectString": "z:1",
+        "zookeeper.sessionTimeout": 1,
+        "cluster.root": "/r",
+        "server.port": 1,
+    },
+}
+VALUES: tuple[object, ...] = (
+    True,
+    "false",
+    0,
+    1,
+    -1,
+    "17",
+    2.5,
+    "2.5",
+    "some text",
+    65536,
+    10**12,
+    "",
+    "yes",
+)
+
+
+def refusal(role: str, key: str, value: object) -> str:
+    """What the service says against it; empty = it takes it."""
+    try:
+        ROLES[role].from_mapping({**MINIMAL[role], key: value})
+    except ConfigError as error:
+        return str(error)
+    return ""
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_we_let_through_the_role_takes(role: str) -> None:
+    """Each key with many values: whatever the check has nothing against is no key or number that the service refuses."""
+    checked = 0
+    for key in list(ROLES[role].keys()):
+        for value in VALUES:
+            if list(check_config(role, {key: value})):
+                continue
+            checked += 1
+            # what depends on other keys or on a list of words stays with the service
+            error = refusal(role, key, value)
+            assert "unknown key" not in error
+            assert "number" not in error, (key, value, error)
+    assert checked > 50
+
+
+@pytest.mark.parametrize("role", ROLES)
+def test_what_the_role_takes_we_let_through(role: str) -> None:
+    for key in list(ROLES[role].keys()):
+        if any(key == own or key.startswith(f"{own}.") for own in OWN_KEYS[role]):
+            continue
+        for value in (True, "false", 0, 1, 17, "17", 2.5):
+            if refusal(role, key, value):
+                continue
+            if isinstance(value, bool) and config_keys.KEYS[role][key].kind is not config_keys.Kind.BOOLEAN:
+                continue  # Python counts true as 1; nobody means that
+            assert not list(check_config(role, {key: value})), (key, value)
+
+
+def test_mistakes_are_named() -> None:
+    config: dict[str, object] = {
+        "storage.prot": 1,
+        "storage.port": 1,
+        "storage.ssl.enabled": False,
+        "storage.disk.threads": 0,
+        "storage.log.json": "perhaps",
+        "storage.maxConnections": "many",
+        "storage.segment.size.threshold": 1.5,
+    }
+    assert dict(check_config("storage", config)) == {
+        "storage.prot": "is not a key of this role; did you mean storage.port?",
+        "storage.port": "is set by the operator: it follows from other fields of the specification",
+        "storage.ssl.enabled": "is set by the operator: it follows from other fields of the specification",
+        "storage.disk.threads": "0: must be greater than 0",
+        "storage.log.json": "'perhaps': must be true or false",
+        "storage.maxConnections": "'many': must be a number",
+        "storage.segment.size.threshold": "1.5: must be a whole number",
+    }
+
+
+def test_the_operators_own_keys_exist() -> None:
+    for role, own in OWN_KEYS.items():
+        for key in own:
+            assert any(known == key or known.startswith(f"{key}.") for known in list(ROLES[role].keys())), key

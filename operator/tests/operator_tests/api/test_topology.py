@@ -1,0 +1,96 @@
+"""Names."""
+
+from __future__ import annotations
+
+from operator_tests.resources.clusters import EXTERNAL, GROUPS, VARIANTS, cluster
+from waltz_operator.api.topology import (
+    connect_string,
+    copy_job_name,
+    node_identity,
+    operator_peer,
+    server_peer,
+    storage_nodes,
+    tls_names,
+    tls_roles,
+)
+
+
+def test_the_shorthand_is_groups_of_one_node() -> None:
+    short = storage_nodes(cluster())
+    written = storage_nodes(cluster({"replicas": None, "storage": {"groups": [{"name": n} for n in "123"]}}))
+    assert short == written
+    assert storage_nodes(cluster({"replicas": None})) == short, "three copies by default"
+    assert [node.reference for node in short] == ["1-0", "2-0", "3-0"]
+    assert short[0].connect_string == "ledger-storage-1-0-0.ledger-storage.demo.svc:55280"
+    assert (short[0].pod, short[0].pvc) == ("ledger-storage-1-0-0", "data-ledger-storage-1-0-0")
+
+
+def test_groups_nodes_zones_and_ids() -> None:
+    nodes = storage_nodes(cluster({"replicas": None, "storage": {"groups": GROUPS}}))
+    assert [(node.reference, node.group_id, node.zone) for node in nodes] == [
+        ("a-0", 7, "z1"),
+        ("a-1", 7, "z1"),
+        ("b-x", None, "z2"),
+        ("b-y", None, "z2"),
+        ("3-0", 3, None),
+    ]
+
+
+def test_external_nodes_keep_their_addresses() -> None:
+    nodes = storage_nodes(cluster(VARIANTS["adopted"]))
+    assert [node.connect_string for node in nodes] == [f"s{n}.example.com:5280" for n in range(len(EXTERNAL))]
+    assert {node.admin_port for node in nodes} == {5281}
+    assert all(node.external for node in nodes)
+    assert nodes[0].host == "s0.example.com"
+
+
+def test_a_node_that_left_the_specification_has_the_same_identity() -> None:
+    made = cluster({"replicas": None, "storage": {"groups": GROUPS}})
+    for node in storage_nodes(made):
+        assert node_identity(made, node.group, node.name, node.group_id, zone=node.zone) == node
+
+
+def test_the_longest_names_still_fit() -> None:
+    """A StatefulSet's name and a hash of ten digits behind it must be a label; a common name has 64 characters."""
+    made = cluster(
+        {"replicas": None, "storage": {"groups": [{"name": "g" * 6, "nodes": [{"name": "n" * 6}]}]}},
+        name="c" * 30,
+    )
+    node = storage_nodes(made)[0]
+    assert len(node.statefulset) + 11 <= 63
+    assert len(node.pod) <= 63
+    assert all(len(role.common_name) <= 64 for role in tls_roles(made))
+
+
+def test_names_of_copy_jobs_are_short_and_tell_jobs_apart() -> None:
+    made = cluster(name="c" * 30)
+    assert copy_job_name(cluster(), "drain-1-0", 3) == "ledger-copy-drain-1-0-3"
+    names = {copy_job_name(made, f"{'m' * 200}.{n}", p) for n in range(5) for p in range(5)}
+    assert len(names) == 25
+    assert all(len(name) <= 63 for name in names)
+
+
+def test_names_of_certificates() -> None:
+    made = cluster(
+        {
+            "servers": {"externalListener": {"domain": "w.example.com"}},
+            "tls": {"extraNames": ["x.example.com", "10.0.0.9", "fd00::1"]},
+        }
+    )
+    names = tls_names(made)
+    assert names["server"][0] == server_peer(made) == "ledger-server.demo"
+    assert {"*.ledger-server.demo.svc", "ledger.demo.svc", "*.w.example.com", "x.example.com"} <= set(
+        names["server"]
+    )
+    assert "*.ledger-storage.demo.svc" in names["storage"]
+    assert names["operator"] == (operator_peer(made),)
+    assert tls_roles(made)[0].addresses == ("10.0.0.9", "fd00::1")
+    assert set(tls_names(cluster(VARIANTS["own certificates"]))) == {"server", "storage", "operator"}
+    assert tls_names(cluster(VARIANTS["plaintext"])) == {}
+
+
+def test_connect_strings() -> None:
+    ensemble = connect_string(cluster(VARIANTS["ensemble"]))
+    assert ensemble.count(",") == 2
+    assert ensemble.startswith("ledger-zookeeper-0.ledger-zookeeper-headless.demo.svc:2181,")
+    assert connect_string(cluster(VARIANTS["own zookeeper"])) == "zk1.infra:2181"

@@ -1,0 +1,59 @@
+"""Every scenario once, without faults, with the shipped role: what the operator does on a real API server."""
+
+from __future__ import annotations
+
+import pytest
+
+from operator_tests.apiserver import stories
+from operator_tests.apiserver.conftest import Plane
+from operator_tests.apiserver.world import World
+
+GROUPS = [{"name": "1", "count": 2}, {"name": "2"}, {"name": "3"}]
+
+
+def test_install_grow_shrink_roll_and_delete(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        await stories.play(
+            world,
+            stories.install(replicas=3),
+            stories.change("grow to 4", {"replicas": 4}, "1-0", "2-0", "3-0", "4-0"),
+            stories.change("shrink to 3", {"replicas": 3}, "1-0", "2-0", "3-0"),
+            stories.roll_storage(),
+            stories.change(
+                "roll the server image", {"images": {"server": "waltz-server:2"}}, "1-0", "2-0", "3-0"
+            ),
+            stories.delete("Retain"),
+        )
+
+    world = plane.run(scenario)
+    assert world.errors == []
+
+
+def test_drain_and_replace_a_lost_disk(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        await stories.play(
+            world,
+            stories.install(storage={"groups": GROUPS}, reclaimPolicy="Delete"),
+            stories.drain(),
+            stories.lose_disk(),
+            stories.delete("Delete"),
+        )
+
+    plane.run(scenario)
+
+
+@pytest.mark.parametrize("replicas", [5])
+def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:
+    async def scenario(world: World) -> None:
+        nodes = [f"{n + 1}-0" for n in range(replicas)]
+        await stories.play(
+            world,
+            stories.install(replicas=3),
+            stories.change("grow", {"replicas": replicas}, *nodes),
+            stories.change("shrink", {"replicas": 3}, "1-0", "2-0", "3-0"),
+        )
+        before = len(world.journal.lines)
+        await world.settle()
+        assert world.journal.lines[before:] == []  # nothing is written when nothing changed
+
+    plane.run(scenario)

@@ -1,0 +1,192 @@
+"""One namespace with a WaltzCluster, an operator that can be killed at any write, and the way to the fixed point."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from operator_tests.apiserver.installed import make_namespace
+from operator_tests.apiserver.machinery import Machinery
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.store import ZooKeeperStore
+from waltz_operator.ensembles import Ensembles
+from waltz_operator.kube import kinds
+from waltz_operator.kube.client import KubeClient, Object
+from waltz_operator.kube.errors import KubeNotFoundError
+from waltz_operator.reconcile.actions import EmitEvent
+from waltz_operator.reconcile.apply import Step
+from waltz_operator.reconcile.loop import PassResult
+from waltz_operator.reconcile.observe import Observation
+from waltz_operator.settings import OperatorSettings
+from waltz_operator.shell import Shell
+
+NAME = "ledger"
+_PASSES = 400
+_PAUSE_SECONDS = 0.02
+
+
+class Killed(BaseException):
+    """The operator process is gone. Not an Exception: nothing of the operator may catch it."""
+
+
+@dataclass(slots=True)
+class Journal:
+    """What was written, by all incarnations of the operator, in order; ``kill`` is asked before and after each write."""
+
+    kill: Callable[[int, str], bool] = lambda number, moment: False
+    lines: list[str] = field(default_factory=list)
+    kills: int = 0
+
+
+class Operator:
+    """One incarnation, at its write seam under the journal's control."""
+
+    def __init__(self, kube: KubeClient, zookeeper: MemoryZooKeeper, journal: Journal) -> None:
+        async def connect(_: ZooKeeperSettings) -> ZooKeeperStore:
+            return zookeeper.session(10.0)
+
+        self.shell = Shell(
+            kube,
+            OperatorSettings(identity="test", operator_image="waltz-operator:test"),
+            Ensembles(connect),
+            check=lambda: None,
+        )
+        really = self.shell.applier.carry_out
+
+        async def carry_out(action: Step, observation: Observation) -> None:
+            if isinstance(action, EmitEvent):
+                await really(action, observation)
+                return
+            number = len(journal.lines)
+            if journal.kill(number, "before"):
+                journal.kills += 1
+                raise Killed(f"before {action.line}")
+            await really(action, observation)
+            journal.lines.append(action.line)
+            if journal.kill(number, "after"):
+                journal.kills += 1
+                raise Killed(f"after {action.line}")
+
+        self.shell.applier.carry_out = carry_out  # type: ignore[method-assign]
+
+    async def one_pass(self, namespace: str) -> PassResult:
+        return await self.shell.reconciler.reconcile(namespace, NAME)
+
+    async def close(self) -> None:
+        await self.shell.close()
+
+
+class World:
+    """Owner of the machinery and the present operator."""
+
+    def __init__(
+        self, admin: KubeClient, operator_kube: KubeClient, namespace: str, directory: Path, journal: Journal
+    ) -> None:
+        self.kube = admin
+        self._operator_kube = operator_kube
+        self.directory = directory
+        self.acknowledged: dict[tuple[int, int], bytes] = {}
+        """(partition, transaction id) → data of what a client was told is committed."""
+        self.namespace = namespace
+        self.zookeeper = MemoryZooKeeper()
+        self.machinery = Machinery(admin, namespace, directory, self.zookeeper)
+        self.journal = journal
+        self.operator = Operator(operator_kube, self.zookeeper, journal)
+        self.errors: list[str] = []
+
+    async def open(self) -> None:
+        await make_namespace(self.kube, self.namespace)
+
+    async def close(self) -> None:
+        await self.operator.close()
+        await self.machinery.close()
+
+    async def restart_operator(self) -> None:
+        await self.operator.close()
+        self.operator = Operator(self._operator_kube, self.zookeeper, self.journal)
+
+    # ---- the person
+
+    async def create(self, spec: dict[str, Any]) -> Object:
+        body = {
+            "apiVersion": "waltz.dev/v1alpha1",
+            "kind": "WaltzCluster",
+            "metadata": {"name": NAME, "namespace": self.namespace},
+            "spec": spec,
+        }
+        return await self.kube.create(body)
+
+    async def cluster(self) -> Object:
+        return await self.kube.get(kinds.WALTZ_CLUSTER, self.namespace, NAME)
+
+    async def change(self, spec: dict[str, Any]) -> Object:
+        """A merge patch of the specification."""
+        return await self.kube.merge_patch(kinds.WALTZ_CLUSTER, self.namespace, NAME, {"spec": spec})
+
+    async def delete(self) -> None:
+        body = await self.cluster()
+        await self.kube.delete(kinds.WALTZ_CLUSTER, self.namespace, NAME, uid=body["metadata"]["uid"])
+
+    # ---- the way to the fixed point
+
+    async def settle(self) -> int:
+        """Passes until two in a row write nothing while nothing else moves; the number of passes. Killed operators are started anew."""
+        idle = 0
+        for number in range(_PASSES):
+            try:
+                result = await self.operator.one_pass(self.namespace)
+            except Killed:
+                await self.restart_operator()
+                await self.machinery.settle()
+                idle = 0
+                continue
+            except KubeNotFoundError:
+                await self.machinery.settle()
+                return number
+            if result.error:
+                self.errors.append(result.error)
+            before = len(self.journal.lines)
+            await self.machinery.settle()
+            quiet = not result.wrote and not result.error and len(self.journal.lines) == before
+            idle = idle + 1 if quiet and await self.calm() else 0
+            if idle >= 2:
+                return number
+            await asyncio.sleep(_PAUSE_SECONDS)  # servers and storage nodes go on by themselves
+        body = await self.cluster()
+        raise TimeoutError(
+            f"no fixed point; status: {body.get('status')}; last writes: {self.journal.lines[-10:]}; errors: {self.errors[-3:]}"
+        )
+
+    async def migrate(self, name: str, **what: Any) -> None:
+        """Create a WaltzMigration."""
+        await self.kube.create(
+            {
+                "apiVersion": "waltz.dev/v1alpha1",
+                "kind": "WaltzMigration",
+                "metadata": {"name": name, "namespace": self.namespace},
+                "spec": {"cluster": NAME, **what},
+            }
+        )
+
+    async def migration(self, name: str) -> Object:
+        return await self.kube.get(kinds.WALTZ_MIGRATION, self.namespace, name)
+
+    async def calm(self) -> bool:
+        """The status says that nothing is under way, of the cluster and of every migration."""
+        body = await self.cluster()
+        if body["metadata"].get("deletionTimestamp") is not None:
+            return False
+        status = body.get("status", {})
+        if status.get("observedGeneration") != body["metadata"]["generation"]:
+            return False
+        migrations = await self.kube.list(kinds.WALTZ_MIGRATION, self.namespace)
+        phases = [one.get("status", {}).get("phase") for one in migrations]
+        if any(phase not in ("Completed", "Cancelled", "Failed", "Planned") for phase in phases):
+            return False
+        return any(
+            c["type"] == "Progressing" and c["status"] == "False" for c in status.get("conditions", ())
+        )

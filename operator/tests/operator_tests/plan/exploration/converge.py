@@ -1,0 +1,160 @@
+"""Faults stop: does the cluster become what was asked for, and does the operator then leave it alone?"""
+
+from __future__ import annotations
+
+from waltz_operator.migration.task import Task, TaskKind
+
+from . import nature
+from .hands import Refused, carry_out
+from .invariants import Violation, judge
+from .operator_turn import cluster_pass, task_pass
+from .world import BAD, READY, Luck, Replica, Universe, World, connect, up
+
+MAX_ROUNDS = 400
+
+
+class NotReached(AssertionError):
+    """The fixed point is not the desired cluster, or there is none."""
+
+
+def one_pass(world: World, universe: Universe) -> World:
+    """The operator looks and does all of what it finds, for the cluster and then for each migration."""
+    for turn in (None, *(task.name for task in world.tasks)):
+        tasks = [task for task in world.tasks if task.name == turn]
+        writes = task_pass(world, universe, tasks[0]) if tasks else cluster_pass(world, universe)
+        for action in writes:
+            try:
+                after = carry_out(world, universe, action, world.spec)
+            except Refused:
+                break
+            judge(world, after, universe, action)
+            world = after
+    return world
+
+
+def settle(world: World, universe: Universe) -> World:
+    """Run to the fixed point without faults; NotReached when it never rests."""
+    world = world._replace(luck=Luck())
+    for _ in range(MAX_ROUNDS):
+        after = one_pass(world, universe)
+        for following in nature.progress(after, universe):
+            after = following
+            break
+        if after == world:
+            return world
+        world = after
+    raise NotReached(f"no rest after {MAX_ROUNDS} rounds: {cluster_pass(world, universe)} {world}")
+
+
+def lost_nodes(world: World) -> list[int]:
+    """Nodes whose disk is lost although a session counts on it."""
+    found = set()
+    for partition, meta in enumerate(world.meta):
+        for listed in meta.replicas if meta is not None else ():
+            replica = world.data[partition][listed.node]
+            if listed.session >= 0 and (not isinstance(replica, Replica) or replica.session < listed.session):
+                found.add(listed.node)
+    return sorted(found)
+
+
+def beyond_repair(world: World) -> bool:
+    """A partition whose records more disks were lost of than its replicas bear: only a person may go on."""
+    calm = world._replace(
+        pods=tuple(pod._replace(phase=READY) if pod is not None else None for pod in world.pods)
+    )
+    return any(
+        meta is not None and not nature.can_serve(calm, partition)
+        for partition, meta in enumerate(world.meta)
+    )
+
+
+def check_reached(world: World, universe: Universe) -> None:
+    """Come to rest; lost disks are replaced by a person's migration, as the condition tells; then compare with what was asked for."""
+    world = settle(world, universe)
+    if universe.spec(world).deleting:
+        _check_deleted(world, universe)
+        return
+    for _ in range(2):
+        lost = [node for node in lost_nodes(world) if up(world, node)]
+        if not lost or beyond_repair(world):
+            break
+        replace = Task(name="repair", uid="r", kind=TaskKind.REPLACE, created="9", source=connect(lost[0]))
+        world = settle(world._replace(tasks=(*world.tasks[:1], replace)), universe)
+    if beyond_repair(world):
+        return
+    _check_as_asked(world, universe)
+
+
+def _check_deleted(world: World, universe: Universe) -> None:
+    if any(world.pods) or any(world.sets) or world.servers is not None or world.jobs:
+        raise NotReached(f"something is left: {world}")
+    kept = not universe.spec(world).reclaim_delete
+    if (world.tree or any(claim is not None for claim in world.claims)) and not kept:
+        raise NotReached(f"data is left: {world}")
+
+
+def _check_as_asked(world: World, universe: Universe) -> None:
+    spec = universe.spec(world)
+    wanted = frozenset(spec.nodes)
+    problems = []
+    if world.registered != wanted:
+        problems.append(f"registered {sorted(world.registered)}")
+    if {node for node, template in enumerate(world.sets) if template is not None} != wanted:
+        problems.append(f"sets {world.sets}")
+    if world.memory.operation is not None or world.jobs:
+        problems.append("an operation is left")
+    if any(not task.over for task in world.tasks):
+        problems.append(f"a migration is left: {world.tasks}")
+    if spec.template != BAD:
+        problems += _pods(world, universe, wanted)
+        problems += _copies(world, universe, wanted)
+    if spec.reclaim_delete and any(
+        claim is not None and n not in wanted for n, claim in enumerate(world.claims)
+    ):
+        problems.append("volumes are left")
+    if cluster_pass(world, universe):
+        problems.append(f"there is still something to write: {cluster_pass(world, universe)}")
+    if problems:
+        raise NotReached(f"{'; '.join(problems)} in {world}")
+
+
+def _pods(world: World, universe: Universe, wanted: frozenset[int]) -> list[str]:
+    template = universe.spec(world).template
+    wrong = [
+        node
+        for node in wanted
+        if (pod := world.pods[node]) is None or (pod.phase, pod.template) != (READY, template)
+    ]
+    if world.servers != template:
+        wrong.append(-1)
+    return [f"not as wanted: pods of {wrong}"] if wrong else []
+
+
+def _copies(world: World, universe: Universe, wanted: frozenset[int]) -> list[str]:
+    problems = []
+    groups = sorted({universe.groups[node] for node in wanted})
+    for partition, held in enumerate(world.assigned):
+        if sorted(universe.groups[node] for node in held) != groups or not held <= wanted:
+            problems.append(f"partition {partition} is on {sorted(held)}")
+        meta = world.meta[partition]
+        if meta is None or any(
+            one.closing is not None or one.session != meta.session for one in meta.replicas
+        ):
+            problems.append(f"partition {partition} is not caught up: {meta}")
+        surplus = [
+            n for n, one in enumerate(world.data[partition]) if isinstance(one, Replica) and n not in held
+        ]
+        if any(node in wanted and up(world, node) for node in surplus):
+            problems.append(f"partition {partition} is left on {surplus}")
+    return problems
+
+
+def running(universe: Universe, empty: World) -> World:
+    """A cluster of the first specification that has come to rest, with a record in each partition."""
+    world = settle(empty, universe)
+    for partition in range(universe.partitions):
+        world = nature.append(world, partition) or world
+    return settle(world, universe)._replace(luck=empty.luck)
+
+
+__all__ = ["NotReached", "Violation", "check_reached", "running", "settle"]

@@ -1,0 +1,144 @@
+"""What must hold of every write of the operator, judged on the world and not by the planner's own words."""
+
+from __future__ import annotations
+
+from waltz_operator.reconcile import actions as do
+
+from .hands import Remember, Write
+from .nature import can_serve, reachable, resolve
+from .world import KEY, READY, Replica, Universe, World, number, up
+
+
+class Violation(AssertionError):
+    """A write that must not be."""
+
+
+def _must(holds: bool, text: str) -> None:
+    if not holds:
+        raise Violation(text)
+
+
+def judge(before: World, after: World, universe: Universe, action: Write) -> None:
+    """Violation when the write broke a promise."""
+    _quorum(before, after, action)
+    match action:
+        case do.DeletePod():
+            _one_down(before, after, action)
+        case do.RemoveOnNode():
+            _last_copy(before, action.partition, number(action.node), action)
+        case do.DeletePVC():
+            _volume(before, universe, action)
+        case do.AssignOnNode():
+            _not_a_lost_disk(before, action)
+        case do.AssignInZooKeeper():
+            _verified(before, action)
+        case do.UnregisterNode():
+            node = number(action.node)
+            _must(all(not isinstance(row[node], Replica) for row in before.data), f"not empty: {action.line}")
+        case do.CreateTree():
+            _must(before.memory.cluster_key is None, "a lost tree was seeded again")
+            _must(not any(before.claims), "a tree was made over volumes that exist")
+        case do.DeleteTree():
+            spec = universe.spec(before)
+            _must(spec.deleting and spec.reclaim_delete, "the tree was deleted without being asked for")
+            _must(not any(before.pods), "the tree was deleted under running nodes")
+        case do.DeleteObject():
+            if action.key.kind == "StatefulSet":
+                _set(before, universe, action)
+        case Remember():
+            _must(
+                before.memory.cluster_key in (None, after.memory.cluster_key)
+                and after.memory.cluster_key in (None, KEY),
+                "the recorded key changed",
+            )
+        case _:
+            pass
+
+
+def _quorum(before: World, after: World, action: Write) -> None:
+    """Never below quorum by our hand."""
+    if isinstance(
+        action,
+        do.DeletePod | do.AssignInZooKeeper | do.UnassignInZooKeeper | do.RemoveOnNode | do.SetAvailability,
+    ):
+        for partition in range(len(before.assigned)):
+            _must(
+                before.meta[partition] is None
+                or not can_serve(before, partition)
+                or can_serve(after, partition),
+                f"partition {partition} lost its quorum by: {action.line}",
+            )
+
+
+def _one_down(before: World, after: World, action: do.DeletePod) -> None:
+    if up(before, int(action.name.removesuffix("-0")[1:])):
+        _must(len(after.downed) <= 1, f"a second storage node was taken down: {action.line}")
+
+
+def _last_copy(before: World, partition: int, node: int, action: Write) -> None:
+    """A copy is only deleted when nothing counts on it."""
+    meta = before.meta[partition]
+    _must(node not in before.assigned[partition], f"still assigned: {action.line}")
+    if meta is None:
+        return
+    _must(all(one.node != node for one in meta.replicas), f"still counted on: {action.line}")
+    kept = resolve(before, partition, reachable(before, partition) - {node})
+    _must(
+        kept is not None and kept >= before.committed[partition],
+        f"what is left does not hold all that was committed: {action.line}",
+    )
+
+
+def _volume(before: World, universe: Universe, action: do.DeletePVC) -> None:
+    node = int(action.name.removeprefix("data-").removesuffix("-0")[1:])
+    spec = universe.spec(before)
+    _must(spec.reclaim_delete, f"volumes are to be kept: {action.line}")
+    if spec.deleting:
+        _must(not before.tree, f"the tree is still there: {action.line}")
+        return
+    _must(node not in spec.nodes, f"the node is wanted: {action.line}")
+    _must(node not in before.registered, f"the node is registered: {action.line}")
+    for partition in range(len(before.assigned)):
+        _last_copy(before, partition, node, action)
+
+
+def _not_a_lost_disk(before: World, action: do.AssignOnNode) -> None:
+    node = number(action.node)
+    for partition in action.partitions:
+        meta = before.meta[partition]
+        if meta is None or isinstance(before.data[partition][node], Replica):
+            continue
+        listed = next((one for one in meta.replicas if one.node == node), None)
+        _must(listed is None or listed.session < 0, f"an empty disk became a member again: {action.line}")
+
+
+def _verified(before: World, action: do.AssignInZooKeeper) -> None:
+    """A started partition is assigned only where a copy stands that its copy job has compared; and one change at a time."""
+    started = [
+        (number(name), partition)
+        for name, partitions in action.additions.items()
+        for partition in partitions
+        if before.meta[partition] is not None
+    ]
+    _must(len(started) <= 1, f"more than one replica is moved: {action.line}")
+    for node, partition in started:
+        replica = before.data[partition][node]
+        _must(isinstance(replica, Replica) and replica.available, f"there is no copy yet: {action.line}")
+        good = [job for job in before.jobs if (job.partition, job.target) == (partition, node)]
+        compared = any(job.state == "succeeded" for job in good)
+        nothing = before.committed[partition] == 0
+        _must(compared or nothing, f"the copy was never verified: {action.line}")
+        if isinstance(replica, Replica):
+            marks = [job.verified for job in good if job.state == "succeeded"]
+            _must(replica.length >= max(marks, default=0), f"what was verified is gone: {action.line}")
+
+
+def _set(before: World, universe: Universe, action: do.DeleteObject) -> None:
+    node, spec = int(action.key.name[1:]), universe.spec(before)
+    if spec.deleting:
+        return
+    _must(node not in spec.nodes, f"the node is wanted: {action.line}")
+    _must(node not in before.registered, f"the node is registered: {action.line}")
+    pod = before.pods[node]
+    if pod is not None and pod.phase == READY:
+        _must(all(node not in reachable(before, p) for p in range(len(before.assigned))), action.line)

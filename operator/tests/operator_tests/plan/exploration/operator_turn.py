@@ -1,0 +1,58 @@
+"""One pass of the operator in the small world: what it plans from what it sees."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from waltz_operator.migration.plan import decide_task
+from waltz_operator.migration.task import Record, Task
+from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.plan import decide
+
+from .hands import Remember, RememberTask, Write
+from .world import CLEAR, Sight, Universe, World, facts_in, old_facts, rendered_objects
+
+
+def cluster_pass(world: World, universe: Universe, sight: Sight = CLEAR) -> tuple[Write, ...]:
+    """The writes that the planner of the cluster asks for."""
+    return _cluster(world, universe, facts_in(world, universe, sight))
+
+
+def old_cluster_pass(world: World, old: World, universe: Universe) -> tuple[Write, ...]:
+    """The same with an old look at Kubernetes and ZooKeeper; storage nodes are always asked."""
+    return _cluster(old, universe, old_facts(world, old, universe))
+
+
+def _cluster(world: World, universe: Universe, facts: Facts) -> tuple[Write, ...]:
+    deleting = facts.desired.deleting
+    decision = decide(facts, () if deleting else rendered_objects(universe, universe.spec(world)))
+    writes: list[Write] = list(decision.actions)
+    if decision.memory != world.memory:
+        writes.append(Remember(world.memory, world.spec, decision.memory))
+    return tuple(writes)
+
+
+def task_pass(world: World, universe: Universe, task: Task, sight: Sight = CLEAR) -> tuple[Write, ...]:
+    """The writes that the planner of a migration asks for."""
+    return _task(facts_in(world, universe, sight), task)
+
+
+def old_task_pass(world: World, old: World, universe: Universe, task: Task) -> tuple[Write, ...]:
+    """The same with an old look at Kubernetes and ZooKeeper; storage nodes are always asked."""
+    return _task(old_facts(world, old, universe), task)
+
+
+def _task(facts: Facts, task: Task) -> tuple[Write, ...]:
+    decision = decide_task(facts, task)
+    writes: list[Write] = list(decision.actions)
+    told = _essential(decision.task)
+    if told != task:
+        writes.append(RememberTask(task, told))
+    return tuple(writes)
+
+
+def _essential(task: Task) -> Task:
+    """Without what is only told to people: it would multiply the states."""
+    return replace(
+        task, records=tuple(Record(one.move._replace(started_at=0.0), one.state) for one in task.records)
+    )

@@ -1,0 +1,380 @@
+"""The state of a small cluster, as one hashable value, and the facts that an observer finds in it.
+
+Nodes and partitions are numbers. Sessions are renumbered after each new one so that the number of states stays finite; the data version of
+the assignments is a digest of their content, the uid of a pod is its template.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from functools import cache, lru_cache
+from typing import NamedTuple
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.migration.task import Task
+from waltz_operator.reconcile.desired import Desired, Memory, created_key
+from waltz_operator.reconcile.facts import Facts, placement_of
+from waltz_operator.reconcile.objects import Rendered
+from waltz_operator.reconcile.snapshot import (
+    DeploymentView,
+    JobView,
+    KubeView,
+    NeverStarted,
+    NodeReplica,
+    NodeView,
+    ObjectKey,
+    ObjectView,
+    PartitionRecord,
+    PodView,
+    PVCView,
+    ReplicaRecord,
+    StatefulSetView,
+    TreeMissing,
+    TreeView,
+    Unknown,
+)
+
+KEY = created_key("uid-of-the-cluster")
+NOW = 1000.0
+STARTING, READY, DELETING, STUCK = "starting", "ready", "deleting", "stuck"
+OFF = "off"
+BAD = "bad"
+"""A pod template that can't run."""
+
+
+class Spec(NamedTuple):
+    """What a person wants: which nodes of the universe, which pod template."""
+
+    nodes: tuple[int, ...]
+    template: str = "t1"
+    reclaim_delete: bool = False
+    deleting: bool = False
+
+
+class Replica(NamedTuple):
+    """A partition on a storage node: number of records, and the mark of its last session."""
+
+    available: bool
+    session: int
+    length: int
+    mark: int
+
+
+class Listed(NamedTuple):
+    """A replica in a partition's metadata; ``closing`` None: it takes part."""
+
+    node: int
+    session: int
+    closing: int | None
+
+
+class Meta(NamedTuple):
+    """Metadata of a started partition."""
+
+    session: int
+    replicas: tuple[Listed, ...]
+
+
+class Pod(NamedTuple):
+    """A storage pod."""
+
+    phase: str
+    template: str
+
+
+class Job(NamedTuple):
+    """A copy job."""
+
+    name: str
+    migration: str
+    partition: int
+    source: int
+    target: int
+    state: str = "active"
+    verified: int = -1
+
+
+class Luck(NamedTuple):
+    """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind."""
+
+    crashes: int = 0
+    disks: int = 0
+    jobs: int = 0
+    changes: int = 0
+
+
+class World(NamedTuple):
+    """Everything. ``data[p][n]``: None, OFF (not assigned on the node, flag off) or a Replica. ``downed``: ready nodes that the operator took
+    down and that are not back."""
+
+    spec: int
+    memory: Memory
+    tasks: tuple[Task, ...]
+    tree: bool
+    registered: frozenset[int]
+    assigned: tuple[frozenset[int], ...]
+    meta: tuple[Meta | None, ...]
+    data: tuple[tuple[Replica | str | None, ...], ...]
+    committed: tuple[int, ...]
+    pods: tuple[Pod | None, ...]
+    sets: tuple[str | None, ...]
+    claims: tuple[int | None, ...]
+    servers: str | None
+    jobs: tuple[Job, ...]
+    luck: Luck
+    downed: frozenset[int] = frozenset()
+    gone: bool = False
+
+
+def put(values: tuple[object, ...], index: int, value: object) -> tuple:  # type: ignore[type-arg]
+    """The tuple with one entry changed."""
+    return (*values[:index], value, *values[index + 1 :])
+
+
+class Universe(NamedTuple):
+    """All nodes that there can be: the group of each."""
+
+    groups: tuple[str, ...]
+    partitions: int
+    specs: tuple[Spec, ...]
+
+    def spec(self, world: World) -> Spec:
+        return self.specs[world.spec]
+
+
+@cache
+def connect(node: int) -> str:
+    """Connect string of a node."""
+    return f"n{node}:1"
+
+
+@cache
+def number(name: str) -> int:
+    """And back."""
+    return int(name[1:].partition(":")[0])
+
+
+@cache
+def identity(universe: Universe, node: int) -> NodeIdentity:
+    """Identity of a node of the universe."""
+    group = universe.groups[node]
+    return NodeIdentity(
+        group,
+        str(node),
+        int(group),
+        connect(node),
+        2,
+        False,
+        None,
+        f"s{node}",
+        f"s{node}-0",
+        f"data-s{node}-0",
+    )
+
+
+def copy_job(migration: str, partition: int) -> str:
+    """Name of a copy job."""
+    return f"copy-{migration}-{partition}"
+
+
+@cache
+def desired(universe: Universe, spec: Spec) -> Desired:
+    """The specification as the planners see it."""
+    nodes = tuple(identity(universe, node) for node in spec.nodes)
+    return Desired(
+        name="c",
+        label="c",
+        partitions=universe.partitions,
+        nodes=nodes,
+        created_key=KEY,
+        copy_job=copy_job,
+        deleting=spec.deleting,
+        reclaim_delete=spec.reclaim_delete,
+        by_connect={node.connect_string: node for node in nodes},
+    )
+
+
+@cache
+def rendered_objects(universe: Universe, spec: Spec) -> tuple[Rendered, ...]:
+    """A claim and a StatefulSet per node, and the Deployment."""
+    found = []
+    for one in (identity(universe, node) for node in spec.nodes):
+        found.append(Rendered(ObjectKey("PersistentVolumeClaim", one.pvc), {}, "claim"))
+        found.append(
+            Rendered(
+                ObjectKey("StatefulSet", one.statefulset),
+                {"template": spec.template},
+                f"set-{spec.template}",
+                spec.template,
+            )
+        )
+    found.append(
+        Rendered(
+            ObjectKey("Deployment", "c-server"),
+            {"template": spec.template},
+            f"set-{spec.template}",
+            spec.template,
+        )
+    )
+    return tuple(found)
+
+
+def up(world: World, node: int) -> bool:
+    """Whether the node's process answers."""
+    pod = world.pods[node]
+    return pod is not None and pod.phase == READY
+
+
+def version_of(world: World) -> int:
+    """Data version of the assignments: a digest of what they are."""
+    return hash((world.registered, world.assigned))
+
+
+@lru_cache(maxsize=50_000)
+def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
+    return NodeView(
+        {
+            partition: NodeReplica(
+                replica.available,
+                replica.session,
+                replica.mark - 1,
+                replica.mark - 1,
+                replica.length - 1,
+                replica.length >= replica.mark,
+            )
+            for partition, replica in enumerate(replicas)
+            if isinstance(replica, Replica)
+        },
+        NOW,
+    )
+
+
+@lru_cache(maxsize=50_000)
+def _record(meta: Meta) -> PartitionRecord:
+    return PartitionRecord(
+        0, meta.session, {connect(one.node): ReplicaRecord(one.session, one.closing) for one in meta.replicas}
+    )
+
+
+_NEVER = NeverStarted()
+
+
+def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | TreeMissing:
+    """ZooKeeper; ``blind``: a partition whose metadata can't be read."""
+    if not world.tree:
+        return TreeMissing()
+    partitions: dict[int, PartitionRecord | NeverStarted | Unknown] = {
+        p: _NEVER if meta is None else _record(meta) for p, meta in enumerate(world.meta)
+    }
+    if blind is not None:
+        partitions[blind] = Unknown("unreadable")
+    nodes = sorted(world.registered)
+    return TreeView(
+        "c",
+        KEY,
+        universe.partitions,
+        {connect(n): int(universe.groups[n]) for n in nodes},
+        {connect(n): tuple(p for p, held in enumerate(world.assigned) if n in held) for n in nodes},
+        {connect(n): 2 for n in nodes},
+        (0, version_of(world), 0),
+        partitions,
+        {1: "h:1"} if world.servers is not None else {},
+    )
+
+
+def kube_view(world: World, universe: Universe) -> KubeView:
+    """Kubernetes."""
+    objects: dict[ObjectKey, ObjectView] = {}
+    sets: dict[str, StatefulSetView] = {}
+    pods: dict[str, PodView] = {}
+    claims: dict[str, PVCView] = {}
+    for node in range(len(universe.groups)):
+        one = identity(universe, node)
+        template, pod, claim = world.sets[node], world.pods[node], world.claims[node]
+        if template is not None:
+            objects[ObjectKey("StatefulSet", one.statefulset)] = ObjectView(
+                f"set{node}", "", f"set-{template}"
+            )
+            sets[one.statefulset] = StatefulSetView(f"set{node}", one.group, one.name, template, 1, 1, True)
+        if pod is not None:
+            stuck = "it can't start" if pod.phase == STUCK else ""
+            pods[one.pod] = PodView(
+                pod.template, "storage", pod.template, pod.phase == READY, pod.phase == DELETING, stuck
+            )
+        if claim is not None:
+            objects[ObjectKey("PersistentVolumeClaim", one.pvc)] = ObjectView(str(claim), "", "claim")
+            claims[one.pvc] = PVCView(str(claim), 1, 1, None, one.group, one.name)
+    deployment = None
+    if world.servers is not None:
+        objects[ObjectKey("Deployment", "c-server")] = ObjectView("d", "", f"set-{world.servers}")
+        deployment = DeploymentView("d", world.servers, 1, 1, True)
+    jobs = {
+        job.name: JobView(
+            job.name,
+            job.migration,
+            job.partition,
+            connect(job.source),
+            connect(job.target),
+            job.state,
+            verified_through=job.verified - 1 if job.state == "succeeded" else None,
+        )
+        for job in world.jobs
+    }
+    return KubeView(objects, sets, deployment, pods, claims, jobs)
+
+
+class Sight(NamedTuple):
+    """What an observer does not see."""
+
+    tree: bool = True
+    kube: bool = True
+    node: int | None = None
+    partition: int | None = None
+
+
+CLEAR = Sight()
+
+
+def leaving_of(world: World, universe: Universe) -> tuple[NodeIdentity, ...]:
+    """Nodes that are not wanted and are still somewhere."""
+    wanted = universe.spec(world).nodes
+    return tuple(
+        identity(universe, node)
+        for node in range(len(universe.groups))
+        if node not in wanted
+        and (world.sets[node] is not None or world.claims[node] is not None or node in world.registered)
+    )
+
+
+def facts_in(world: World, universe: Universe, sight: Sight = CLEAR) -> Facts:
+    """What the planners are given."""
+    tree = tree_view(world, universe, sight.partition) if sight.tree else _BLIND
+    return Facts(
+        desired=desired(universe, universe.spec(world)),
+        memory=world.memory,
+        kube=kube_view(world, universe) if sight.kube else _BLIND,
+        tree=tree,
+        nodes=_answers(world, universe, sight.node),
+        servers={},
+        now=NOW,
+        leaving=leaving_of(world, universe),
+        tasks=world.tasks,
+        placement=placement_of(tree),
+    )
+
+
+_BLIND = Unknown("no answer")
+
+
+def _answers(world: World, universe: Universe, silent: int | None) -> dict[str, NodeView | Unknown]:
+    return {
+        connect(n): _node_view(tuple(row[n] for row in world.data))
+        if up(world, n) and n != silent
+        else _BLIND
+        for n in range(len(universe.groups))
+    }
+
+
+def old_facts(world: World, old: World, universe: Universe) -> Facts:
+    """An old look at Kubernetes and ZooKeeper with what storage nodes say now."""
+    return replace(facts_in(old, universe), nodes=_answers(world, universe, None))

@@ -1,0 +1,137 @@
+"""Clusters for the tests of rendering: a plain one, and one per feature."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping
+from typing import Any
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import API_VERSION
+from waltz_operator.api.parse import parse_cluster
+from waltz_operator.api.validate import problems
+from waltz_operator.resources import RenderInputs, desired_objects
+
+Spec = dict[str, Any]
+Obj = Mapping[str, Any]
+UID = "3a1ad8c2-6f4d-4d0c-9d0e-3b8a8a6f2c11"
+INPUTS = RenderInputs(operator_image="waltz-operator:1", tls_hashes={"server": "s1", "storage": "t1"})
+
+PLAIN: Spec = {
+    "images": {"server": "waltz-server:1", "storage": "waltz-storage:1", "zookeeper": "waltz-zookeeper:1"},
+    "partitions": 8,
+    "replicas": 3,
+    "zookeeper": {"managed": {}},
+}
+
+
+def merged(spec: Spec, changes: Spec) -> Spec:
+    """A copy of the specification with the changes in it; None takes a field out."""
+    result = copy.deepcopy(spec)
+    for field, value in changes.items():
+        if value is None:
+            result.pop(field, None)
+        elif isinstance(value, dict) and isinstance(result.get(field), dict):
+            result[field] = merged(result[field], value)
+        else:
+            result[field] = copy.deepcopy(value)
+    return result
+
+
+def cluster(
+    changes: Spec | None = None, annotations: Mapping[str, str] | None = None, *, name: str = "ledger"
+) -> WaltzCluster:
+    """The plain cluster with these changes; it must be a valid one."""
+    body = {
+        "apiVersion": API_VERSION,
+        "kind": "WaltzCluster",
+        "metadata": {"name": name, "namespace": "demo", "uid": UID, "annotations": dict(annotations or {})},
+        "spec": merged(PLAIN, changes or {}),
+    }
+    made = parse_cluster(body)
+    assert problems(made) == []
+    return made
+
+
+GROUPS: list[Spec] = [
+    {"name": "a", "id": 7, "zone": "z1", "count": 2, "size": "20Gi"},
+    {"name": "b", "zone": "z2", "nodes": [{"name": "x"}, {"name": "y"}], "storageClassName": "fast"},
+    {"name": "3", "resources": {"limits": {"memory": "2Gi"}}},
+]
+EXTERNAL: list[Spec] = [
+    {
+        "name": str(n),
+        "nodes": [
+            {"name": "0", "external": True, "connectString": f"s{n}.example.com:5280", "adminPort": 5281}
+        ],
+    }
+    for n in range(3)
+]
+SECRETS = {"server": "own-server", "storage": "own-storage", "operator": "own-operator"}
+
+VARIANTS: dict[str, Spec] = {
+    "plain": {},
+    "one copy": {"replicas": 1, "servers": {"replicas": 1}},
+    "groups": {"replicas": None, "storage": {"groups": GROUPS, "spread": "Required", "storageClassName": "slow"}},
+    "adopted": {
+        "replicas": None,
+        "images": {"zookeeper": None},
+        "storage": {"groups": EXTERNAL},
+        "zookeeper": {"managed": None, "connectString": "zk1:2181,zk2:2181", "root": "/old", "adoptKey": UID},
+    },
+    "own zookeeper": {
+        "images": {"zookeeper": None},
+        "zookeeper": {
+            "managed": None,
+            "connectString": "zk1.infra:2181",
+            "auth": {"secretName": "zk", "key": "login", "acl": "creator-world-read"},
+        },
+    },
+    "ensemble": {"zookeeper": {"managed": {"replicas": 3, "size": "5Gi", "storageClassName": "fast"}}},
+    "plaintext": {"tls": {"mode": "Disabled"}},
+    "own certificates": {"tls": {"mode": "Secret", "secrets": SECRETS}},
+    "named peers": {
+        "tls": {"allowedPeers": {"server": ["app"], "storage": ["tool"], "admin": ["tool"]}, "extraNames": ["w.example.com", "10.0.0.9"]}
+    },
+    "open to clients": {"tls": {"clientAuthentication": "None"}},
+    "cert-manager": {"tls": {"mode": "CertManager", "issuerRef": {"name": "ca"}}},
+    "host port": {"servers": {"externalListener": {"domain": "waltz.example.com"}}},
+    "pod address": {"servers": {"externalListener": {"address": "PodIP"}}},
+    "delete": {"reclaimPolicy": "Delete"},
+    "no policies": {"networkPolicy": {"enabled": False}},
+    "named clients": {
+        "networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "x"}}}, {"namespaceSelector": {}}], "metrics": [{}]}
+    },
+    "pod monitor": {"monitoring": {"monitor": "PodMonitor", "labels": {"release": "p"}}},
+    "service monitor": {"monitoring": {"monitor": "ServiceMonitor"}},
+    "tuned": {
+        "storage": {"config": {"storage.disk.threads": 8}, "podTemplate": {"spec": {"priorityClassName": "p"}}},
+        "servers": {
+            "config": {"server.log.level": "WARNING"},
+            "podTemplate": {"metadata": {"labels": {"team": "t"}}, "spec": {"nodeSelector": {"a": "b"}}},
+        },
+    },
+}  # fmt: skip
+
+
+def objects(made: WaltzCluster, inputs: RenderInputs = INPUTS) -> dict[tuple[str, str], Obj]:
+    """What is rendered, by kind and name."""
+    found = desired_objects(made, inputs)
+    by_name = {(obj["kind"], obj["metadata"]["name"]): obj for obj in found}
+    assert len(by_name) == len(found), "two objects of one name"
+    return by_name
+
+
+def of_kind(found: Mapping[tuple[str, str], Obj], *kinds: str) -> list[Obj]:
+    """Those of these kinds."""
+    return [obj for (kind, _), obj in found.items() if kind in kinds]
+
+
+def pods(found: Mapping[tuple[str, str], Obj]) -> list[tuple[Obj, Obj]]:
+    """(workload, pod template) of everything that makes pods."""
+    return [(obj, obj["spec"]["template"]) for obj in of_kind(found, "StatefulSet", "Deployment", "Job")]
+
+
+def live(found: Mapping[tuple[str, str], Obj]) -> dict[tuple[str, str], Obj]:
+    """The same objects as they would be found again, as far as rendering looks at them."""
+    return {key: copy.deepcopy(dict(obj)) for key, obj in found.items()}

@@ -1,0 +1,88 @@
+"""The configuration files are what the services read: they are read here with the services' own settings classes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from operator_tests.resources.clusters import VARIANTS, cluster, objects
+from waltz_cluster.settings import load_file
+from waltz_server.settings import ServerSettings
+from waltz_storage.settings import StorageSettings
+
+
+def files(variant: str, folder: Path) -> tuple[StorageSettings, ServerSettings]:
+    found = objects(cluster(VARIANTS[variant]))
+    for role in ("storage", "server"):
+        (folder / role).write_text(found["ConfigMap", f"ledger-{role}"]["data"][f"waltz-{role}.yml"])
+    return StorageSettings.from_file(folder / "storage"), ServerSettings.from_file(folder / "server")
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_the_services_take_them(variant: str, tmp_path: Path) -> None:
+    storage, server = files(variant, tmp_path)
+    spec = cluster(VARIANTS[variant]).spec
+    assert (storage.port, storage.admin_port, storage.http_port) == (55280, 55281, 55282)
+    assert (server.port, server.jetty_port) == (55180, 55181)
+    assert storage.directory == "/var/lib/waltz"
+    assert storage.zookeeper_connect_string == server.zookeeper_connect_string
+    assert storage.cluster_root == server.cluster_root == (spec.zookeeper.root or "/waltz/demo/ledger")
+    assert storage.zookeeper_session_timeout_ms == 10_000
+    inbound, outbound = server.client_facing_tls(), server.storage_facing_tls()
+    own = storage.tls_settings("storage.ssl")
+    if spec.tls.mode.value == "Disabled":
+        assert not any(tls.enabled for tls in (inbound, outbound, own))
+        return
+    for tls in (inbound, outbound, own):
+        assert tls.enabled
+        assert not tls.allow_unverified
+        assert tls.key_store == "/etc/waltz/tls"
+    assert own.trust_store is not None, "storage nodes always ask for a certificate"
+    assert outbound.trust_store is not None, "servers always verify storage nodes"
+    assert (inbound.trust_store is not None) == (variant != "open to clients")
+
+
+def test_the_clusters_own_certificates_may_always_connect(tmp_path: Path) -> None:
+    storage, server = files("plain", tmp_path)
+    assert storage.allowed_peers == ("ledger-server.demo", "ledger-operator.demo")
+    assert storage.admin_allowed_peers == ("ledger-operator.demo",)
+    assert server.allowed_peers is None
+    storage, server = files("named peers", tmp_path)
+    assert storage.allowed_peers == ("ledger-server.demo", "ledger-operator.demo", "tool")
+    assert storage.admin_allowed_peers == ("ledger-operator.demo", "tool")
+    assert server.allowed_peers == ("ledger-operator.demo", "app")
+    # with certificates of one's own nobody but their owner knows their names
+    storage, server = files("own certificates", tmp_path)
+    assert (storage.allowed_peers, storage.admin_allowed_peers, server.allowed_peers) == (None, None, None)
+
+
+def test_addresses_that_clients_are_told(tmp_path: Path) -> None:
+    def told(variant: str) -> tuple[str | None, int | None]:
+        _, server = files(variant, tmp_path)
+        return server.advertised_host, server.advertised_port
+
+    assert told("plain") == ("{dashed-address}.ledger-server.demo.svc", None)
+    assert told("host port") == ("{dashed-address}.waltz.example.com", 31180)
+    assert told("pod address") == ("{address}", None)
+
+
+def test_credentials_come_from_a_file(tmp_path: Path) -> None:
+    storage, server = files("own zookeeper", tmp_path)
+    for settings in (storage, server):
+        assert settings.zookeeper_auth is None
+        assert settings.zookeeper_auth_file == "/etc/waltz/zookeeper-auth/auth"
+        assert settings.zookeeper_acl == "creator-world-read"
+    pod = objects(cluster(VARIANTS["own zookeeper"]))["Deployment", "ledger-server"]["spec"]["template"][
+        "spec"
+    ]
+    volume = next(volume for volume in pod["volumes"] if volume["name"] == "zookeeper-auth")
+    assert volume["secret"]["items"] == [{"key": "login", "path": "auth"}]
+
+
+def test_a_person_has_the_last_word(tmp_path: Path) -> None:
+    storage, server = files("tuned", tmp_path)
+    assert storage.disk_threads == 8
+    assert server.log_level == "WARNING"
+    path = tmp_path / "storage"
+    assert load_file(path)["storage.disk.threads"] == 8

@@ -1,0 +1,334 @@
+"""Rules that hold for everything that is rendered, for every feature."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+import yaml
+
+from operator_tests.resources.clusters import INPUTS, UID, VARIANTS, Obj, cluster, objects, of_kind, pods
+from waltz_operator.api.topology import storage_nodes, tls_roles
+from waltz_operator.resources import copy_job
+from waltz_operator.resources.common import USER_ID
+
+NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
+every_variant = pytest.mark.parametrize("variant", VARIANTS)
+
+
+def rendered(variant: str) -> dict[tuple[str, str], Obj]:
+    made = cluster(VARIANTS[variant])
+    found = objects(made)
+    job = copy_job(made, INPUTS, migration="move", partition=3, arguments=["copy-partition"])
+    return {**found, ("Job", job["metadata"]["name"]): job}
+
+
+def matches(selector: dict[str, str], labels: dict[str, str]) -> bool:
+    return selector.items() <= labels.items()
+
+
+@every_variant
+def test_every_object_has_a_name_a_place_labels_and_an_owner(variant: str) -> None:
+    for (kind, name), obj in rendered(variant).items():
+        metadata = obj["metadata"]
+        assert metadata["namespace"] == "demo"
+        assert NAME.match(name), name
+        assert len(name) <= 63, name
+        labels = metadata["labels"]
+        assert labels["app.kubernetes.io/name"] == "waltz"
+        assert labels["app.kubernetes.io/instance"] == "ledger"
+        assert labels["app.kubernetes.io/managed-by"] == "waltz-operator"
+        assert labels["app.kubernetes.io/component"]
+        assert all(len(value) <= 63 for value in labels.values())
+        owners = metadata.get("ownerReferences", [])
+        if kind == "PersistentVolumeClaim" and VARIANTS[variant].get("reclaimPolicy") != "Delete":
+            assert owners == []
+        else:
+            assert [owner["uid"] for owner in owners] == [UID]
+            assert owners[0]["controller"] is True
+        assert json.loads(json.dumps(obj)) == obj
+
+
+@every_variant
+def test_selectors_find_their_own_pods_and_no_others(variant: str) -> None:
+    found = rendered(variant)
+    templates = pods(found)
+    for workload, template in templates:
+        labels = template["metadata"]["labels"]
+        if workload["kind"] == "Job":
+            continue
+        selector = workload["spec"]["selector"]["matchLabels"]
+        assert matches(selector, labels)
+        others = [
+            other
+            for other, t in templates
+            if other is not workload and matches(selector, t["metadata"]["labels"])
+        ]
+        assert others == [], f"{workload['metadata']['name']} would take pods of {others}"
+    for obj in of_kind(found, "Service", "PodDisruptionBudget", "NetworkPolicy"):
+        spec = obj["spec"]
+        selector = spec.get("selector") or spec["podSelector"]
+        selector = selector.get("matchLabels", selector)
+        component = obj["metadata"]["labels"]["app.kubernetes.io/component"]
+        seen = {
+            template["metadata"]["labels"]["app.kubernetes.io/component"]
+            for _, template in templates
+            if matches(selector, template["metadata"]["labels"])
+        }
+        assert seen <= {component}, obj["metadata"]["name"]
+        if not (variant == "adopted" and component == "storage"):
+            assert seen == {component}, obj["metadata"]["name"]
+
+
+@every_variant
+def test_pods_are_restricted(variant: str) -> None:
+    """What Kubernetes calls the restricted profile, and more: nothing is written but to volumes, no token, no service variables."""
+    for _, template in pods(rendered(variant)):
+        spec = template["spec"]
+        security = spec["securityContext"]
+        assert security["runAsNonRoot"] is True
+        assert {security[field] for field in ("runAsUser", "runAsGroup", "fsGroup")} == {USER_ID}
+        assert security["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert spec["automountServiceAccountToken"] is False
+        assert spec["enableServiceLinks"] is False
+        for field in ("hostNetwork", "hostPID", "hostIPC"):
+            assert field not in spec
+        for one in spec["containers"]:
+            assert one["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            assert one["resources"]["limits"]["memory"]
+            assert one["image"]
+
+
+@every_variant
+def test_what_pods_refer_to_exists(variant: str) -> None:
+    made, found = cluster(VARIANTS[variant]), rendered(variant)
+    secrets = {role.secret for role in tls_roles(made)}
+    if made.spec.zookeeper.auth is not None:
+        secrets.add(made.spec.zookeeper.auth.secret_name)
+    for workload, template in pods(found):
+        spec = template["spec"]
+        volumes = {volume["name"]: volume for volume in spec["volumes"]}
+        claimed = {claim["metadata"]["name"] for claim in workload["spec"].get("volumeClaimTemplates", ())}
+        for volume in volumes.values():
+            if "configMap" in volume:
+                data = found["ConfigMap", volume["configMap"]["name"]]["data"]
+                assert spec["containers"][0]["args"][0].rpartition("/")[2] in data
+            elif "secret" in volume:
+                assert volume["secret"]["secretName"] in secrets
+            elif "persistentVolumeClaim" in volume:
+                assert ("PersistentVolumeClaim", volume["persistentVolumeClaim"]["claimName"]) in found
+            else:
+                assert volume["emptyDir"]["sizeLimit"]
+        main = spec["containers"][0]
+        mounted = {mount["name"] for mount in main["volumeMounts"]}
+        assert mounted == set(volumes) | claimed
+        assert len({mount["mountPath"] for mount in main["volumeMounts"]}) == len(mounted)
+        ports = {port["name"] for port in main.get("ports", ())}
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            if probe in main:
+                target = main[probe].get("httpGet") or main[probe]["tcpSocket"]
+                assert target["port"] in ports
+    for service in of_kind(found, "Service"):
+        component = service["metadata"]["labels"]["app.kubernetes.io/component"]
+        for _, template in pods(found):
+            if template["metadata"]["labels"]["app.kubernetes.io/component"] == component:
+                names = {
+                    port["name"]: port["containerPort"] for port in template["spec"]["containers"][0]["ports"]
+                }
+                for port in service["spec"]["ports"]:
+                    assert names[port["targetPort"]] == port["port"]
+
+
+@every_variant
+def test_a_storage_node_is_where_its_connect_string_says(variant: str) -> None:
+    made, found = cluster(VARIANTS[variant]), rendered(variant)
+    own = [node for node in storage_nodes(made) if not node.external]
+    sets = {
+        obj["metadata"]["name"]: obj
+        for obj in of_kind(found, "StatefulSet")
+        if obj["metadata"]["labels"]["app.kubernetes.io/component"] == "storage"
+    }
+    assert set(sets) == {node.statefulset for node in own}
+    for node in own:
+        obj = sets[node.statefulset]
+        service = found["Service", obj["spec"]["serviceName"]]
+        assert service["spec"]["clusterIP"] == "None"
+        assert service["spec"]["publishNotReadyAddresses"] is True
+        pod = f"{node.statefulset}-0"
+        assert node.connect_string == f"{pod}.{service['metadata']['name']}.demo.svc:55280"
+        ports = {port["name"]: port["port"] for port in service["spec"]["ports"]}
+        assert ports["storage"] == 55280
+        assert ports["admin"] == node.admin_port
+        assert obj["spec"]["replicas"] == 1
+        assert obj["spec"]["updateStrategy"] == {"type": "OnDelete"}
+        assert obj["metadata"]["labels"]["waltz.dev/group"] == node.group
+        assert obj["metadata"]["labels"]["waltz.dev/node"] == node.name
+        assert ("PersistentVolumeClaim", node.pvc) in found
+
+
+def covers(names: tuple[str, ...], host: str) -> bool:
+    """Whether a certificate with these names speaks for the host; a wildcard stands for one label."""
+    return any(
+        name == host or (name.startswith("*.") and host.partition(".")[2] == name[2:]) for name in names
+    )
+
+
+@every_variant
+def test_certificates_cover_the_names_that_are_connected_to(variant: str) -> None:
+    made, found = cluster(VARIANTS[variant]), rendered(variant)
+    roles = {role.role: role for role in tls_roles(made)}
+    if variant == "plaintext":
+        assert roles == {}
+        return
+    for node in storage_nodes(made):
+        if not node.external:
+            assert covers(roles["storage"].dns_names, node.host)
+    keys = yaml.safe_load(found["ConfigMap", "ledger-server"]["data"]["waltz-server.yml"])
+    advertised = keys["server.advertised.host"].replace("{dashed-address}", "10-1-2-3")
+    if advertised != "{address}":
+        assert covers(roles["server"].dns_names, advertised)
+    assert covers(roles["server"].dns_names, "ledger.demo.svc")
+    assert all(len(role.common_name) <= 64 for role in roles.values())
+
+
+@every_variant
+def test_only_the_operator_and_copies_reach_the_admin_port(variant: str) -> None:
+    policies = of_kind(rendered(variant), "NetworkPolicy")
+    if variant == "no policies":
+        assert policies == []
+        return
+    storage = next(obj for obj in policies if obj["metadata"]["name"] == "ledger-storage")
+    for rule in storage["spec"]["ingress"]:
+        ports = {port["port"] for port in rule["ports"]}
+        who = {
+            peer["podSelector"]["matchLabels"].get("app.kubernetes.io/component", "operator")
+            for peer in rule["from"]
+            if "podSelector" in peer and "matchLabels" in peer["podSelector"]
+        }
+        if 55281 in ports:
+            assert ports == {55281}
+            assert who == {"operator", "migration"}
+            assert len(rule["from"]) == 2
+        elif 55280 in ports:
+            assert ports == {55280}
+            assert who == {"operator", "migration", "server"}
+            assert len(rule["from"]) == 3
+
+
+def test_clients_are_everybody_or_those_named() -> None:
+    plain = objects(cluster())["NetworkPolicy", "ledger-server"]["spec"]["ingress"]
+    assert plain[0] == {"ports": [{"port": 55180, "protocol": "TCP"}]}
+    named = objects(cluster(VARIANTS["named clients"]))["NetworkPolicy", "ledger-server"]["spec"]["ingress"]
+    assert named[0]["from"][:2] == [
+        {"podSelector": {"matchLabels": {"app": "x"}}},
+        {"namespaceSelector": {}},
+    ]
+    zookeeper = objects(cluster(VARIANTS["named clients"]))["NetworkPolicy", "ledger-zookeeper"]["spec"][
+        "ingress"
+    ]
+    components = [
+        peer["podSelector"]["matchLabels"].get("app.kubernetes.io/component")
+        for peer in zookeeper[0]["from"]
+        if "matchLabels" in peer.get("podSelector", {})
+    ]
+    assert {"storage", "server", "zookeeper", "migration"} <= set(components)
+
+
+def test_disruption_budgets_let_one_go_or_none() -> None:
+    def allowed(**changes: Any) -> int:
+        inputs = INPUTS.__class__(**changes)
+        budget = objects(cluster(), inputs)["PodDisruptionBudget", "ledger-storage"]
+        return int(budget["spec"]["maxUnavailable"])
+
+    assert allowed() == 1
+    assert allowed(storage_evictions=False) == 0
+
+
+def test_copies_keep_apart_and_in_their_zone() -> None:
+    def affinity(changes: dict[str, Any], name: str) -> Obj:
+        template = objects(cluster(changes))["StatefulSet", name]["spec"]["template"]
+        found: Obj = template["spec"]["affinity"]
+        return found
+
+    preferred = affinity({}, "ledger-storage-1-0")["podAntiAffinity"]
+    assert "requiredDuringSchedulingIgnoredDuringExecution" not in preferred
+    term = preferred["preferredDuringSchedulingIgnoredDuringExecution"][0]["podAffinityTerm"]
+    assert term["labelSelector"]["matchExpressions"] == [
+        {"key": "waltz.dev/group", "operator": "NotIn", "values": ["1"]}
+    ]
+    zoned = affinity(VARIANTS["groups"], "ledger-storage-a-1")
+    required = zoned["podAntiAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+    assert required[0]["topologyKey"] == "kubernetes.io/hostname"
+    assert required[0]["labelSelector"]["matchExpressions"][0]["values"] == ["a"]
+    terms = zoned["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
+    assert terms == [
+        {"matchExpressions": [{"key": "topology.kubernetes.io/zone", "operator": "In", "values": ["z1"]}]}
+    ]
+    anywhere = objects(cluster())["StatefulSet", "ledger-storage-1-0"]["spec"]["template"]["spec"]
+    assert anywhere["topologySpreadConstraints"][0]["topologyKey"] == "topology.kubernetes.io/zone"
+
+
+def test_servers_are_replaced_one_at_a_time() -> None:
+    plain = objects(cluster())["Deployment", "ledger-server"]["spec"]
+    assert plain["strategy"]["rollingUpdate"] == {"maxSurge": 1, "maxUnavailable": 0}
+    assert plain["template"]["spec"]["terminationGracePeriodSeconds"] == 30
+    on_host = objects(cluster(VARIANTS["host port"]))["Deployment", "ledger-server"]["spec"]
+    assert on_host["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    main = on_host["template"]["spec"]["containers"][0]
+    assert main["ports"][0]["hostPort"] == 31180
+    assert main["env"][0]["valueFrom"]["fieldRef"]["fieldPath"] == "status.hostIP"
+
+
+def test_monitors_by_setting() -> None:
+    assert of_kind(objects(cluster()), "PodMonitor", "ServiceMonitor") == []
+    by_pod = objects(cluster(VARIANTS["pod monitor"]))["PodMonitor", "ledger"]
+    assert by_pod["metadata"]["labels"]["release"] == "p"
+    assert by_pod["spec"]["podMetricsEndpoints"] == [{"port": "http", "path": "/metrics", "interval": "30s"}]
+    found = objects(cluster(VARIANTS["service monitor"]))
+    by_service = found["ServiceMonitor", "ledger"]["spec"]
+    chosen = [
+        obj["metadata"]["name"]
+        for obj in of_kind(found, "Service")
+        if matches(by_service["selector"]["matchLabels"], obj["metadata"]["labels"])
+        and all(
+            rule["key"] in obj["metadata"]["labels"]
+            and (rule["operator"] == "Exists" or obj["metadata"]["labels"][rule["key"]] in rule["values"])
+            for rule in by_service["selector"]["matchExpressions"]
+        )
+    ]
+    assert chosen == ["ledger-storage", "ledger-server"]
+
+
+def test_certificates_of_cert_manager() -> None:
+    found = of_kind(objects(cluster(VARIANTS["cert-manager"])), "Certificate")
+    assert [obj["spec"]["secretName"] for obj in found] == [
+        "ledger-tls-server",
+        "ledger-tls-storage",
+        "ledger-tls-operator",
+        "ledger-tls-client",
+    ]
+    for obj in found:
+        spec = obj["spec"]
+        assert spec["issuerRef"] == {"name": "ca", "kind": "Issuer", "group": "cert-manager.io"}
+        assert spec["duration"] == "2160h"
+        assert spec["renewBefore"] == "43200m", "renewed when two thirds have passed"
+        assert spec["privateKey"]["algorithm"] == "RSA", "peers of release 0.13.2 speak nothing else"
+
+
+def test_the_managed_ensemble_knows_its_members() -> None:
+    found = objects(cluster(VARIANTS["ensemble"]))
+    config = found["ConfigMap", "ledger-zookeeper"]["data"]["zoo.cfg"]
+    assert "server.3=ledger-zookeeper-2.ledger-zookeeper-headless.demo.svc:2888:3888\n" in config
+    assert "server." not in objects(cluster())["ConfigMap", "ledger-zookeeper"]["data"]["zoo.cfg"]
+    spec = found["StatefulSet", "ledger-zookeeper"]["spec"]
+    assert spec["replicas"] == 3
+    assert spec["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
+    assert spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
+    deleted = objects(cluster(VARIANTS["delete"]))["StatefulSet", "ledger-zookeeper"]["spec"]
+    assert deleted["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"

@@ -1,0 +1,95 @@
+"""Room on the disk: appends are refused cleanly before the file system is full, and again taken when there is room.
+
+A file system that is full to its last block answers in the middle of a write, and a node may need that block itself: for a
+control entry, a fence, an index. So a reserve is kept: what would take the free space below it is refused before the first
+byte is written. Reads, marks, fences and truncations go on.
+
+Invariants:
+
+* A refusal changes nothing on the disk and nothing in the partition.
+* Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a replica at the
+  edge does not come and go with every record. Looking costs one ``statvfs`` and needs no restart.
+* The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger than what
+  all disk threads write in one job each. Where the figures promise room that is not there (quotas), the write says so.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import NamedTuple
+
+from waltz_storage.engine.errors import DiskFullError
+
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+"""What a system call says that found no room."""
+
+DEFAULT_RESERVE_SHARE = 50
+DEFAULT_MAX_RESERVE_BYTES = 1 << 30
+_MARGIN_SHARE = 4
+_SOME_ROOM_BYTES = 1 << 20  # without a reserve: with so much free a disk that was full counts as not full
+
+
+class DiskUsage(NamedTuple):
+    """The file system below a storage directory, in bytes. ``free_bytes``: what this process may still take."""
+
+    size_bytes: int
+    free_bytes: int
+
+
+def default_reserve(usage: DiskUsage) -> int:
+    """Bytes kept free when nothing is configured: a fiftieth of the file system, 1 GiB at most."""
+    return min(usage.size_bytes // DEFAULT_RESERVE_SHARE, DEFAULT_MAX_RESERVE_BYTES)
+
+
+class DiskRoom:
+    """One file system's room, shared by all partitions of a directory. Any thread may ask."""
+
+    def __init__(self, look: Callable[[], DiskUsage] | None = None, reserve_bytes: int = 0) -> None:
+        """``look`` may raise ``OSError``; without it, or without a reserve, nothing is refused beforehand."""
+        self._look = look
+        self.reserve_bytes = reserve_bytes if look is not None else 0
+        self.full: str | None = None
+        """Why appends are refused now, or were when the last one was tried."""
+
+    def usage(self) -> DiskUsage | None:
+        """How it stands; ``None`` when nobody knows. ``OSError`` when looking failed."""
+        return None if self._look is None else self._look()
+
+    def take(self, size_bytes: int) -> None:
+        """Before so many bytes are written. :class:`DiskFullError` when they would touch the reserve."""
+        if self.reserve_bytes:
+            self._refresh(size_bytes)
+        else:
+            self.full = None  # only the write itself can tell
+        if self.full is not None:
+            raise DiskFullError(self.full)
+
+    def refresh(self) -> None:
+        """Look again without writing: the reason is gone when there is room. ``OSError`` when looking failed."""
+        if self.reserve_bytes:
+            self._refresh(0)
+        elif (
+            self.full is not None
+            and (usage := self.usage()) is not None
+            and usage.free_bytes >= _SOME_ROOM_BYTES
+        ):
+            self.full = None
+
+    def _refresh(self, size_bytes: int) -> None:
+        usage = self.usage()
+        if usage is None:
+            return
+        enough = self.reserve_bytes + self.reserve_bytes // _MARGIN_SHARE
+        fits = usage.free_bytes - size_bytes >= self.reserve_bytes
+        if fits and (self.full is None or usage.free_bytes >= enough):
+            self.full = None
+        elif self.full is None:
+            self.full = (
+                f"the disk is full: all but the reserve of {self.reserve_bytes:,} bytes is used, "
+                f"appends go on when {enough:,} bytes are free"
+            )
+
+    def ran_out(self, error: OSError) -> None:
+        """A write found no room although there should be some."""
+        self.full = f"the disk is full: {error.strerror}"

@@ -1,0 +1,96 @@
+"""Looks at the disk every ten seconds, on a disk thread: figures for metrics, and what a full disk kept closed.
+
+It logs once when the disk has become full and once when there is room again, and then opens the partitions that could
+not be opened for want of room. Appends do not wait for it: each looks for itself (``engine.room``).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from concurrent.futures import Executor
+
+from waltz_storage.engine.room import DiskUsage
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.executor import DiskPool
+from waltz_storage.service.growth import Growth
+
+LOOK_SECONDS = 10.0
+
+_log = logging.getLogger(__name__)
+
+
+class DiskWatch:
+    """Figures of the disk below a node. Owner: the loop; only :meth:`_measure` runs on a disk thread."""
+
+    def __init__(
+        self,
+        manager: StorageManager,
+        pool: DiskPool,
+        executor: Executor,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._manager = manager
+        self._pool = pool
+        self._executor = executor
+        self._clock = clock
+        self._reported: str | None = None
+        self.growth = Growth()
+        self.usage: DiskUsage | None = None
+        """Of the last look; ``None`` before the first, or when the file system cannot be asked."""
+
+    @property
+    def log_bytes(self) -> int:
+        """Bytes of all open partitions now."""
+        return sum(partition.log_bytes for partition in list(self._manager.partitions.values()))
+
+    @property
+    def reserve_bytes(self) -> int:
+        """What is kept free."""
+        return self._manager.room.reserve_bytes
+
+    @property
+    def full(self) -> str | None:
+        """Why appends are refused, as of the last look or append."""
+        return self._manager.room.full
+
+    @property
+    def days_to_full(self) -> float | None:
+        """See :meth:`Growth.days_to_full`."""
+        return self.growth.days_to_full(self.reserve_bytes)
+
+    async def run(self) -> None:
+        """Look until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Look once, and open what can be opened now."""
+        self.usage = await asyncio.wrap_future(self._executor.submit(self._measure))
+        if self.usage is not None:
+            self.growth.look(self._clock(), self.log_bytes, self.usage.free_bytes)
+        full = self.full
+        if (full is None) != (self._reported is None):
+            _log.warning("%s", full if full is not None else "the disk has room again: appends are taken")
+        self._reported = full
+        if full is None:
+            await self._reopen()
+
+    def _measure(self) -> DiskUsage | None:
+        room = self._manager.room
+        try:
+            room.refresh()
+            return room.usage()
+        except OSError as error:
+            _log.warning("the file system cannot be asked for its room: %s", error)
+            return None
+
+    async def _reopen(self) -> None:
+        for partition_id in sorted(self._manager.without_room):
+            opened = await self._pool.run(partition_id, lambda manager, pid=partition_id: manager.reopen(pid))  # type: ignore[misc]
+            self._pool.refresh(partition_id)
+            if opened:
+                _log.warning("partition %d has found room on the disk and is in service", partition_id)

@@ -1,0 +1,149 @@
+"""Accounts that pay out too often: an alert per burst, written back to the log exactly once: ``fraud_windows.py --help``.
+
+A burst is ``--limit`` transfers from one account within ``--window`` transactions of its partition. Transactions carry no time, so
+windows are counted in transaction ids, which also makes the result the same whenever the job runs. Per account Spark keeps the last
+ids in its checkpoint. The alerts go to a partition of the log (``--alerts-partition``) through the sink, as transactions with a
+header of their own, for whoever follows the log to act on.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql.functions import col, from_json, lit
+
+from waltz_spark.job import log_options, parser, run, session
+
+if TYPE_CHECKING:
+    from pandas import DataFrame as PandasFrame  # type: ignore[import-untyped]
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.state import GroupState
+
+TRANSFERRED = 2
+"""Header of the ledger's event for a transfer that was carried out."""
+ALERT = 100
+"""Header of an alert."""
+TRANSFER = "book STRING, source STRING, amount BIGINT"
+
+
+def bursts(
+    last: Sequence[int], ids: Iterable[int], limit: int, window: int
+) -> tuple[list[int], list[tuple[int, int]]]:
+    """The last ids to remember, and first and last id of every burst. After a burst, counting begins anew."""
+    kept = list(last)
+    found = []
+    for transaction_id in ids:
+        kept = [*(one for one in kept if one > transaction_id - window), transaction_id]
+        if len(kept) >= limit:
+            found.append((kept[0], transaction_id))
+            kept = []
+    return kept, found
+
+
+def alerts(log: DataFrame, limit: int, window: int) -> DataFrame:
+    """Rows for the sink."""
+    transfers = (
+        log.where(col("header") == TRANSFERRED)
+        .select(
+            "partition",
+            "transaction_id",
+            from_json(col("data").cast("string"), lit(TRANSFER)).alias("transfer"),
+        )
+        .select(
+            "partition",
+            "transaction_id",
+            col("transfer.book").alias("book"),
+            col("transfer.source").alias("account"),
+        )
+    )
+
+    def follow(
+        key: tuple[Any, ...], frames: Iterator[PandasFrame], state: GroupState
+    ) -> Iterator[PandasFrame]:
+        import pandas
+
+        partition, book, account = key
+        ids = sorted(int(one) for frame in frames for one in frame["transaction_id"])
+        last = list(state.get[0]) if state.exists else []
+        kept, found = bursts(last, ids, limit, window)
+        state.update((kept,))
+        texts = [
+            json.dumps({"book": book, "account": account, "partition": int(partition), "first": a, "last": b})
+            for a, b in found
+        ]
+        yield pandas.DataFrame({"data": pandas.Series(texts, dtype="object")})
+
+    return transfers.groupBy("partition", "book", "account").applyInPandasWithState(
+        follow, "data STRING", "last ARRAY<BIGINT>", "append", "NoTimeout"
+    )
+
+
+def run_stream(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    checkpoint: str,
+    *,
+    limit: int,
+    window: int,
+    alerts_partition: int,
+    until_end: bool,
+    seconds: float,
+) -> None:
+    """Follow the log, or with ``until_end`` stop at what is committed when it starts."""
+    reading = {"startingTransactions": "earliest", **options}
+    log = spark.readStream.format("waltz").options(**reading).load()
+    rows = alerts(log, limit, window).select(
+        "data", lit(ALERT).alias("header"), lit(alerts_partition).alias("partition")
+    )
+    client = {
+        key: value for key, value in options.items() if key.startswith(("zookeeper.", "cluster.", "client."))
+    }
+    writer = (
+        rows.writeStream.queryName("fraud-windows")
+        .format("waltz")
+        .options(**client)
+        .option("checkpointLocation", checkpoint)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if until_end
+        else writer.trigger(processingTime=f"{seconds:g} seconds")
+    )
+    writer.start().awaitTermination()
+
+
+def main(arguments: Sequence[str] | None) -> None:
+    """The command line."""
+    flags = parser("Accounts of the ledger that pay out too often.")
+    flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
+    flags.add_argument("--limit", type=int, default=5, help="transfers that make a burst")
+    flags.add_argument("--window", type=int, default=100, help="transactions within which they must come")
+    flags.add_argument(
+        "--alerts-partition", type=int, required=True, help="partition of the log for the alerts"
+    )
+    flags.add_argument(
+        "--until-end", action="store_true", help="end when everything committed now is looked at"
+    )
+    flags.add_argument("--trigger-seconds", type=float, default=1.0, help="time between two batches")
+    given = flags.parse_args(arguments)
+    if given.limit < 1 or given.window < 1:
+        flags.error("--limit and --window are at least 1")
+    options = log_options(given)
+    spark = session("fraud-windows")
+    run_stream(
+        spark,
+        options,
+        given.checkpoint,
+        limit=given.limit,
+        window=given.window,
+        alerts_partition=given.alerts_partition,
+        until_end=given.until_end,
+        seconds=given.trigger_seconds,
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,117 @@
+"""Balances of every account of the ledger (``examples/ledger``), kept up to date by a stream: ``ledger_balances.py --help``.
+
+Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums are Spark's state, in
+the checkpoint; after every batch the table of balances is written as a new folder ``batch-N`` and the file ``current`` names it. A
+repeated batch writes the same folder again, so a job that was killed leaves nothing wrong behind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import array, col, explode, from_json, lit, struct, when
+from pyspark.sql.functions import sum as total
+
+from waltz_spark.job import log_options, parser, run, session
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame, SparkSession
+
+OPENED, TRANSFERRED = 1, 2
+"""Headers of the ledger's events that move money; a refusal (3) moves none."""
+EVENT = "book STRING, account STRING, balance BIGINT, id STRING, source STRING, target STRING, amount BIGINT"
+
+
+def movements(log: DataFrame) -> DataFrame:
+    """One row per account and event: what it adds to the account."""
+    events = log.where(col("header").isin(OPENED, TRANSFERRED)).select(
+        "header", from_json(col("data").cast("string"), lit(EVENT)).alias("event")
+    )
+    opened = array(_movement("event.account", col("event.balance")))
+    transferred = array(
+        _movement("event.source", -col("event.amount")), _movement("event.target", col("event.amount"))
+    )
+    moved = when(col("header") == OPENED, opened).otherwise(transferred)
+    return events.select(col("event.book").alias("book"), explode(moved).alias("movement")).select(
+        "book", "movement.*"
+    )
+
+
+def _movement(account: str, amount: Column) -> Column:
+    return struct(col(account).alias("account"), amount.alias("amount"))
+
+
+def balances(log: DataFrame) -> DataFrame:
+    """Balance per book and account."""
+    return movements(log).groupBy("book", "account").agg(total("amount").alias("balance"))
+
+
+def run_stream(
+    spark: SparkSession,
+    options: Mapping[str, str],
+    output: str,
+    checkpoint: str,
+    *,
+    until_end: bool,
+    seconds: float,
+) -> None:
+    """Follow the log, or with ``until_end`` stop at what is committed when it starts."""
+    log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
+
+    def replace(frame: DataFrame, batch: int) -> None:
+        folder = f"{output.rstrip('/')}/batch-{batch}"
+        frame.coalesce(1).write.mode("overwrite").parquet(folder)
+        pointer = spark.createDataFrame([(f"batch-{batch}",)], "folder STRING")
+        pointer.coalesce(1).write.mode("overwrite").text(f"{output.rstrip('/')}/current")
+
+    writer = (
+        balances(log)
+        .writeStream.queryName("ledger-balances")
+        .outputMode("complete")
+        .option("checkpointLocation", checkpoint)
+        .foreachBatch(replace)
+    )
+    writer = (
+        writer.trigger(availableNow=True)
+        if until_end
+        else writer.trigger(processingTime=f"{seconds:g} seconds")
+    )
+    writer.start().awaitTermination()
+
+
+def read_current(spark: SparkSession, output: str) -> DataFrame:
+    """The newest complete table."""
+    folder = spark.read.text(f"{output.rstrip('/')}/current").first()
+    if folder is None:
+        raise LookupError(f"{output} has no table yet")
+    return spark.read.parquet(f"{output.rstrip('/')}/{folder[0]}")
+
+
+def main(arguments: Sequence[str] | None) -> None:
+    """The command line."""
+    flags = parser("Balances of every account of the ledger, kept up to date.")
+    flags.add_argument(
+        "--output", required=True, help="folder for the tables (Parquet), a path or URI for Spark"
+    )
+    flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
+    flags.add_argument(
+        "--until-end", action="store_true", help="end when everything committed now is counted"
+    )
+    flags.add_argument("--trigger-seconds", type=float, default=1.0, help="time between two batches")
+    given = flags.parse_args(arguments)
+    options = log_options(given)
+    spark = session("ledger-balances")
+    run_stream(
+        spark,
+        options,
+        given.output,
+        given.checkpoint,
+        until_end=given.until_end,
+        seconds=given.trigger_seconds,
+    )
+    spark.stop()
+
+
+if __name__ == "__main__":
+    run(main)

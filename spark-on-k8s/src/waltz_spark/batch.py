@@ -1,0 +1,111 @@
+"""Batch reads: exact ranges of what is committed when the query is planned.
+
+Two classes, because Spark refuses a reader that has ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off, and
+does not say beforehand whether it is on. It asks for filters in a worker program of its own, which runs only when the switch is on:
+:func:`filters_are_asked_for` looks for that program.
+
+The option ``pushFilters`` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took filters over with the DataFrame
+it was loaded as: a later query on the same DataFrame with fewer or other filters would silently get the rows of the first. So it is
+for a DataFrame that serves one query, and off otherwise.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+
+from waltz_spark.connection import lease
+from waltz_spark.errors import DataLossError, OptionError
+from waltz_spark.filters import Selection, select
+from waltz_spark.marks import all_ends
+from waltz_spark.offsets import PlaceError, Position, beyond, chosen_partitions, clipped, resolve
+from waltz_spark.planning import Range, cut, ranges_between
+from waltz_spark.reading import RangePartition, read_range
+
+if TYPE_CHECKING:
+    from waltz_spark.options import ReadOptions
+
+log = logging.getLogger("waltz_spark")
+
+_FILTER_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
+
+
+class WaltzBatchReader(DataSourceReader):
+    """Plans on the driver, reads in tasks (on a pickled copy: it holds nothing but what it was told)."""
+
+    def __init__(self, options: ReadOptions) -> None:
+        self._options = options
+        self._selection = Selection()
+
+    def partitions(self) -> Sequence[InputPartition]:
+        """One task per range. Where the log ends is settled here, once for the query."""
+        options = self._options
+        ranges = self._selection.ranges(plan(options))
+        return [
+            RangePartition(one)
+            for one in cut(ranges, options.min_partitions, options.max_transactions_per_partition)
+        ]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_range(self._options, self._selection, partition)
+
+
+class FilteringBatchReader(WaltzBatchReader):
+    """A batch reader that takes filters over."""
+
+    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802
+        """Take over what narrows the read; returns what Spark still has to apply."""
+        self._selection, left = select(filters)
+        return left
+
+
+def filters_are_asked_for() -> bool:
+    """Whether this process is the program in which Spark offers filters."""
+    main = getattr(sys.modules.get("__main__"), "__spec__", None)
+    return _FILTER_WORKER in sys.modules or getattr(main, "name", None) == _FILTER_WORKER
+
+
+def plan(options: ReadOptions) -> list[Range]:
+    """The committed ranges that the options name, one per partition.
+
+    OptionError for a place that is not in the log; DataLossError for one behind its end, or, without ``failOnDataLoss``, a warning.
+    """
+    with lease(options.client) as connection:
+        with option_named("partitions"):
+            chosen = chosen_partitions(options.partitions, connection.identity.num_partitions)
+        ends = all_ends(connection, chosen, options.read_timeout_ms / 1000)
+    starts = _places("startingTransactions", options.starting, ends, options)
+    stops = _places("endingTransactions", options.ending, ends, options)
+    for partition in chosen:
+        if starts[partition] > stops[partition]:
+            raise OptionError(
+                f"partition {partition}: startingTransactions is {starts[partition]}, after endingTransactions {stops[partition]}"
+            )
+    return ranges_between(starts, stops)
+
+
+@contextmanager
+def option_named(name: str) -> Iterator[None]:
+    """A PlaceError inside is a mistake in this option."""
+    try:
+        yield
+    except PlaceError as error:
+        raise OptionError(f"option {name}: {error}") from None
+
+
+def _places(name: str, given: Position, ends: dict[int, int], options: ReadOptions) -> dict[int, int]:
+    with option_named(name):
+        places = resolve(given, ends)
+    for partition, place, end in beyond(places, ends):
+        line = f"option {name}: partition {partition} ends before transaction {end}, {place} was asked for"
+        if options.fail_on_data_loss:
+            raise DataLossError(f"{line} (failOnDataLoss = false reads what is there)")
+        log.warning("waltz: %s", line)
+    return clipped(places, ends)

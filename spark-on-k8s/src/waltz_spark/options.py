@@ -1,0 +1,279 @@
+"""Options of reads: names, checks, defaults, and the settings of the client inside.
+
+Spark hands options over as text with names in lower case. A table of :class:`Option` says what there is; :func:`parse` checks
+everything on the driver, one line per mistake, and refuses what it does not know with the nearest name. The keys of the client
+library (``zookeeper.``, ``cluster.``, ``client.``) pass through to it. The sink has a table of its own and uses the same functions.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from waltz_client import ClientSettings
+from waltz_cluster.errors import ConfigError
+from waltz_spark.errors import OptionError
+from waltz_spark.offsets import EARLIEST, LATEST, Position
+
+BATCH, STREAM, WRITE, STREAM_WRITE = "a batch read", "a streaming read", "a batch write", "a streaming write"
+READS = frozenset({BATCH, STREAM})
+WRITES = frozenset({WRITE, STREAM_WRITE})
+
+SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
+"""Options that Spark passes on to every source and sink though they are its own."""
+SPARK_FILE = "sparkfiles:"
+"""Before a file name: the file was sent along with ``--files`` or ``SparkContext.addFile``."""
+_FILE_SUFFIXES = ("keyStore.location", "keyStore.keyFile", "trustStore.location", "zookeeper.auth.file")
+_SECRET_SUFFIXES = (".password", "zookeeper.auth")
+_DEFAULT_SESSION_TIMEOUT_MS = "30000"
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One option. ``read`` makes its value of the text, or raises ValueError with the reason; ``uses``: where it has a meaning."""
+
+    name: str
+    read: Callable[[str], Any]
+    default: Any
+    uses: frozenset[str] = READS
+
+
+class ClientKeys:
+    """The client's keys as given, checked. Pickles, compares and hashes; never shows a secret."""
+
+    __slots__ = ("_flat",)
+
+    def __init__(self, flat: Mapping[str, str]) -> None:
+        self._flat = dict(flat)
+
+    def settings(self) -> ClientSettings:
+        """For this process: ``sparkfiles:`` names are looked up among the files that Spark brought here."""
+        flat: dict[str, object] = {key: _local_path(key, value) for key, value in self._flat.items()}
+        return ClientSettings.load(flat)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ClientKeys) and other._flat == self._flat
+
+    def __hash__(self) -> int:
+        return hash(tuple(sorted(self._flat.items())))
+
+    def __repr__(self) -> str:
+        shown = {key: "***" if key.endswith(_SECRET_SUFFIXES) else value for key, value in self._flat.items()}
+        return f"ClientKeys({shown})"
+
+
+def _local_path(key: str, value: str) -> str:
+    if not (key.endswith(_FILE_SUFFIXES) and value.startswith(SPARK_FILE)):
+        return value
+    from pyspark import SparkFiles
+
+    return SparkFiles.get(value.removeprefix(SPARK_FILE))
+
+
+# -- values ---------------------------------------------------------------------------------------------------------------
+
+
+def whole_number(at_least: int) -> Callable[[str], int]:
+    """Reads a whole number that is not below ``at_least``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            raise ValueError("it is not a whole number") from None
+        if value < at_least:
+            raise ValueError(f"it must be at least {at_least}")
+        return value
+
+    return read
+
+
+def true_or_false(text: str) -> bool:
+    """Reads ``true`` or ``false``."""
+    if text.lower() not in ("true", "false"):
+        raise ValueError("it must be true or false")
+    return text.lower() == "true"
+
+
+def one_of(*choices: str) -> Callable[[str], str]:
+    """Reads one of some words."""
+
+    def read(text: str) -> str:
+        if text.lower() not in choices:
+            raise ValueError(f"it must be {' or '.join(choices)}")
+        return text.lower()
+
+    return read
+
+
+def partition_list(text: str) -> tuple[int, ...]:
+    """Reads ``0,2,5`` or ``0-3,7``: partitions, ascending, each once."""
+    found: set[int] = set()
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if not low.isdecimal() or (dash and not high.strip().isdecimal()):
+            raise ValueError("it must be partition numbers and spans like 0,2,5-7")
+        span = range(int(low), int(high if dash else low) + 1)
+        if not span or len(span) > 100_000:
+            raise ValueError(f"{part.strip()} is not a span of partitions")
+        found.update(span)
+    return tuple(sorted(found))
+
+
+def position(text: str) -> Position:
+    """Reads ``earliest``, ``latest`` or a JSON object: partition to transaction id, -2 (earliest) or -1 (latest)."""
+    if text.strip().lower() in ("earliest", "latest"):
+        return EARLIEST if text.strip().lower() == "earliest" else LATEST
+    try:
+        given = json.loads(text)
+    except ValueError:
+        raise ValueError('it must be earliest, latest, or JSON like {"0": 100, "1": -1}') from None
+    if not isinstance(given, dict) or not given:
+        raise ValueError('the JSON must be an object like {"0": 100, "1": -1}')
+    found = {}
+    for key, value in given.items():
+        if not key.isdecimal():
+            raise ValueError(f"{key!r} is not a partition number")
+        if isinstance(value, bool) or not isinstance(value, int) or not -2 <= value < 2**63:
+            raise ValueError(f"{json.dumps(value)} of partition {key} is not a transaction id, -1 or -2")
+        found[int(key)] = value
+    return dict(sorted(found.items()))
+
+
+# -- reading the table ----------------------------------------------------------------------------------------------------
+
+
+def parse(given: Mapping[str, str], table: Sequence[Option], use: str) -> tuple[dict[str, Any], ClientKeys]:
+    """Values by name of everything in ``table`` that has a meaning in ``use`` (defaults filled in), and the client's keys.
+
+    OptionError, one line, for the first mistake. Names are compared without regard to case.
+    """
+    own = {option.name.lower(): option for option in table}
+    known_keys: list[str] = ClientSettings.keys()
+    client = {key.lower(): key for key in known_keys}
+    values = {option.name: option.default for option in table if use in option.uses}
+    flat: dict[str, str] = {}
+    for name, text in given.items():
+        folded = name.lower()
+        if folded in SPARKS_OWN:
+            continue
+        if folded in own:
+            values[own[folded].name] = _value(own[folded], text, use)
+        elif folded in client:
+            flat[client[folded]] = text
+        else:
+            raise OptionError(_unknown(name, [*own, *client], own, client))
+    return values, _checked_client(flat)
+
+
+def _value(option: Option, text: str, use: str) -> Any:
+    if use not in option.uses:
+        meant = " and ".join(sorted(option.uses))
+        raise OptionError(f"option {option.name} has no meaning for {use} (it is for {meant}): remove it")
+    try:
+        return option.read(text)
+    except ValueError as error:
+        raise OptionError(f"option {option.name} = {text!r}: {error}") from None
+
+
+def _unknown(name: str, known: list[str], own: Mapping[str, Option], client: Mapping[str, str]) -> str:
+    if name.lower() == "path":
+        return "a log has no path: give zookeeper.connectString and cluster.root, and call load() or save() without one"
+    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    if not matches:
+        return f"unknown option {name}"
+    nearest = own[matches[0]].name if matches[0] in own else client[matches[0]]
+    return f"unknown option {name}; did you mean {nearest}?"
+
+
+def _checked_client(flat: dict[str, str]) -> ClientKeys:
+    flat.setdefault("zookeeper.sessionTimeout", _DEFAULT_SESSION_TIMEOUT_MS)
+    try:
+        ClientSettings.from_mapping(flat, source="options")
+    except ConfigError as error:
+        raise OptionError(str(error)) from None
+    return ClientKeys(flat)
+
+
+# -- reads ----------------------------------------------------------------------------------------------------------------
+
+READ_TABLE = (
+    Option("partitions", partition_list, None),
+    Option("startingTransactions", position, None),
+    Option("endingTransactions", position, LATEST, frozenset({BATCH})),
+    Option("minPartitions", whole_number(1), None),
+    Option("maxTransactionsPerPartition", whole_number(1), None),
+    Option("includeData", true_or_false, True),
+    Option("deserializer", one_of("binary", "utf8"), "binary"),
+    Option("failOnDataLoss", true_or_false, True),
+    Option("pushFilters", true_or_false, False, frozenset({BATCH})),
+    Option("maxTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM})),
+    Option("maxBytesPerTrigger", whole_number(1), None, frozenset({STREAM})),
+    Option("minTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM})),
+    Option("maxTriggerDelayMs", whole_number(1), 15 * 60 * 1000, frozenset({STREAM})),
+    Option("readTimeoutMs", whole_number(1), 120_000),
+    Option("batchTransactions", whole_number(1), 16_384),
+    Option("batchBytes", whole_number(1), 8 * 1024 * 1024),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadOptions:
+    """What a read was told, checked. Times are milliseconds, sizes bytes; None = no limit, or everything."""
+
+    client: ClientKeys
+    partitions: tuple[int, ...] | None
+    starting: Position
+    ending: Position
+    min_partitions: int | None
+    max_transactions_per_partition: int | None
+    include_data: bool
+    deserializer: str
+    fail_on_data_loss: bool
+    push_filters: bool
+    max_transactions_per_trigger: int | None
+    max_bytes_per_trigger: int | None
+    min_transactions_per_trigger: int | None
+    max_trigger_delay_ms: int
+    read_timeout_ms: int
+    batch_transactions: int
+    batch_bytes: int
+
+    @classmethod
+    def load(cls, given: Mapping[str, str], use: str) -> ReadOptions:
+        """Check what was given for ``BATCH`` or ``STREAM``; OptionError, one line."""
+        values, client = parse(given, READ_TABLE, use)
+        starting = values["startingTransactions"]
+        if starting is None:
+            starting = EARLIEST if use == BATCH else LATEST
+        elif starting == LATEST and use == BATCH:
+            raise OptionError("option startingTransactions = latest: a batch read from the end has no rows")
+        ending = values.get("endingTransactions", LATEST)
+        if ending == EARLIEST or (isinstance(ending, Mapping) and -2 in ending.values()):
+            raise OptionError("option endingTransactions: a read that ends at the beginning has no rows")
+        if values["deserializer"] != "binary" and not values["includeData"]:
+            raise OptionError("option deserializer needs includeData = true")
+        if values["batchBytes"] > 2**30:
+            raise OptionError(f"option batchBytes = {values['batchBytes']}: it must be at most {2**30}")
+        return cls(
+            client=client,
+            partitions=values["partitions"],
+            starting=starting,
+            ending=ending,
+            min_partitions=values["minPartitions"],
+            max_transactions_per_partition=values["maxTransactionsPerPartition"],
+            include_data=values["includeData"],
+            deserializer=values["deserializer"],
+            fail_on_data_loss=values["failOnDataLoss"],
+            push_filters=values.get("pushFilters", False),
+            max_transactions_per_trigger=values.get("maxTransactionsPerTrigger"),
+            max_bytes_per_trigger=values.get("maxBytesPerTrigger"),
+            min_transactions_per_trigger=values.get("minTransactionsPerTrigger"),
+            max_trigger_delay_ms=values.get("maxTriggerDelayMs", 0),
+            read_timeout_ms=values["readTimeoutMs"],
+            batch_transactions=values["batchTransactions"],
+            batch_bytes=values["batchBytes"],
+        )

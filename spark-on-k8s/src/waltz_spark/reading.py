@@ -1,0 +1,74 @@
+"""The task side of a read, the same for batch and streaming: one range of the log as Arrow record batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+from pyspark.sql.datasource import InputPartition
+
+from waltz_spark.connection import lease
+from waltz_spark.errors import WaltzSparkError
+from waltz_spark.filters import Selection
+from waltz_spark.planning import Range
+from waltz_spark.schema import arrow_batch, arrow_schema
+
+if TYPE_CHECKING:
+    from waltz_client import RangeBatch, RangeRead, WaltzClient
+    from waltz_spark.options import ReadOptions
+
+
+class RangePartition(InputPartition):
+    """One task: a range of one partition of the log."""
+
+    def __init__(self, planned: Range) -> None:
+        super().__init__(planned)
+        self.range = planned
+
+
+def read_range(
+    options: ReadOptions, selection: Selection, partition: InputPartition
+) -> Iterator[pa.RecordBatch]:
+    """The rows of one task, in the order of their ids. A plan without ranges has one task without a range: no rows.
+
+    Everything is there or an error is raised (UnavailableError when nothing came for ``readTimeoutMs``): Spark runs the task again.
+    """
+    if not isinstance(partition, RangePartition):
+        return
+    schema = arrow_schema(options.deserializer)
+    for batch in range_batches(options, selection, partition.range):
+        yield arrow_batch(batch, schema)
+
+
+def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> Iterator[RangeBatch]:
+    """The transactions of a range in batches of the client, read ahead while the caller works."""
+    with lease(options.client) as connection:
+
+        async def open_range(client: WaltzClient) -> RangeRead:
+            return client.read_range(
+                wanted.partition,
+                wanted.first,
+                wanted.last,
+                with_data=options.include_data,
+                where=selection.header_test(),
+                batch_transactions=options.batch_transactions,
+                batch_bytes=options.batch_bytes,
+                timeout_seconds=options.read_timeout_ms / 1000,
+            )
+
+        batches = connection.call(open_range)
+
+        async def next_batch(_: WaltzClient) -> RangeBatch | None:
+            return await anext(batches, None)
+
+        async def close(_: WaltzClient) -> None:
+            await batches.aclose()
+
+        try:
+            while (batch := connection.call(next_batch)) is not None:
+                yield batch
+        finally:
+            with suppress(WaltzSparkError):  # an error of the read itself comes first
+                connection.call(close)

@@ -1,0 +1,314 @@
+"""What one attempt of a task does in one partition of the log, and why every row of the task is there once in the end.
+
+The log has no transactions over several records and no memory of who wrote what, but two things that suffice: locks that are
+checked in the order of the log, and the client id in every transaction.
+
+* An attempt starts with a *claim* (see ``claims``): a transaction with a write lock on the task, as of the last transaction that it
+  accounts for. It commits only when nobody claimed the task in between, otherwise the attempt reads what it missed and claims again.
+* Its rows take a *read* lock on the task, as of the claim. Read locks do not make rows wait for each other, so they are pipelined;
+  but once another attempt has claimed, every row of this one that is not in the log yet fails. So at the moment its claim commits,
+  an attempt can read from the log, completely and for ever, which rows the attempts before it have written, and leaves those out.
+* A row with user locks is checked as of its own view (``as_of``), which is older than any claim; the lock on the task would always
+  fail it. It takes a *write* lock of its own instead, the same in all attempts. An attempt sends it as of a view below which
+  it has found no such row; so when one of several copies commits, all the others fail by that lock, and who gets the failure
+  finds the row in the log.
+* Whenever a row does not commit, for whatever reason, the attempt claims once more, which settles all of its rows without a lock
+  of their own, and reads the log up to the claim. There is no other recovery.
+
+``Attempt`` is the state of this, immutable; ``next_action`` says what to do with the log and the ``after_...`` functions take in
+what came of it. Pure: no log, no clock, no random number. The shell that performs the actions is ``task_writer``; a test walks
+through all interleavings of several attempts, faults and delays.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum
+
+from waltz_protocol.locks import LockId
+from waltz_spark.sink.claims import Claim, fingerprint
+from waltz_spark.sink.errors import NotRepeatableError, RowConflictError, StaleBatchError, SupersededError
+from waltz_spark.sink.survey import ClaimSeen, RowSeen, Sighting
+
+
+class OnConflict(Enum):
+    """What becomes of a row whose user locks were touched after its view."""
+
+    FAIL = "fail"
+    SKIP = "skip"
+    RETRY = "retry"
+
+
+@dataclass(frozen=True, slots=True)
+class OutgoingRow:
+    """One row for the log. ``as_of`` is the view of its user locks; None without write and read locks. ``occurrence`` counts equal
+    rows of the task in the partition."""
+
+    data: bytes
+    header: int = 0
+    write_locks: tuple[LockId, ...] = ()
+    read_locks: tuple[LockId, ...] = ()
+    append_locks: tuple[LockId, ...] = ()
+    as_of: int | None = None
+    occurrence: int = 0
+
+    @property
+    def fingerprint(self) -> bytes:
+        """See ``claims.fingerprint``."""
+        return fingerprint(self.header, self.data)
+
+
+# -- what to do with the log, and what comes of it ------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class AppendClaim:
+    """Append the claim with the task's write lock as of this transaction."""
+
+    as_of: int
+
+
+@dataclass(frozen=True, slots=True)
+class ReadBack:
+    """Read the transactions after ``after`` up to and with ``until``, and say which are claims of the place and rows of the task."""
+
+    after: int
+    until: int
+    owners: frozenset[int]
+
+
+@dataclass(frozen=True, slots=True)
+class SendRows:
+    """Append these rows in their order; one without a view of its own takes the task's read lock as of ``as_of``, one with a view
+    takes the lock of the row, as of its view but not later than ``as_of``."""
+
+    rows: tuple[OutgoingRow, ...]
+    as_of: int
+
+
+Action = AppendClaim | ReadBack | SendRows
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """In the log, with this id."""
+
+    transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Not in the log: a lock was touched, by this transaction at the latest."""
+
+    mark: int
+
+
+@dataclass(frozen=True, slots=True)
+class Undecided:
+    """Not known to be in the log: failed, or sent and not answered in time."""
+
+
+Outcome = Committed | Conflict | Undecided
+
+
+# -- the state ----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """State of one attempt in one partition.
+
+    Invariants
+    * ``known``: every claim of the place and every row of the task above the start of the batch, up to this transaction, was seen.
+    * ``view``, when not None, is the own claim; nobody claimed between it and the moment it was decided, and what is known
+      reaches it.
+    * a row is in ``pending`` until it is in the log; ``spare`` counts rows found in the log that no row of this attempt was matched
+      with yet.
+    * ``accounted``: own rows up to this id, and those in ``settled``, were reported as committed.
+    """
+
+    me: Claim
+    known: int
+    on_conflict: OnConflict = OnConflict.FAIL
+    view: int | None = None
+    claimed: bool = False
+    unread: int | None = None
+    owners: frozenset[int] = frozenset()
+    accounted: int = -1
+    settled: frozenset[int] = frozenset()
+    pending: tuple[OutgoingRow, ...] = ()
+    conflicted: frozenset[int] = frozenset()
+    spare: Mapping[bytes, int] = field(default_factory=dict)
+    offered: Mapping[bytes, int] = field(default_factory=dict)
+    written: int = 0
+    found: int = 0
+    skipped: int = 0
+
+    @property
+    def idle(self) -> bool:
+        """Every row offered so far is in the log (or skipped)."""
+        return self.view is not None and not self.pending and self.unread is None
+
+
+def offer(state: Attempt, rows: Iterable[OutgoingRow]) -> Attempt:
+    """More rows of the task; those that are in the log already are left out."""
+    offered = Counter(state.offered)
+    numbered = []
+    for row in rows:
+        if row.as_of is not None:
+            print_ = row.fingerprint
+            row = replace(row, occurrence=offered[print_])
+            offered[print_] += 1
+        numbered.append(row)
+    return _match(replace(state, pending=(*state.pending, *numbered), offered=offered))
+
+
+def next_action(state: Attempt) -> Action | None:
+    """What to do now; None when idle."""
+    if state.unread is not None:
+        return ReadBack(state.known, state.unread, state.owners)
+    if state.view is None:
+        return AppendClaim(state.known)
+    if state.pending:
+        return SendRows(state.pending, state.view)
+    return None
+
+
+def after_claim(state: Attempt, outcome: Outcome) -> Attempt:
+    """The claim was decided, or not: then it is claimed again, and if the first one got in it is found on the way."""
+    if isinstance(outcome, Conflict):
+        return replace(state, unread=max(outcome.mark, state.known))
+    if isinstance(outcome, Undecided):
+        return state
+    claim = outcome.transaction_id
+    if state.owners:
+        return replace(state, view=claim, claimed=True, unread=claim)
+    # Nobody touched the task's lock since what is known: there is no earlier attempt, and nothing to read.
+    return replace(state, view=claim, claimed=True, known=claim, owners=frozenset((state.me.client_id,)))
+
+
+def after_reading(state: Attempt, sightings: Sequence[Sighting], owners: frozenset[int]) -> Attempt:
+    """The stretch was read. ``owners``: whose transactions belong to the task from its end on.
+
+    SupersededError, StaleBatchError: another attempt has the task, and this one ends. RowConflictError.
+    """
+    until = state.unread
+    if until is None:
+        raise RuntimeError("nothing was to be read")
+    spare = Counter(state.spare)
+    for seen in sightings:
+        if isinstance(seen, ClaimSeen):
+            _check_rival(state, seen)
+        elif not _is_accounted(state, seen):
+            spare[seen.fingerprint] += 1
+    state = replace(state, known=until, unread=None, owners=owners, spare=spare)
+    state = _match(state)
+    return _settle_conflicts(state) if state.view is not None else state
+
+
+def after_sending(state: Attempt, outcomes: Sequence[Outcome]) -> Attempt:
+    """The outcomes of the rows of ``SendRows``, in their order."""
+    rows = state.pending
+    if len(rows) != len(outcomes):
+        raise RuntimeError(f"{len(outcomes)} outcomes of {len(rows)} rows")
+    committed = [outcome.transaction_id for outcome in outcomes if isinstance(outcome, Committed)]
+    written = state.written + len(committed)
+    if len(committed) == len(rows):
+        accounted = max(committed, default=state.accounted)
+        return replace(state, pending=(), written=written, accounted=accounted)
+    left = [(row, outcome) for row, outcome in zip(rows, outcomes) if not isinstance(outcome, Committed)]
+    conflicted = frozenset(
+        index
+        for index, (row, outcome) in enumerate(left)
+        if row.as_of is not None and row.as_of <= state.known and isinstance(outcome, Conflict)
+    )
+    return replace(
+        state,
+        view=None,
+        pending=tuple(row for row, _ in left),
+        conflicted=conflicted,
+        settled=frozenset(committed),
+        written=written,
+    )
+
+
+def finish(state: Attempt) -> None:
+    """The task has no more rows. NotRepeatableError when an earlier attempt wrote rows that this one does not have."""
+    spare = sum(state.spare.values())
+    if spare:
+        raise NotRepeatableError(
+            f"an earlier attempt at task {state.me.key.task} of batch {state.me.key.batch} wrote {spare} rows that do not occur in "
+            "this attempt: the query does not give the same rows when it is repeated, so its rows cannot be written exactly once"
+        )
+
+
+# -- parts ------------------------------------------------------------------------------------------------------------------
+
+
+def _check_rival(state: Attempt, seen: ClaimSeen) -> None:
+    key, mine = seen.claim.key, state.me.key
+    if key.batch > mine.batch:
+        raise StaleBatchError(
+            f"batch {mine.batch} of query {mine.query} is over: batch {key.batch} is being written (transaction "
+            f"{seen.transaction_id} says so)"
+        )
+    if key.batch == mine.batch and seen.claim.attempt != state.me.attempt and state.claimed:
+        raise SupersededError(
+            f"another attempt at task {mine.task} of batch {mine.batch} has taken over (transaction {seen.transaction_id} says so)"
+        )
+
+
+def _is_accounted(state: Attempt, seen: RowSeen) -> bool:
+    if seen.client_id != state.me.client_id:
+        return False
+    return seen.transaction_id <= state.accounted or seen.transaction_id in state.settled
+
+
+def _match(state: Attempt) -> Attempt:
+    """Rows that were found in the log are pending no more."""
+    if not state.spare or not state.pending:
+        return state
+    spare = Counter(state.spare)
+    left: list[OutgoingRow] = []
+    conflicted: list[int] = []
+    for index, row in enumerate(state.pending):
+        print_ = row.fingerprint
+        if spare[print_]:
+            spare[print_] -= 1
+            continue
+        if index in state.conflicted:
+            conflicted.append(len(left))
+        left.append(row)
+    return replace(
+        state,
+        pending=tuple(left),
+        conflicted=frozenset(conflicted),
+        spare=+spare,
+        found=state.found + len(state.pending) - len(left),
+    )
+
+
+def _settle_conflicts(state: Attempt) -> Attempt:
+    """The log was read up to the own claim, and these rows are not in it: their user locks were touched after their view."""
+    if not state.conflicted:
+        return state
+    rows = [state.pending[index] for index in sorted(state.conflicted)]
+    if state.on_conflict is OnConflict.FAIL:
+        raise RowConflictError(
+            f"{len(rows)} rows of task {state.me.key.task} of batch {state.me.key.batch} conflict: a lock of theirs was touched after their as_of, "
+            f"first the row as of {rows[0].as_of} with write locks {_names(rows[0].write_locks)} and read locks {_names(rows[0].read_locks)}"
+        )
+    if state.on_conflict is OnConflict.SKIP:
+        pending = tuple(row for index, row in enumerate(state.pending) if index not in state.conflicted)
+        return replace(state, pending=pending, conflicted=frozenset(), skipped=state.skipped + len(rows))
+    pending = tuple(
+        replace(row, as_of=state.known) if index in state.conflicted else row
+        for index, row in enumerate(state.pending)
+    )
+    return replace(state, pending=pending, conflicted=frozenset())
+
+
+def _names(locks: tuple[LockId, ...]) -> str:
+    return ", ".join(f"{lock.name}:{lock.id}" for lock in locks) or "none"

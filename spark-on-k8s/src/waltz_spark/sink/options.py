@@ -1,0 +1,89 @@
+"""Options of writes, in the manner of ``waltz_spark.options``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz_spark.errors import OptionError
+from waltz_spark.options import STREAM_WRITE, WRITE, WRITES, ClientKeys, Option, one_of, parse, whole_number
+from waltz_spark.sink.attempt import OnConflict
+from waltz_spark.sink.claims import CLAIM_HEADER
+from waltz_spark.sink.task_writer import WriteSettings
+
+EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
+_WINDOW = "client.maxConcurrentTransactions"
+_PIPELINE = "1024"
+"""Appends on their way per partition where the options say nothing: a client's own default is for programs that append one by one."""
+
+
+def _header(text: str) -> int:
+    value = int(text, 0)
+    if not -(2**31) <= value < 2**31:
+        raise ValueError("it must be a signed 32-bit number")
+    return value
+
+
+def _text(text: str) -> str:
+    if not text.strip():
+        raise ValueError("it is empty")
+    return text.strip()
+
+
+WRITE_TABLE = (
+    Option("delivery", one_of(EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE, WRITES),
+    Option("onConflict", one_of(*(one.value for one in OnConflict)), OnConflict.FAIL.value, WRITES),
+    Option("claimHeader", _header, CLAIM_HEADER, WRITES),
+    Option("stateLocation", _text, None, WRITES),
+    Option("writeId", _text, None, frozenset({WRITE})),
+    Option("writeTimeoutMs", whole_number(1), 120_000, WRITES),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write was told, checked. ``state_location``: None = nothing is kept beyond this run of the driver."""
+
+    client: ClientKeys
+    delivery: str
+    on_conflict: OnConflict
+    claim_header: int
+    state_location: str | None
+    write_id: str | None
+    timeout_seconds: float
+
+    @classmethod
+    def load(cls, given: Mapping[str, str], use: str) -> WriteOptions:
+        """Check what was given for ``WRITE`` or ``STREAM_WRITE``; OptionError, one line."""
+        window = {} if _WINDOW.lower() in {key.lower() for key in given} else {_WINDOW: _PIPELINE}
+        values, client = parse({**given, **window}, WRITE_TABLE, use)
+        location = values["stateLocation"]
+        exactly = values["delivery"] == EXACTLY_ONCE
+        if use == STREAM_WRITE and location is None:
+            checkpoint = {key.lower(): value for key, value in given.items()}.get("checkpointlocation")
+            location = None if checkpoint is None else f"{checkpoint.rstrip('/')}/waltz-sink"
+        if use == STREAM_WRITE and exactly and location is None:
+            raise OptionError(
+                "delivery = exactly-once needs the option checkpointLocation on the write itself, or stateLocation: a folder that "
+                "outlives the driver"
+            )
+        if use == WRITE and location is not None and values.get("writeId") is None:
+            raise OptionError(
+                "option stateLocation of a batch write needs writeId: the name of the write that is not to happen twice"
+            )
+        if not exactly and values["onConflict"] == OnConflict.RETRY.value:
+            raise OptionError("option onConflict = retry needs delivery = exactly-once")
+        return cls(
+            client=client,
+            delivery=values["delivery"],
+            on_conflict=OnConflict(values["onConflict"]),
+            claim_header=values["claimHeader"],
+            state_location=location if exactly else None,
+            write_id=values.get("writeId"),
+            timeout_seconds=values["writeTimeoutMs"] / 1000,
+        )
+
+    @property
+    def settings(self) -> WriteSettings:
+        """What the attempts need of it."""
+        return WriteSettings(self.timeout_seconds, self.claim_header, self.on_conflict)

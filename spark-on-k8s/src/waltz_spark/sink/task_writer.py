@@ -1,0 +1,229 @@
+"""Performs what ``attempt`` says: one attempt of a Spark task, with the client of the log.
+
+``TaskWriter`` has one :class:`~waltz_spark.sink.attempt.Attempt` per log partition that rows of the task go to; it claims a
+partition when its first row comes. A ``LogPort`` is the log as one attempt uses it; tests put failures in its place.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import waltz_client
+from waltz_client import (
+    Append,
+    AppendError,
+    LockConflictError,
+    TransactionTooLargeError,
+    WaltzClient,
+    WaltzClientError,
+)
+from waltz_spark.sink import attempt as protocol
+from waltz_spark.sink.attempt import (
+    AppendClaim,
+    Attempt,
+    Committed,
+    Conflict,
+    OnConflict,
+    Outcome,
+    OutgoingRow,
+    ReadBack,
+    SendRows,
+    Undecided,
+)
+from waltz_spark.sink.claims import Claim, TaskKey, claim_lock, fingerprint
+from waltz_spark.sink.errors import BadRowError, WriteFailedError
+from waltz_spark.sink.requests import row_request
+from waltz_spark.sink.survey import Header, RowSeen, Sighting, Survey
+
+ROWS_AT_ONCE = 4096
+"""Rows of a partition that are on their way together: what has to be read back after a failure."""
+_PAYLOADS_AT_ONCE = 256
+
+
+@dataclass(frozen=True, slots=True)
+class WriteSettings:
+    """How to write. Seconds; ``claim_header`` is the header of claims."""
+
+    timeout_seconds: float
+    claim_header: int
+    on_conflict: OnConflict
+
+
+@dataclass(frozen=True, slots=True)
+class TaskResult:
+    """What an attempt did. ``found``: rows that earlier attempts had written. ``marks``: by partition, a transaction id that
+    everything of this task is at or below."""
+
+    written: int
+    found: int
+    skipped: int
+    marks: Mapping[int, int]
+
+
+class LogPort(Protocol):
+    """The log as one attempt uses it. What is raised ends the attempt."""
+
+    async def claim(self, partition: int, claim: Claim, as_of: int) -> Outcome: ...
+
+    async def read_back(
+        self, partition: int, key: TaskKey, action: ReadBack
+    ) -> tuple[list[Sighting], frozenset[int]]: ...
+
+    async def send(self, appends: Sequence[Append]) -> list[Outcome]: ...
+
+
+class ClientPort:
+    """A ``LogPort`` on a client. Failures that leave the outcome open become ``Undecided``."""
+
+    def __init__(self, client: WaltzClient, settings: WriteSettings) -> None:
+        self._client = client
+        self._settings = settings
+
+    async def claim(self, partition: int, claim: Claim, as_of: int) -> Outcome:
+        """One claim; a conflict where somebody has touched the task's lock."""
+        try:
+            done = await self._client.append(
+                partition=partition,
+                data=claim.encode(),
+                header=self._settings.claim_header,
+                write_locks=(claim_lock(claim.key),),
+                as_of=as_of,
+                deadline_seconds=self._settings.timeout_seconds,
+            )
+        except AppendError as error:
+            return _outcome(error)
+        return Committed(done.transaction_id)
+
+    async def send(self, appends: Sequence[Append]) -> list[Outcome]:
+        """All of them, pipelined."""
+        results = await self._client.append_many(appends, deadline_seconds=self._settings.timeout_seconds)
+        outcomes = [_outcome(result) for result in results]
+        return outcomes + [Undecided()] * (len(appends) - len(outcomes))
+
+    async def read_back(
+        self, partition: int, key: TaskKey, action: ReadBack
+    ) -> tuple[list[Sighting], frozenset[int]]:
+        """Headers of the stretch, and payloads of what may be claims and rows of the task."""
+        survey = Survey(key, action.owners, self._settings.claim_header)
+        found: list[Sighting] = []
+        feed = self._client.feed(partition, after=action.after, until=action.until, headers_only=True)
+        async with feed:
+            async for batch in feed.batches():
+                headers = [Header(t.transaction_id, t.req_id.client_id, t.header) for t in batch]
+                payloads = await self._payloads(partition, [h for h in headers if survey.may_be_claim(h)])
+                claims, rows = survey.walk(headers, payloads)
+                found += claims
+                payloads = await self._payloads(partition, rows)
+                found += [
+                    RowSeen(
+                        row.transaction_id,
+                        row.client_id,
+                        fingerprint(row.header, payloads[row.transaction_id]),
+                    )
+                    for row in rows
+                ]
+        found.sort(key=lambda seen: seen.transaction_id)
+        return found, frozenset(survey.owners)
+
+    async def _payloads(self, partition: int, headers: Sequence[Header]) -> dict[int, bytes]:
+        found: dict[int, bytes] = {}
+        for start in range(0, len(headers), _PAYLOADS_AT_ONCE):
+            ids = [header.transaction_id for header in headers[start : start + _PAYLOADS_AT_ONCE]]
+            payloads = await asyncio.gather(
+                *(
+                    self._client.get_data(partition, one, deadline_seconds=self._settings.timeout_seconds)
+                    for one in ids
+                )
+            )
+            found.update(zip(ids, payloads, strict=True))
+        return found
+
+
+def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
+    if isinstance(result, waltz_client.Committed):
+        return Committed(result.transaction_id)
+    if isinstance(result, LockConflictError):
+        return Conflict(result.conflicting_high_water_mark)
+    cause = result.__cause__
+    if isinstance(result, TransactionTooLargeError) or (
+        isinstance(cause, WaltzClientError) and cause.user_error
+    ):
+        raise BadRowError(str(result)) from None
+    return Undecided()
+
+
+class TaskWriter:
+    """One attempt of a task. ``start``: by partition, the last transaction from before the first attempt at the batch.
+
+    Not for use by two coroutines at once. Every error ends the attempt; the next one goes on where it was.
+    """
+
+    def __init__(
+        self, port: LogPort, claim: Claim, start: Mapping[int, int], settings: WriteSettings
+    ) -> None:
+        self._port = port
+        self._claim = claim
+        self._start = start
+        self._settings = settings
+        self._attempts: dict[int, Attempt] = {}
+
+    async def write(self, rows: Mapping[int, Sequence[OutgoingRow]]) -> None:
+        """Rows by partition; returns when they are in the log."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for partition, its_rows in rows.items():
+                    group.create_task(self._write_partition(partition, its_rows))
+        except BaseExceptionGroup as errors:
+            raise errors.exceptions[0] from None
+
+    async def _write_partition(self, partition: int, rows: Sequence[OutgoingRow]) -> None:
+        state = self._attempts.get(partition)
+        if state is None:
+            state = Attempt(self._claim, self._start.get(partition, -1), self._settings.on_conflict)
+        for first in range(0, len(rows), ROWS_AT_ONCE):
+            state = protocol.offer(state, rows[first : first + ROWS_AT_ONCE])
+            state = await self._settle(partition, state)
+        self._attempts[partition] = state
+
+    async def _settle(self, partition: int, state: Attempt) -> Attempt:
+        """Until everything offered is in the log. WriteFailedError when nothing comes of it for too long."""
+        loop = asyncio.get_running_loop()
+        last = loop.time()
+        while (action := protocol.next_action(state)) is not None:
+            left = (len(state.pending), -state.known)
+            state = await self._perform(partition, state, action)
+            if (len(state.pending), -state.known) < left:
+                last = loop.time()
+            elif loop.time() - last > self._settings.timeout_seconds:
+                raise WriteFailedError(
+                    f"partition {partition} took none of {len(state.pending)} rows within {self._settings.timeout_seconds:g} s"
+                )
+        return state
+
+    async def _perform(
+        self, partition: int, state: Attempt, action: AppendClaim | ReadBack | SendRows
+    ) -> Attempt:
+        if isinstance(action, AppendClaim):
+            outcome = await self._port.claim(partition, self._claim, action.as_of)
+            return protocol.after_claim(state, outcome)
+        if isinstance(action, ReadBack):
+            return protocol.after_reading(
+                state, *await self._port.read_back(partition, self._claim.key, action)
+            )
+        appends = [row_request(partition, self._claim.key, row, action.as_of) for row in action.rows]
+        return protocol.after_sending(state, await self._port.send(appends))
+
+    def finish(self) -> TaskResult:
+        """The task has no more rows. NotRepeatableError."""
+        for state in self._attempts.values():
+            protocol.finish(state)
+        states = self._attempts
+        return TaskResult(
+            written=sum(state.written for state in states.values()),
+            found=sum(state.found for state in states.values()),
+            skipped=sum(state.skipped for state in states.values()),
+            marks={partition: max(state.known, state.accounted) for partition, state in states.items()},
+        )

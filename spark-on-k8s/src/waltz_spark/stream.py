@@ -1,0 +1,292 @@
+"""Streaming reads: where a query is, how far the next trigger goes, and what its tasks read.
+
+The reader lives in one Python process of the driver for as long as the query; an exception that escapes ends the query, so what
+may pass by itself is waited for here. The log is dense and never changes, so (start, end] means the same rows whenever a batch
+is planned again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyspark
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+
+from waltz_spark.admission import admit_bytes, admit_transactions, sample_ids
+from waltz_spark.batch import option_named
+from waltz_spark.connection import Connection, give_back, take
+from waltz_spark.errors import DataLossError, OptionError, UnavailableError
+from waltz_spark.filters import Selection
+from waltz_spark.marks import all_ends, ends_now
+from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
+from waltz_spark.planning import cut, ranges_between
+from waltz_spark.reading import RangePartition, read_range
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.datasource import ReadLimit, SupportsTriggerAvailableNow
+
+    from waltz_client import WaltzClient
+    from waltz_spark.options import ReadOptions
+else:
+    try:
+        from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow
+    except ImportError:  # Spark 4.0 and 4.1 do not have it, and never look for it
+        SupportsTriggerAvailableNow = object
+
+log = logging.getLogger("waltz_spark")
+
+MARK_SECONDS = 2.0
+"""How long a trigger waits for a partition that does not say where it ends."""
+SAMPLES = 8
+"""Payloads looked at per partition and trigger to know how large they are."""
+BEHIND_SECONDS = 30.0
+"""How long an end of the log that lies before the checkpoint is asked for again: an old owner may not know yet that it is one."""
+_BEHIND_PAUSE_SECONDS = 0.5
+
+
+class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """See the module. ``read`` runs elsewhere, on a pickled copy that has the options only.
+
+    Invariants: offsets name all partitions of the query, and no place that was not committed when it was given out; under
+    AvailableNow none behind the target.
+    """
+
+    def __init__(
+        self,
+        options: ReadOptions,
+        clock: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._options = options
+        self._clock = clock
+        self._sleep = sleep
+        self._connection: Connection | None = None
+        self._latest: dict[int, int] = {}
+        self._silent_since: dict[int, float] = {}
+        self._target: dict[int, int] | None = None
+        self._last_trigger: float | None = None
+        limits = {
+            "maxTransactionsPerTrigger": options.max_transactions_per_trigger,
+            "maxBytesPerTrigger": options.max_bytes_per_trigger,
+            "minTransactionsPerTrigger": options.min_transactions_per_trigger,
+        }
+        limited = [name for name, limit in limits.items() if limit is not None]
+        if limited and not _has_admission_control(pyspark.__version__):
+            raise OptionError(f"option {limited[0]} needs Spark 4.2 or newer, this is {pyspark.__version__}")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Tasks get the options; the connection stays here."""
+        return {"_options": self._options}
+
+    # -- the driver -----------------------------------------------------------------------------------------------------
+
+    def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
+        """Where a new query begins; a restarted one goes on from its checkpoint."""
+        ends = all_ends(self._driver, self._partitions, self._timeout_seconds)
+        with option_named("startingTransactions"):
+            places = resolve(self._options.starting, ends)
+        for partition, place, end in beyond(places, ends):
+            self._lost(
+                f"option startingTransactions: partition {partition} ends before {end}, {place} was asked for"
+            )
+        return self._offsets(clipped(places, ends)).to_json()
+
+    def latestOffset(  # noqa: N802
+        self, start: Mapping[str, object] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, int | str]:
+        """How far the next trigger goes: to the end of the log, or as far as the limits allow.
+
+        Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left where it is;
+        UnavailableError when it has not answered for ``readTimeoutMs``.
+        """
+        ends = self._known_ends()
+        if start is None:
+            return self._offsets(ends).to_json()
+        begin = self._checked_start(start, ends)
+        starts = begin.next_ids
+        for partition in self._partitions:
+            ends.setdefault(partition, starts.get(partition, 0))
+        if self._target is not None:
+            ends = {
+                p: max(min(end, self._target.get(p, end)), min(starts.get(p, 0), end))
+                for p, end in ends.items()
+            }
+        admitted = self._admitted(starts, ends, limit)
+        kept = {
+            p: place for p, place in starts.items() if p not in admitted
+        }  # no longer chosen: not forgotten
+        return self._offsets({**admitted, **kept}).to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
+        """The limit of the options, as Spark shows it."""
+        from pyspark.sql.streaming.datasource import (
+            ReadAllAvailable,
+            ReadMaxBytes,
+            ReadMaxRows,
+            ReadMinRows,
+        )
+
+        if self._options.max_transactions_per_trigger is not None:
+            return ReadMaxRows(self._options.max_transactions_per_trigger)
+        if self._options.max_bytes_per_trigger is not None:
+            return ReadMaxBytes(self._options.max_bytes_per_trigger)
+        if self._options.min_transactions_per_trigger is not None:
+            return ReadMinRows(self._options.min_transactions_per_trigger)
+        return ReadAllAvailable()
+
+    def reportLatestOffset(self) -> dict[str, int | str] | None:  # noqa: N802
+        """The end of the log as last seen, for the progress of the query and its lag."""
+        return self._offsets(self._latest).to_json() if self._latest else None
+
+    def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
+        """Everything committed now is the target; nothing after it will be read."""
+        self._target = all_ends(self._driver, self._partitions, self._timeout_seconds)
+
+    def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
+        """The tasks of a trigger; the same for the same offsets, apart from how they are cut."""
+        options = self._options
+        first, last = self._parsed(start), self._parsed(end)
+        starts = first.next_ids if first.cluster == last.cluster else {}
+        ranges = cut(
+            ranges_between(starts, last.next_ids),
+            options.min_partitions,
+            options.max_transactions_per_partition,
+        )
+        return [RangePartition(one) for one in ranges]
+
+    def commit(self, end: Mapping[str, object]) -> None:
+        """The checkpoint has it. The log keeps everything, so nothing is to be released."""
+
+    def stop(self) -> None:
+        """The query ends: close the connection."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            give_back(connection)
+            connection.close_now()
+
+    # -- tasks ----------------------------------------------------------------------------------------------------------
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task."""
+        return read_range(self._options, Selection(), partition)
+
+    # -- inside ---------------------------------------------------------------------------------------------------------
+
+    @property
+    def _driver(self) -> Connection:
+        connection = self._connection
+        if connection is None or connection.ended:
+            if connection is not None:
+                give_back(connection)
+            connection = self._connection = take(self._options.client)
+        return connection
+
+    @property
+    def _partitions(self) -> tuple[int, ...]:
+        with option_named("partitions"):
+            return chosen_partitions(self._options.partitions, self._driver.identity.num_partitions)
+
+    @property
+    def _timeout_seconds(self) -> float:
+        return self._options.read_timeout_ms / 1000
+
+    def _offsets(self, places: Mapping[int, int]) -> Offsets:
+        return Offsets(self._driver.identity.key, places)
+
+    def _parsed(self, given: Mapping[str, object]) -> Offsets:
+        try:
+            return Offsets.from_json(given)
+        except PlaceError as error:
+            raise OptionError(f"the checkpoint is not one of this source: {error}") from None
+
+    def _known_ends(self) -> dict[int, int]:
+        ends, silent = ends_now(self._driver, self._partitions, min(MARK_SECONDS, self._timeout_seconds))
+        now = self._clock()
+        for partition in ends:
+            self._silent_since.pop(partition, None)
+        for partition, reason in silent.items():
+            since = self._silent_since.setdefault(partition, now)
+            if now - since >= self._timeout_seconds:
+                raise UnavailableError(
+                    f"partition {partition} has not said where it ends for {now - since:.0f} s: {reason}"
+                )
+            log.warning("waltz: partition %d is left where it is: %s", partition, reason)
+        self._latest.update(ends)
+        return ends
+
+    def _checked_start(self, start: Mapping[str, object], ends: dict[int, int]) -> Offsets:
+        """Where the query is, if the log has that place. Ends that lie before it are asked for again for a while."""
+        begin = self._parsed(start)
+        key = self._driver.identity.key
+        if begin.cluster != key:
+            self._lost(f"the checkpoint belongs to another cluster (key {begin.cluster}, this one has {key})")
+            return Offsets(key, {})
+        for partition in sorted(set(begin.next_ids) - set(self._partitions)):
+            self._lost(
+                f"partition {partition} is in the checkpoint and is not read any more (option partitions)"
+            )
+        deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
+        while (behind := beyond(begin.next_ids, ends)) and self._clock() < deadline:
+            self._sleep(_BEHIND_PAUSE_SECONDS)
+            ends.update(self._known_ends())
+        for partition, place, end in behind:
+            self._lost(
+                f"partition {partition} was read up to transaction {place - 1}, and its log ends before {end}"
+            )
+        return begin
+
+    def _lost(self, line: str) -> None:
+        if self._options.fail_on_data_loss:
+            raise DataLossError(f"{line} (failOnDataLoss = false goes on with what is there)")
+        log.warning("waltz: %s", line)
+
+    def _admitted(
+        self, starts: Mapping[int, int], ends: Mapping[int, int], limit: ReadLimit | None
+    ) -> dict[int, int]:
+        if type(limit).__name__ == "ReadAllAvailable":
+            return dict(ends)
+        rows, size = self._options.max_transactions_per_trigger, self._options.max_bytes_per_trigger
+        if self._target is None and self._waits_for_more(starts, ends):
+            return {p: min(starts.get(p, 0), end) for p, end in ends.items()}
+        admitted = dict(ends)
+        if rows is not None:
+            admitted = admit_transactions(starts, admitted, rows)
+        if size is not None:
+            admitted = admit_bytes(starts, admitted, size, self._mean_bytes(starts, admitted))
+        return admitted
+
+    def _waits_for_more(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
+        """Whether ``minTransactionsPerTrigger`` holds a trigger back; the first one, and one that was due, are not."""
+        wanted, now = self._options.min_transactions_per_trigger, self._clock()
+        waiting = sum(max(end - starts.get(p, 0), 0) for p, end in ends.items())
+        last = self._last_trigger
+        due = last is None or now - last >= self._options.max_trigger_delay_ms / 1000
+        if wanted is not None and waiting < wanted and not due:
+            return True
+        if waiting:
+            self._last_trigger = now
+        return False
+
+    def _mean_bytes(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, float]:
+        """The mean payload of what waits in each partition, by a sample of it."""
+        wanted = [(p, i) for p, end in ends.items() for i in sample_ids(starts.get(p, 0), end, SAMPLES)]
+
+        async def sizes(client: WaltzClient) -> list[int]:
+            reads = (client.get_data(p, i, deadline_seconds=self._timeout_seconds) for p, i in wanted)
+            return [len(payload) for payload in await asyncio.gather(*reads)]
+
+        found: dict[int, list[int]] = {}
+        for (partition, _), size in zip(wanted, self._driver.call(sizes), strict=True):
+            found.setdefault(partition, []).append(size)
+        return {partition: max(sum(of) / len(of), 1.0) for partition, of in found.items()}
+
+
+def _has_admission_control(version: str) -> bool:
+    """Whether this Spark passes a limit to Python sources (since 4.2)."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return (major, minor) >= (4, 2)

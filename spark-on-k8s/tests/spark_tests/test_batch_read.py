@@ -1,0 +1,188 @@
+"""Batch reads of a real cluster: exactly the rows that were committed, whatever the options cut."""
+
+import json
+import zlib
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, from_json
+
+from spark_tests.local_log import LocalLog, reason
+from waltz_client import FeedTransaction
+from waltz_spark import WaltzDataSource
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+Row = tuple[object, ...]
+
+
+@pytest.fixture(scope="module")
+def filled(log: LocalLog) -> LocalLog:
+    """Every partition but the last has transactions; headers are the id modulo 5."""
+    for partition, count in ((0, 1_500), (1, 700), (2, 40)):
+        log.append(
+            partition,
+            (b'{"carrier": "c%d", "delay": %d}' % (i % 7, i) for i in range(count)),
+            lambda i: i % 5,
+        )
+    return log
+
+
+def expected(transactions: list[FeedTransaction]) -> list[Row]:
+    """The row of each transaction as a plain feed has it."""
+    return [
+        (
+            t.partition_id,
+            t.transaction_id,
+            t.header,
+            t.data,
+            t.req_id.client_id,
+            t.req_id.generation,
+            t.req_id.seq_num,
+            _signed(zlib.crc32(t.data or b"")),
+        )
+        for t in transactions
+    ]
+
+
+def _signed(checksum: int) -> int:
+    return checksum - 2**32 if checksum >= 2**31 else checksum
+
+
+def rows(frame: DataFrame) -> list[Row]:
+    return sorted((tuple(row) for row in frame.collect()), key=lambda row: (row[0], row[1]))
+
+
+def ids(frame: DataFrame) -> dict[int, list[int]]:
+    found: dict[int, list[int]] = {}
+    for partition, transaction_id in frame.select("partition", "transaction_id").collect():
+        found.setdefault(partition, []).append(transaction_id)
+    return {partition: sorted(each) for partition, each in sorted(found.items())}
+
+
+def test_spark_finds_the_source_by_itself_and_reads_every_transaction_once(
+    spark: SparkSession, filled: LocalLog
+) -> None:
+    frame = filled.read(spark).load()
+    assert frame.schema.simpleString() == (
+        "struct<partition:int,transaction_id:bigint,header:int,data:binary,client_id:int,generation:int,"
+        "sequence:int,checksum:int>"
+    )
+    assert rows(frame) == [row for p in range(4) for row in expected(filled.transactions(p))]
+
+
+def test_a_data_frame_is_a_fixed_piece_of_the_log(spark: SparkSession, filled: LocalLog) -> None:
+    frame = filled.read(spark, partitions="2", includeData=False).load()
+    before = frame.count()
+    filled.append(2, [b'{"delay": 1}'])
+    assert frame.count() == before
+    assert filled.read(spark, partitions="2", includeData=False).load().count() == before + 1
+
+
+@pytest.mark.parametrize("include_data", [True, False])
+def test_ranges_are_exact_and_cut_into_tasks(
+    include_data: bool, spark: SparkSession, filled: LocalLog
+) -> None:
+    places = {
+        "startingTransactions": json.dumps({"0": 100, "1": -2, "2": 3}),
+        "endingTransactions": json.dumps({"0": 1_203, "1": 650, "2": 4}),
+    }
+    frame = filled.read(spark, partitions="0-2", **places, minPartitions=7, includeData=include_data).load()
+    assert ids(frame) == {0: list(range(100, 1_203)), 1: list(range(650)), 2: [3]}
+    assert frame.rdd.getNumPartitions() == 7
+    small = filled.read(spark, partitions="0-2", **places, maxTransactionsPerPartition=300).load()
+    assert small.rdd.getNumPartitions() == 4 + 3 + 1
+    if not include_data:
+        assert frame.filter("data is not null or checksum is not null").count() == 0
+        assert frame.filter("header is null or client_id is null").count() == 0
+
+
+def test_a_plan_without_ranges_has_no_rows(spark: SparkSession, filled: LocalLog) -> None:
+    same = json.dumps({"0": 100})
+    frame = filled.read(spark, partitions="0", startingTransactions=same, endingTransactions=same).load()
+    assert frame.collect() == []
+
+
+def test_payloads_as_text_and_as_json(spark: SparkSession, filled: LocalLog) -> None:
+    frame = filled.read(spark, partitions="1", deserializer="utf8", endingTransactions='{"1": 700}').load()
+    parsed = frame.select(from_json(col("data"), "carrier string, delay int").alias("flight"))
+    total = parsed.selectExpr("sum(flight.delay)", "count(distinct flight.carrier)").first()
+    assert total is not None
+    assert tuple(total) == (sum(range(700)), 7)
+    place = filled.append(3, [b"fine", b"\xff\xfe"])
+    broken = filled.read(
+        spark, partitions="3", deserializer="utf8", startingTransactions=json.dumps({"3": place[0]})
+    )
+    assert f"transaction {place[1]} of partition 3 is not UTF-8 text (byte 0)" in reason(
+        lambda: broken.load().collect()
+    )
+
+
+def test_a_place_behind_the_end_is_data_loss(spark: SparkSession, filled: LocalLog) -> None:
+    end = filled.end(2)
+    options = {"partitions": "2", "endingTransactions": json.dumps({"2": end + 10})}
+    found = reason(lambda: filled.read(spark, **options).load().collect())
+    assert f"partition 2 ends before transaction {end}, {end + 10} was asked for" in found
+    assert filled.read(spark, **options, failOnDataLoss=False).load().count() == end
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"startingTransaction": "earliest"}, "unknown option startingtransaction; did you mean startingTransactions?"),
+        ({"partitions": "0,9"}, "option partitions: there is no partition 9, the cluster has 0 to 3"),
+        ({"startingTransactions": '{"0": 1}'}, "option startingTransactions: partition 1 is not named, and it is read"),
+        ({"partitions": "0", "startingTransactions": '{"0": 9}', "endingTransactions": '{"0": 5}'}, "startingTransactions is 9, after"),
+        ({"cluster.root": "/nowhere"}, "there is no cluster at /nowhere"),
+    ],
+)  # fmt: skip
+def test_a_mistake_is_one_line_of_the_driver(
+    options: dict[str, str], line: str, spark: SparkSession, filled: LocalLog
+) -> None:
+    reader = spark.read.format("waltz").options(**{**filled.keys, **options})
+    assert line in reason(lambda: reader.load().collect())
+
+
+def test_other_columns_are_refused(spark: SparkSession, filled: LocalLog) -> None:
+    assert "the columns of a log are fixed" in reason(
+        lambda: filled.read(spark).schema("partition int, when timestamp").load().collect()
+    )
+
+
+@pytest.fixture
+def pushdown(spark: SparkSession) -> Iterator[None]:
+    """Spark offers filters to Python sources."""
+    spark.dataSource.register(WaltzDataSource)
+    spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
+    yield
+    spark.conf.unset("spark.sql.python.filterPushdown.enabled")
+
+
+CONDITION = "partition = 0 and transaction_id >= 1000 and transaction_id < 1200 and header in (1, 3)"
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_filters_that_are_taken_over_give_the_rows_that_spark_would(
+    spark: SparkSession, filled: LocalLog
+) -> None:
+    wanted = {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
+    frame = filled.read(spark, pushFilters=True).load().filter(CONDITION)
+    assert ids(frame) == wanted
+    assert frame.rdd.getNumPartitions() == 1
+    assert "Filter (" not in frame._jdf.queryExecution().optimizedPlan().toString()
+
+
+@pytest.mark.usefixtures("pushdown")
+def test_without_push_filters_a_data_frame_serves_many_queries(spark: SparkSession, filled: LocalLog) -> None:
+    """Spark keeps the plan of a reader that took a filter over, so taking over must be asked for."""
+    frame = filled.read(spark, includeData=False).load()
+    wanted = {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
+    assert ids(frame.filter(CONDITION)) == wanted
+    assert frame.count() == sum(filled.end(p) for p in range(4))
+
+
+def test_with_the_switch_off_filters_are_sparks_own(spark: SparkSession, filled: LocalLog) -> None:
+    frame = filled.read(spark, pushFilters=True, includeData=False).load()
+    assert ids(frame.filter(CONDITION)) == {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
+    assert frame.count() == sum(filled.end(p) for p in range(4))

@@ -1,0 +1,251 @@
+"""The streaming reader without Spark: what it answers when the log, the cluster or the checkpoint is not as it should be."""
+
+import asyncio
+import json
+import pickle
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
+from waltz_client import RequestDeadlineError
+from waltz_spark.connection import ClusterIdentity
+from waltz_spark.errors import DataLossError, OptionError, UnavailableError
+from waltz_spark.options import STREAM, ReadOptions
+from waltz_spark.reading import RangePartition
+from waltz_spark.stream import WaltzStreamReader
+
+CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
+
+
+class FakeLog:
+    """Ends of partitions (next transaction id), and the size of every payload; stands for connection and client."""
+
+    def __init__(self, *ends: int, key: str = "k1") -> None:
+        self.ends = list(ends)
+        self.silent: set[int] = set()
+        self.payload_bytes = 100
+        self.identity = ClusterIdentity(key, "fake", len(ends))
+        self.ended = False
+        self.on_mark: Callable[[], None] = lambda: None
+
+    def call(self, use: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
+        return asyncio.run(use(self))
+
+    async def high_water_mark(self, partition: int, *, deadline_seconds: float) -> int:
+        self.on_mark()
+        if partition in self.silent:
+            raise RequestDeadlineError(f"partition {partition}: no answer")
+        return self.ends[partition] - 1
+
+    async def get_data(self, partition: int, transaction_id: int, *, deadline_seconds: float) -> bytes:
+        assert 0 <= transaction_id < self.ends[partition]
+        return bytes(self.payload_bytes)
+
+
+class Clock:
+    """Time that passes only when somebody sleeps."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+
+def reader(
+    log: FakeLog, monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None, **options: str
+) -> WaltzStreamReader:
+    clock = clock or Clock()
+    monkeypatch.setattr("waltz_spark.stream.take", lambda keys: log)
+    monkeypatch.setattr("waltz_spark.stream.give_back", lambda connection: None)
+    return WaltzStreamReader(ReadOptions.load(CLUSTER | options, STREAM), clock, clock.sleep)
+
+
+def planned(
+    reader: WaltzStreamReader, start: dict[str, Any], end: dict[str, Any]
+) -> list[tuple[int, int, int]]:
+    found = []
+    for task in reader.partitions(start, end):
+        assert isinstance(task, RangePartition)
+        found.append((task.range.partition, task.range.first, task.range.last))
+    return found
+
+
+def test_a_new_query_begins_at_the_end_or_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(5, 0)
+    assert reader(log, monkeypatch).initialOffset() == {"0": 5, "1": 0, "cluster": "k1"}
+    assert reader(log, monkeypatch, startingTransactions="earliest").initialOffset() == {
+        "0": 0,
+        "1": 0,
+        "cluster": "k1",
+    }
+    some = reader(log, monkeypatch, partitions="0", startingTransactions='{"0": 3}')
+    assert some.initialOffset() == {"0": 3, "cluster": "k1"}
+    with pytest.raises(DataLossError, match="partition 0 ends before 5, 6 was asked for"):
+        reader(log, monkeypatch, partitions="0", startingTransactions='{"0": 6}').initialOffset()
+    with pytest.raises(OptionError, match="there is no partition 2"):
+        reader(log, monkeypatch, partitions="2").initialOffset()
+
+
+def test_without_news_the_offset_is_the_same_text(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(5, 7)
+    stream = reader(log, monkeypatch)
+    start = stream.initialOffset()
+    assert json.dumps(stream.latestOffset(start, ReadAllAvailable())) == json.dumps(start)
+    assert json.dumps(stream.latestOffset()) == json.dumps(start)  # Spark 4.0 and 4.1
+    assert planned(stream, start, start) == []
+
+
+def test_limits_are_kept_and_ignored_when_spark_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(90, 10)
+    stream = reader(log, monkeypatch, startingTransactions="earliest", maxTransactionsPerTrigger="10")
+    start = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMaxRows(10)
+    end = stream.latestOffset(start, limit)
+    assert end == {"0": 9, "1": 1, "cluster": "k1"}
+    assert planned(stream, start, end) == [(0, 0, 8), (1, 0, 0)]
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 90, "1": 10, "cluster": "k1"}
+    assert stream.reportLatestOffset() == {"0": 90, "1": 10, "cluster": "k1"}
+
+
+def test_a_limit_in_bytes_follows_the_size_of_what_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(100, 100)
+    stream = reader(log, monkeypatch, startingTransactions="earliest", maxBytesPerTrigger="2000")
+    start = stream.initialOffset()
+    assert stream.getDefaultReadLimit() == ReadMaxBytes(2000)
+    assert stream.latestOffset(start, ReadMaxBytes(2000)) == {"0": 10, "1": 10, "cluster": "k1"}
+    log.payload_bytes = 1_000_000
+    assert stream.latestOffset(start, ReadMaxBytes(2000)) == {"0": 1, "1": 0, "cluster": "k1"}
+    both = reader(
+        log,
+        monkeypatch,
+        startingTransactions="earliest",
+        maxBytesPerTrigger="999999999",
+        maxTransactionsPerTrigger="4",
+    )
+    assert both.latestOffset(start, both.getDefaultReadLimit()) == {"0": 2, "1": 2, "cluster": "k1"}
+
+
+def test_few_transactions_wait_for_more_but_not_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, clock = FakeLog(0, 0), Clock()
+    stream = reader(log, monkeypatch, clock, minTransactionsPerTrigger="10", maxTriggerDelayMs="5000")
+    offset = stream.initialOffset()
+    limit = stream.getDefaultReadLimit()
+    assert limit == ReadMinRows(10)
+    log.ends = [3, 0]
+    offset = stream.latestOffset(offset, limit)  # nothing was read before: it does not wait
+    assert offset == {"0": 3, "1": 0, "cluster": "k1"}
+    log.ends = [5, 6]
+    assert stream.latestOffset(offset, limit) == offset
+    clock.now += 4.9
+    assert stream.latestOffset(offset, limit) == offset
+    clock.now += 0.1
+    offset = stream.latestOffset(offset, limit)
+    assert offset == {"0": 5, "1": 6, "cluster": "k1"}
+    log.ends = [15, 6]
+    assert stream.latestOffset(offset, limit) == {"0": 15, "1": 6, "cluster": "k1"}
+    assert stream.latestOffset(offset, ReadAllAvailable()) == {"0": 15, "1": 6, "cluster": "k1"}
+
+
+def test_available_now_stops_at_what_was_there(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(10, 4)
+    stream = reader(log, monkeypatch, startingTransactions="earliest", maxTransactionsPerTrigger="9")
+    offset = stream.initialOffset()
+    stream.prepareForTriggerAvailableNow()
+    seen = []
+    for _ in range(5):
+        log.ends = [end + 100 for end in log.ends]
+        following = stream.latestOffset(offset, stream.getDefaultReadLimit())
+        if following == offset:
+            break
+        seen += [
+            (p, i) for p, first, last in planned(stream, offset, following) for i in range(first, last + 1)
+        ]
+        offset = following
+    assert sorted(seen) == [(0, i) for i in range(10)] + [(1, i) for i in range(4)]
+    assert offset == {"0": 10, "1": 4, "cluster": "k1"}
+    late = {"0": 50, "1": 4, "cluster": "k1"}  # a restart of a query that had read further
+    assert stream.latestOffset(late, stream.getDefaultReadLimit()) == late
+
+
+def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log, clock = FakeLog(5, 5), Clock()
+    stream = reader(log, monkeypatch, clock, readTimeoutMs="60000")
+    start = stream.initialOffset()
+    log.ends = [9, 9]
+    log.silent = {1}
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 5, "cluster": "k1"}
+    clock.now += 59
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 5, "cluster": "k1"}
+    log.silent = set()
+    assert stream.latestOffset(start, ReadAllAvailable()) == {"0": 9, "1": 9, "cluster": "k1"}
+    log.silent = {1}
+    stream.latestOffset(start, ReadAllAvailable())
+    clock.now += 60
+    with pytest.raises(UnavailableError, match="partition 1 has not said where it ends for 60 s"):
+        stream.latestOffset(start, ReadAllAvailable())
+
+
+def test_an_end_that_goes_back_for_a_moment_is_not_believed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(50)
+    stream = reader(log, monkeypatch)
+    start = stream.initialOffset()
+    log.ends = [10]
+    log.on_mark = lambda: log.ends.__setitem__(0, min(log.ends[0] + 10, 50))
+    assert stream.latestOffset(start, ReadAllAvailable()) == start
+    assert stream.reportLatestOffset() == start
+
+
+def test_a_log_that_lost_its_end_is_an_error_or_is_followed(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(20, 7)
+    start = {"0": 50, "1": 7, "cluster": "k1"}
+    with pytest.raises(
+        DataLossError, match=r"partition 0 was read up to transaction 49, and its log ends before 20"
+    ):
+        reader(log, monkeypatch).latestOffset(start, ReadAllAvailable())
+    follower = reader(log, monkeypatch, failOnDataLoss="false")
+    end = follower.latestOffset(start, ReadAllAvailable())
+    assert end == {"0": 20, "1": 7, "cluster": "k1"}
+    assert planned(follower, start, end) == []
+    log.ends[0] = 25
+    assert planned(follower, end, follower.latestOffset(end, ReadAllAvailable())) == [(0, 20, 24)]
+
+
+def test_the_checkpoint_of_another_cluster_is_not_gone_on_with(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(20)
+    start = {"0": 5, "cluster": "other"}
+    with pytest.raises(DataLossError, match=r"belongs to another cluster \(key other, this one has k1\)"):
+        reader(log, monkeypatch).latestOffset(start, ReadAllAvailable())
+    follower = reader(log, monkeypatch, failOnDataLoss="false")
+    end = follower.latestOffset(start, ReadAllAvailable())
+    assert planned(follower, start, end) == [(0, 0, 19)]
+    with pytest.raises(OptionError, match="the checkpoint is not one of this source"):
+        follower.latestOffset({"offset": 7}, ReadAllAvailable())
+
+
+def test_a_partition_that_is_not_chosen_any_more_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
+    log = FakeLog(20, 30)
+    start = {"0": 5, "1": 6, "cluster": "k1"}
+    with pytest.raises(DataLossError, match="partition 1 is in the checkpoint and is not read any more"):
+        reader(log, monkeypatch, partitions="0").latestOffset(start, ReadAllAvailable())
+    narrowed = reader(log, monkeypatch, partitions="0", failOnDataLoss="false")
+    assert narrowed.latestOffset(start, ReadAllAvailable()) == {"0": 20, "1": 6, "cluster": "k1"}
+    widened = reader(log, monkeypatch)
+    end = widened.latestOffset({"0": 5, "cluster": "k1"}, ReadAllAvailable())
+    assert planned(widened, {"0": 5, "cluster": "k1"}, end) == [(0, 5, 19), (1, 0, 29)]
+
+
+def test_tasks_get_a_copy_without_a_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = reader(FakeLog(5), monkeypatch)
+    stream.initialOffset()
+    copied = pickle.loads(pickle.dumps(stream))
+    assert vars(copied) == {"_options": vars(stream)["_options"]}
+    stream.commit({"0": 5, "cluster": "k1"})

@@ -1,0 +1,70 @@
+"""`python -m tests.e2e` (make e2e): images, cluster, scenarios, table. Exit code 0 when every scenario passed.
+
+Where docker or kind is missing it says so in one line and ends with code 0: there is nothing to try. `--only` takes scenarios by a
+part of their name (those before them run too, unless `--reuse` finds a cluster of an earlier `--keep`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from pathlib import Path
+
+from tests.e2e import images, kind, report
+from tests.e2e.kubectl import Kubectl
+from tests.e2e.preconditions import what_is_missing
+from tests.e2e.runner import run_all
+from tests.e2e.scenarios import ALL
+from tests.e2e.shell import ROOT, CommandError
+from tests.e2e.world import NAMESPACE, World
+
+FOLDER = ROOT / "build" / "e2e"
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """The whole run."""
+    parser = argparse.ArgumentParser(prog="python -m tests.e2e", description=__doc__)
+    parser.add_argument("--keep", action="store_true", help="leave the cluster behind")
+    parser.add_argument(
+        "--reuse", action="store_true", help="work on the cluster that --keep left, with the images it has"
+    )
+    parser.add_argument("--until", default="", metavar="NAME", help="stop after this scenario")
+    parser.add_argument("--only", default="", metavar="NAME", help="with --reuse: this scenario alone")
+    parser.add_argument("--seed", type=int, default=1, help="of the times at which the operator is killed")
+    options = parser.parse_args(arguments)
+    missing = what_is_missing()
+    if missing is not None:
+        print(missing)
+        return 0
+    start = time.monotonic()
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    try:
+        results = _run(options, FOLDER)
+    except CommandError as error:
+        print(f"e2e: {error}", file=sys.stderr)
+        return 1
+    report.write(results, FOLDER / "results.json")
+    print(report.table(results))
+    print(f"{time.monotonic() - start:.0f} s in all")
+    return 1 if any(result.failure for result in results) else 0
+
+
+def _run(options: argparse.Namespace, folder: Path) -> list[report.Result]:
+    scenarios = [scenario for scenario in ALL if options.only in scenario.name]
+    for number, scenario in enumerate(scenarios):
+        if options.until and options.until in scenario.name:
+            scenarios = scenarios[: number + 1]
+            break
+    start = time.monotonic()
+    names = [] if options.reuse else images.build()
+    print(f"e2e: images built after {time.monotonic() - start:.0f} s", flush=True)
+    with kind.cluster(folder, keep=options.keep, reuse=options.reuse) as kubeconfig:
+        if names:
+            kind.load(names)
+        print(f"e2e: cluster with images after {time.monotonic() - start:.0f} s", flush=True)
+        return run_all(World(Kubectl(kubeconfig, NAMESPACE)), scenarios, folder, seed=options.seed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+"""The Kubernetes cluster of a run: made by kind, of three nodes that all take pods."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import yaml
+
+from tests.e2e.shell import run
+
+NAME = "waltz-e2e"
+NODES = (f"{NAME}-control-plane", f"{NAME}-worker", f"{NAME}-worker2")
+_NODE_IMAGE = "KIND_NODE_IMAGE"
+
+
+def _configuration() -> str:
+    # Every node takes pods, so that three storage nodes stand apart; taints of the control plane are taken off.
+    initial = {"kind": "InitConfiguration", "nodeRegistration": {"taints": []}}
+    control = {"role": "control-plane", "kubeadmConfigPatches": [yaml.safe_dump(initial)]}
+    return yaml.safe_dump(
+        {
+            "kind": "Cluster",
+            "apiVersion": "kind.x-k8s.io/v1alpha4",
+            "nodes": [control, {"role": "worker"}, {"role": "worker"}],
+        }
+    )
+
+
+@contextmanager
+def cluster(folder: Path, *, keep: bool, reuse: bool) -> Iterator[Path]:
+    """A cluster and the path of its kubeconfig; deleted at the end unless `keep`. KIND_NODE_IMAGE chooses the node image."""
+    kubeconfig = folder / "kubeconfig"
+    there = NAME in run(["kind", "get", "clusters"]).split()
+    if there and reuse:
+        run(["kind", "export", "kubeconfig", "--name", NAME, "--kubeconfig", str(kubeconfig)])
+    else:
+        if there:
+            delete()
+        image = os.environ.get(_NODE_IMAGE)
+        command = ["kind", "create", "cluster", "--name", NAME, "--kubeconfig", str(kubeconfig)]
+        command += ["--config", "-", "--wait", "180s", *(["--image", image] if image else [])]
+        run(command, text=_configuration(), timeout_seconds=400)
+    try:
+        yield kubeconfig
+    finally:
+        if not keep:
+            delete()
+
+
+def delete() -> None:
+    """Delete the cluster."""
+    run(["kind", "delete", "cluster", "--name", NAME], timeout_seconds=180)
+
+
+def load(images: list[str]) -> float:
+    """Put images onto all nodes; how long it took, seconds."""
+    start = time.monotonic()
+    run(["kind", "load", "docker-image", "--name", NAME, *images], timeout_seconds=400)
+    return time.monotonic() - start
+
+
+def kill_node(name: str) -> None:
+    """The machine is gone, with everything on it, at once."""
+    run(["docker", "kill", name])
+
+
+def start_node(name: str) -> None:
+    """The machine comes back."""
+    run(["docker", "start", name])

@@ -1,0 +1,49 @@
+"""Replicas change their node."""
+
+from __future__ import annotations
+
+import time
+
+from tests.e2e.kubectl import wait_until
+from tests.e2e.scenarios.growth import groups, set_groups
+from tests.e2e.world import CLUSTER, World
+
+
+def move(world: World) -> None:
+    """Group 1 gets a second node, and two partitions move there."""
+    changed = [{"name": "1", "count": 2} if group["name"] == "1" else group for group in groups(world)]
+    set_groups(world, changed)
+    world.settle(240)
+    status = world.migrate("move", move={"from": "1-0", "to": "1-1", "partitions": [0, 1]})
+    world.settle()
+    world.notes.append(f"moved {status.get('progress', '')}")
+
+
+def drain(world: World) -> None:
+    """The first node of the group, not the last, gives up everything and is taken out."""
+    world.migrate("drain", drain={"node": "1-0"})
+    wanted = [
+        {"name": "1", "nodes": [{"name": "1"}]} if group["name"] == "1" else group for group in groups(world)
+    ]
+    set_groups(world, wanted)
+    gone = f"{CLUSTER}-storage-1-0"
+    wait_until(f"{gone} is gone", lambda: world.kubectl.find("statefulset", gone) is None, 180)
+    world.settle()
+    if world.kubectl.find("pvc", f"data-{gone}-0") is None:
+        raise AssertionError("the volume of the drained node was deleted under the policy Retain")
+
+
+def replace_lost_disk(world: World) -> None:
+    """A volume is gone for good; the node comes up empty, takes no part, and is filled again when that is asked for."""
+    pod, claim = f"{CLUSTER}-storage-2-0-0", f"data-{CLUSTER}-storage-2-0-0"
+    world.kubectl("delete", "pvc", claim, "--wait=false")
+    world.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
+    wait_until(f"{claim} is made again", lambda: _fresh(world, claim), 120)
+    time.sleep(5)  # empty, and left alone
+    world.migrate("replace", replace={"node": "2-0"}, timeout_seconds=240)
+    world.settle(240)
+
+
+def _fresh(world: World, claim: str) -> bool:
+    found = world.kubectl.find("pvc", claim)
+    return found is not None and "deletionTimestamp" not in found["metadata"]

@@ -1,0 +1,46 @@
+"""Planned restarts: one pod at a time, while every partition keeps a quorum."""
+
+from __future__ import annotations
+
+from tests.e2e.images import NEXT_TAG
+from tests.e2e.world import CLUSTER, SERVERS, STORAGE, World
+
+
+def restart_storage(world: World) -> None:
+    """Every storage node, one after another."""
+    before = world.pods(STORAGE)
+    world.annotate("waltz.dev/restart-storage", "e2e")
+    world.wait_replaced(STORAGE, before, 240)
+    world.settle()
+
+
+def restart_servers(world: World) -> None:
+    """Every server, one after another."""
+    before = world.pods(SERVERS)
+    world.annotate("waltz.dev/restart-server", "e2e")
+    world.wait_replaced(SERVERS, before, 240)
+    world.settle()
+
+
+def upgrade_images(world: World) -> None:
+    """Another tag for servers and storage nodes."""
+    storage, servers = world.pods(STORAGE), world.pods(SERVERS)
+    images = {"server": f"waltz-server:{NEXT_TAG}", "storage": f"waltz-storage:{NEXT_TAG}"}
+    world.change(images=images)
+    world.wait_replaced(STORAGE, storage, 240)
+    world.wait_replaced(SERVERS, servers, 240)
+    world.settle()
+    for selector in (STORAGE, SERVERS):
+        for pod in world.kubectl.list("pods", selector):
+            used = {container["image"] for container in pod["spec"]["containers"]}
+            if not all(image.endswith(f":{NEXT_TAG}") for image in used):
+                raise AssertionError(f"{pod['metadata']['name']} still runs {', '.join(used)}")
+
+
+def rotate_certificates(world: World) -> None:
+    """New keys and certificates for servers and storage nodes, as if the old ones had come to their time."""
+    storage, servers = world.pods(STORAGE), world.pods(SERVERS)
+    world.kubectl("delete", "secret", f"{CLUSTER}-tls-server", f"{CLUSTER}-tls-storage")
+    world.wait_replaced(STORAGE, storage, 240)
+    world.wait_replaced(SERVERS, servers, 240)
+    world.settle()

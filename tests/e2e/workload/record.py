@@ -1,0 +1,71 @@
+"""What the writers know: which append of which partition was acknowledged as which transaction, and how long none was.
+
+Knows no socket and no clock: times come in from outside, as seconds of one monotonic clock.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True)
+class PartitionRecord:
+    """One partition, written by one writer, one append after another. Sequence numbers count its appends from 0."""
+
+    acknowledged: dict[int, int] = field(default_factory=dict)
+    """Sequence number -> transaction id."""
+    unknown: set[int] = field(default_factory=set)
+    """Sent, and never answered."""
+    failed: set[int] = field(default_factory=set)
+    """Certainly not in the log, says the client."""
+    last_acknowledged_at: float | None = None
+    longest_gap_seconds: float = 0.0
+
+    def acknowledge(self, sequence: int, transaction_id: int, now: float) -> None:
+        """An append was committed."""
+        self.acknowledged[sequence] = transaction_id
+        self._note(now)
+        self.last_acknowledged_at = now
+
+    def start_round(self, now: float) -> None:
+        """Measure gaps from now on."""
+        self.longest_gap_seconds = 0.0
+        self.last_acknowledged_at = now
+
+    def longest_gap(self, now: float) -> float:
+        """Longest time between acknowledgements since `start_round`, the one that is still going on included."""
+        self._note(now)
+        return self.longest_gap_seconds
+
+    def _note(self, now: float) -> None:
+        if self.last_acknowledged_at is not None:
+            self.longest_gap_seconds = max(self.longest_gap_seconds, now - self.last_acknowledged_at)
+
+
+@dataclass(slots=True)
+class Record:
+    """All partitions. `run` makes the payloads of one writer process unlike those of any other."""
+
+    run: str
+    partitions: dict[int, PartitionRecord] = field(default_factory=dict)
+
+    def payload(self, partition: int, sequence: int) -> bytes:
+        """What is appended."""
+        return f"{self.run}/{partition}/{sequence}".encode()
+
+    def sequence(self, partition: int, payload: bytes) -> int | None:
+        """The sequence number of a payload of this run; None for any other."""
+        run, _, rest = payload.decode(errors="replace").partition("/")
+        number, _, sequence = rest.partition("/")
+        if run != self.run or number != str(partition) or not sequence.isdigit():
+            return None
+        return int(sequence)
+
+    def totals(self) -> dict[str, int]:
+        """Counts over all partitions."""
+        parts = self.partitions.values()
+        return {
+            "acknowledged": sum(len(part.acknowledged) for part in parts),
+            "unknown": sum(len(part.unknown) for part in parts),
+            "failed": sum(len(part.failed) for part in parts),
+        }

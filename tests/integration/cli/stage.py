@@ -1,0 +1,212 @@
+"""What docs/operations.md speaks of, on this machine: nodes s1 to s7, servers h1 and h2, a ZooKeeper, and a load.
+
+Names and ports of the document are translated (`s1:7000` is a storage port here), `systemctl` starts and stops processes,
+everything else is run as it stands.
+"""
+
+import asyncio
+import contextlib
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import threading
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tests.integration.cli.blocks import Block
+from tests.integration.cli.live import SECONDS, Done, run_command, until_open
+from tests.integration.processes import SERVER, STORAGE, free_port
+from tests.integration.workload import History, Verdict, check_log
+from waltz_client import WaltzClient
+from waltz_client.errors import AppendError, Outcome
+from waltz_testkit.zookeeper import EmbeddedZooKeeper
+from waltz_tools.local import configs
+from waltz_tools.local.configs import write_config
+
+NODES = ("s1", "s2", "s3", "s4", "s5", "s6", "s7")
+SERVERS = ("h1", "h2")
+_PAUSE_SECONDS = 0.05
+# option with a bare port -> option that names the node it belongs to
+_PORT_OF = {"-a": "-s", "-sp": "-s", "-dp": "-d", "--new-admin-port": "--new"}
+
+
+@dataclass
+class Stage:
+    """Processes by name; ``config`` is what WALTZ_CONFIG of the document names."""
+
+    directory: Path
+    zookeeper: EmbeddedZooKeeper
+    ports: dict[str, dict[str, int]] = field(default_factory=dict)
+    processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        common = configs.common_keys(int(self.zookeeper.connect_string.rpartition(":")[2]), 6000)
+        for name in NODES:
+            self.ports[name] = {"storage": free_port(), "admin": free_port(), "http": free_port()}
+            self.data(name).mkdir(parents=True)
+            keys = configs.storage_keys(common, self.ports[name], self.data(name), True)
+            write_config(self.directory / f"{name}.yaml", keys, {})
+        for name in SERVERS:
+            self.ports[name] = {"server": free_port(), "http": free_port()}
+            write_config(
+                self.directory / f"{name}.yaml", configs.server_keys(common, self.ports[name], True), {}
+            )
+        write_config(self.directory / "tools.yaml", configs.client_keys(common, True), {})
+
+    @property
+    def config(self) -> str:
+        return str(self.directory / "tools.yaml")
+
+    def data(self, name: str) -> Path:
+        """The storage directory of a node."""
+        return self.directory / "data" / name
+
+    def node(self, name: str) -> str:
+        return f"127.0.0.1:{self.ports[name]['storage']}"
+
+    # -- processes -------------------------------------------------------------------------------------------
+
+    def start(self, name: str) -> None:
+        """As its service would; returns at once."""
+        program = STORAGE if name in NODES else SERVER
+        with (self.directory / f"{name}.log").open("ab") as log:
+            command = [*program, str(self.directory / f"{name}.yaml")]
+            self.processes[name] = subprocess.Popen(command, stdout=log, stderr=log)
+
+    def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
+        """Returns when it has ended."""
+        process = self.processes.pop(name)
+        process.send_signal(number)
+        process.wait(SECONDS)
+
+    def close(self) -> None:
+        """Stop what runs."""
+        for name in sorted(self.processes, key=lambda one: (one in NODES, one)):
+            self.stop(name)
+
+    # -- the document ----------------------------------------------------------------------------------------
+
+    def follow(self, block: Block) -> list[Done]:
+        """Run a block line by line; every command has to succeed."""
+        return [self._line(line) for line in block.commands]
+
+    def _line(self, line: str) -> Done:
+        words = [self._word(word) for word in shlex.split(line)]
+        for option, owner in _PORT_OF.items():
+            if option in words and owner in words:
+                place, name = (
+                    words.index(option) + 1,
+                    shlex.split(line)[words.index(owner) + 1].partition(":")[0],
+                )
+                words[place] = str(self.ports[name]["storage" if words[place] == "7000" else "admin"])
+        if words[0] == "systemctl":
+            return self._service(words[1], words[2].partition("@")[2])
+        if words[0] == "waltz":
+            done = self.waltz(*words[1:])
+        else:
+            ended = subprocess.run(words, check=False, capture_output=True, timeout=SECONDS)
+            done = Done(ended.returncode, ended.stdout.decode(), ended.stderr.decode(), ended.stdout)
+        assert done.code == 0, (line, done)
+        return done
+
+    def waltz(self, *arguments: str) -> Done:
+        """One command of the document's."""
+        return run_command(self.config, *arguments)
+
+    def _service(self, verb: str, name: str) -> Done:
+        if verb in ("stop", "restart"):
+            self.stop(name)
+        if verb in ("start", "restart"):
+            self.start(name)
+            port = self.ports[name]["admin" if name in NODES else "http"]
+            until_open(port, self.processes[name], self.directory / f"{name}.log")
+        return Done(0, "", "", b"")
+
+    def _word(self, word: str) -> str:
+        match = re.fullmatch(r"(s\d|h\d):(7000|7001|8000|8001)", word)
+        if match:
+            kind = {"7000": "storage", "7001": "admin", "8000": "server", "8001": "http"}[match[2]]
+            return f"127.0.0.1:{self.ports[match[1]][kind]}"
+        match = re.fullmatch(r"/(data|backup)/(s\d)(/\.?)?", word)
+        if match:
+            return f"{self.directory / match[1] / match[2]}{match[3] or ''}"
+        return word
+
+    # -- what happens to it ----------------------------------------------------------------------------------
+
+    def lose_disk(self, name: str) -> None:
+        """It dies, and its disk is empty then."""
+        self.stop(name, signal.SIGKILL)
+        shutil.rmtree(self.data(name))
+        self.data(name).mkdir()
+
+    def back_up(self, name: str) -> None:
+        """Copy its directory away while it is stopped."""
+        self.stop(name)
+        shutil.copytree(self.data(name), self.directory / "backup" / name)
+        self.start(name)
+
+
+class Load:
+    """Appends to every partition, a few at a time, in a thread of its own, and remembers how each ended."""
+
+    def __init__(self, config: str) -> None:
+        self.history = History()
+        self._config = config
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="load")
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """What is on its way is waited for."""
+        self._stop.set()
+        self._thread.join(SECONDS)
+        assert not self._thread.is_alive()
+        if self._failure is not None:
+            raise self._failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._all())
+        except BaseException as error:
+            self._failure = error
+
+    async def _all(self) -> None:
+        async with WaltzClient.connect(self._config) as client, asyncio.TaskGroup() as group:
+            for partition in range(client.num_partitions):
+                group.create_task(self._write(client, partition))
+
+    async def _write(self, client: WaltzClient, partition: int) -> None:
+        number = 0
+        while not self._stop.is_set():
+            number += 1
+            data = f"{partition}/{number}".encode().ljust(200, b".")
+            try:
+                done = await client.append(partition=partition, data=data, deadline_seconds=60)
+            except AppendError as error:
+                known = self.history.failed if error.outcome is Outcome.FAILED else self.history.unknown
+                known.add(data)
+            else:
+                self.history.committed(data, partition, done.transaction_id)
+            await asyncio.sleep(_PAUSE_SECONDS)
+
+    def check(self) -> Verdict:
+        """Hold the log against what was acknowledged."""
+        return asyncio.run(check_log(Path(self._config), self.history))
+
+
+@contextlib.contextmanager
+def open_stage(directory: Path) -> Iterator[Stage]:
+    """A ZooKeeper and nothing else; everything is stopped at the end."""
+    with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
+        stage = Stage(directory, zookeeper)
+        try:
+            yield stage
+        finally:
+            stage.close()

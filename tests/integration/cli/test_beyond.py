@@ -1,0 +1,146 @@
+"""What the tools of release 0.13.2 did not have, against a live cluster."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.live import Live
+from tests.integration.processes import WALTZ
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+def lines(out: str) -> list[dict[str, object]]:
+    return [json.loads(line) for line in out.splitlines()]
+
+
+def test_append_get_and_tail_on_the_standard_streams(live: Live, tmp_path: Path) -> None:
+    assert live.ok("append", "-p", "0", stdin=b"one\ntwo\n").out == "0 0\n0 1\n"
+    blob = bytes(range(256))
+    assert live.ok("append", "-p", "0", "--whole", "--header", "7", stdin=blob).out == "0 2\n"
+    first = live.ok("get", "1", "-p", "0").facts
+    assert (first["partition"], first["transaction"], first["data"]) == (0, 1, "two")
+    assert live.ok("get", "2", "-p", "0", "--raw").raw == blob
+    assert live.ok("get", "0", "-p", "0", "--output", "table").out == "0 0 header=0 one\n"
+    assert "it ends at 2" in live.run("get", "3", "-p", "0").error()
+    assert "partition 9" in live.run("get", "0", "-p", "9").error()
+    # What tail prints goes into another partition as it is.
+    exported = tail(live, "-p", "0", "--from", "0")
+    moved = "\n".join(json.dumps(line | {"partition": 3}) for line in lines(exported))
+    assert live.ok("append", "--json-lines", stdin=moved.encode()).out == "3 0\n3 1\n3 2\n"
+    again = [
+        (line["header"], line.get("data"), line.get("data_base64")) for line in lines(tail(live, "-p", "3"))
+    ]
+    assert again == [(line["header"], line.get("data"), line.get("data_base64")) for line in lines(exported)]
+    wrong = live.run("append", "--json-lines", stdin=b'{"data": "x"}\n{"date": 1}\n')
+    assert "line 2 of the input is no transaction: it has neither data nor data_base64" in wrong.error(2)
+    assert "exclude each other" in live.run("append", "--whole", "--data", "x").error(2)
+
+
+def tail(live: Live, *arguments: str) -> str:
+    return live.ok("tail", *arguments).out
+
+
+def test_tail_filters_by_header_from_an_id_or_the_last_n(live: Live) -> None:
+    many = "\n".join(json.dumps({"data": f"{n}", "header": n, "partition": 1}) for n in range(2500))
+    # In bulk: one append at a time would take long.
+    script = (
+        "import asyncio,sys,json\nfrom waltz_client import Append, WaltzClient\n"
+        "async def main():\n"
+        "    rows=[json.loads(l) for l in sys.stdin]\n"
+        "    async with WaltzClient.connect(sys.argv[1]) as c:\n"
+        "        await c.append_many([Append(r['partition'], r['data'].encode(), r['header']) for r in rows])\n"
+        "asyncio.run(main())\n"
+    )
+    subprocess.run([sys.executable, "-c", script, live.config], input=many.encode(), check=True, timeout=60)
+    assert [line["header"] for line in lines(tail(live, "-p", "1", "-n", "2"))] == [2498, 2499]
+    assert [line["transaction"] for line in lines(tail(live, "-p", "1", "--header", "3", "-n", "5"))] == [3]
+    last = lines(tail(live, "-p", "1", "--header", "0x5/0xff", "-n", "3", "--headers-only"))
+    assert [line["header"] for line in last] == [5 + 256 * n for n in (7, 8, 9)]
+    assert "data" not in last[0]
+    some = lines(tail(live, "-p", "1", "--header", "0/0x3ff", "--from", "1000"))
+    assert [line["header"] for line in some] == [1024, 2048]
+    shown = tail(live, "-p", "1", "--header", "77", "--output", "table")
+    assert shown == "1 77 header=77 77\n"
+    assert tail(live, "-p", "1", "--header", "9999") == ""
+    assert "VALUE or VALUE/MASK" in live.run("tail", "--header", "a/b").error(2)
+
+
+def test_storage_usage_status_and_top_show_the_disks(live: Live) -> None:
+    disks = live.ok("storage", "usage", "--output", "json").json["disks"]
+    assert {disk["node"] for disk in disks} == {live.admin(number) for number in (1, 2, 3)}
+    for disk in disks:
+        assert not disk["full"]
+        assert isinstance(disk["log_bytes"], int)
+        assert disk["log_bytes"] >= 4 * 256
+        assert isinstance(disk["free"], int)
+    one = live.ok("storage", "usage", "-s", live.admin(2), "--partitions", "--output", "json").json
+    logs = [held["log_bytes"] for held in one["partitions"]]
+    assert len(logs) == 4
+    assert sum(int(str(log)) for log in logs) == one["disks"][0]["log_bytes"]
+    table = live.ok("storage", "usage").out
+    assert "iB" in table
+    status = live.ok("cluster", "status", "--output", "json").json
+    assert [set(node) >= {"log_bytes", "disk_free", "days_to_full"} for node in status["storage_nodes"]] == [
+        True
+    ] * 3
+    looks = lines(live.ok("top", "--count", "2", "--interval", "0.2", "--output", "json").out)
+    assert len(looks) == 2
+    assert "4 partitions" in live.ok("top", "--count", "1").out
+    assert live.ok("doctor", "--output", "json").json == {"findings": []}
+
+
+def test_dry_runs_change_nothing(live: Live) -> None:
+    before = live.ok("zk", "list").out
+    node = live.storage_nodes[2]
+    assert live.ok(
+        "zk", "unassign-partition", "-s", node, "-p", "0-3", "--drop-group-copy", "--dry-run"
+    ).out == (f"would unassign 0,1,2,3 from {node}\n")
+    assert live.ok("zk", "assign-partition", "-s", node, "-p", "0", "--dry-run").out == (
+        f"would assign nothing new to {node}\n"
+    )
+    assert "still has partitions" in live.run("zk", "remove-storage-node", "-s", node, "--dry-run").error()
+    name = live.ok("zk", "list", "--output", "json").json["cluster"][0]["name"]
+    assert "2 servers are registered" in live.run("zk", "delete", "-n", str(name), "--dry-run").error()
+    told = live.ok("storage", "remove-partition", "-s", live.admin(3), "-p", "0,1", "-d", "--dry-run").out
+    assert told.startswith(f"would remove partitions 0,1 from {live.admin(3)} and delete ")
+    assert live.ok(
+        "storage", "sync-partitions", "--remove-surplus", "--dry-run", "--output", "json"
+    ).json == {"nodes": []}
+    reset = live.ok("storage", "restore-reset", str(live.data(3)), "--dry-run").out
+    assert reset == f"would reset partitions 0,1,2,3 of {live.data(3)}\n"
+    forget = live.ok("storage", "forget", "-s", node, "-p", "0", "--dry-run").out
+    assert forget == f"would forget {node} in partitions 0\n"
+    assert live.ok("zk", "list").out == before
+    live.ok("cluster", "verify")
+
+
+def test_disk_check_reads_a_whole_directory(live: Live) -> None:
+    assert live.ok("disk", "check", str(live.data(1)), "--output", "json").json["segments"]
+
+
+def test_completion_is_installed_and_completes(tmp_path: Path) -> None:
+    environment = {**os.environ, "HOME": str(tmp_path)}
+    command = f"{sys.executable} -m waltz_tools --install-completion; true"
+    subprocess.run(["bash", "-c", command], env=environment, check=True, capture_output=True, timeout=60)
+    scripts = list((tmp_path / ".bash_completions").glob("waltz*.sh"))
+    assert scripts
+    assert "complete" in scripts[0].read_text()
+    assert str(scripts[0]) in (tmp_path / ".bashrc").read_text()
+    words = {
+        "waltz sto": "storage",
+        "waltz storage us": "usage",
+        "waltz storage replace --new-": "--new-admin-port",
+    }
+    for typed, completed in words.items():
+        asked = environment | {
+            "_WALTZ_COMPLETE": "complete_bash",
+            "COMP_WORDS": typed,
+            "COMP_CWORD": str(len(typed.split()) - 1),
+        }
+        done = subprocess.run(WALTZ, env=asked, check=True, capture_output=True, text=True, timeout=60)
+        assert completed in done.stdout.split()

@@ -1,0 +1,25 @@
+"""What is asked before something is destroyed, and how a command runs without doing it."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from waltz_tools.errors import ToolError, UsageError
+
+YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+DryRunOption = Annotated[
+    bool, typer.Option("--dry-run", help="Check everything, say what would be done, change nothing.")
+]
+
+
+def consent(what: str, yes: bool) -> None:
+    """Ask on a terminal; elsewhere --yes has to be said. ToolError or UsageError of one line: nothing was changed."""
+    if yes:
+        return
+    if not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise UsageError(f"{what}: say --yes if that is meant (--dry-run shows what it would do)")
+    if not typer.confirm(f"{what}. Go on?", default=False, err=True):
+        raise ToolError("nothing was changed")

@@ -1,0 +1,49 @@
+"""Numbers that a person reads with a unit and a program without: tables show the text, JSON the number."""
+
+from __future__ import annotations
+
+_UNITS = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
+_STEP = 1024
+
+
+class SizeBytes(int):
+    """Bytes; `12.3 GiB` in a table."""
+
+    def __str__(self) -> str:
+        size, unit = float(self), _UNITS[0]
+        for unit in _UNITS:  # noqa: B007 - the last one is used
+            if abs(size) < _STEP:
+                break
+            size /= _STEP
+        else:
+            size *= _STEP
+        return f"{int(self)} B" if unit == "B" else f"{size:,.1f} {unit}"
+
+
+class Days(float):
+    """Days; hours below two of them."""
+
+    def __str__(self) -> str:
+        if self < 2:
+            return f"{float(self) * 24:.1f} h"
+        return f"{float(self):,.0f} days"
+
+
+class Seconds(float):
+    """A time span; minutes and hours where they fit."""
+
+    def __str__(self) -> str:
+        for limit, size, unit in ((120, 1, "s"), (7200, 60, "min")):
+            if self < limit:
+                return f"{float(self) / size:.0f} {unit}"
+        return f"{float(self) / 3600:.0f} h"
+
+
+def size_or_none(value: float | None) -> SizeBytes | None:
+    """Whole bytes."""
+    return None if value is None else SizeBytes(round(value))
+
+
+def days_or_none(value: float | None) -> Days | None:
+    """Days to a tenth of an hour, which is more than anybody knows."""
+    return None if value is None else Days(round(value, 3))

@@ -1,0 +1,95 @@
+"""`waltz storage forget` and `restore-reset`: repairs that give something up, so they are asked for by name."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from waltz_admin.dry_run import DryRunStore
+from waltz_admin.forget import forget_replica
+from waltz_tools import repair
+from waltz_tools.cli.common import (
+    ConfigOption,
+    Context,
+    OutputFormat,
+    OutputOption,
+    PartitionsOption,
+    parse_endpoint,
+    parse_partitions,
+    render_result,
+    run_admin,
+)
+from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.errors import UsageError
+
+
+def restore_reset(
+    directory: Annotated[
+        Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
+    ],
+    partition: Annotated[
+        str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Prepare a storage directory that was restored from a copy, before its node starts again.
+
+    Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up and never
+    votes with a log that is older than it says.
+    """
+    chosen = None if partition is None else parse_partitions(partition)
+    would = repair.resettable(directory, chosen)
+    if dry_run:
+        names = ",".join(map(str, would)) or "none"
+        line = f"would reset partitions {names} of {directory}"
+        render_result(output, line, dry_run=True, directory=directory, reset=would)
+        return
+    consent(
+        f"{directory} forgets its store sessions: its copies count for nothing until they have caught up", yes
+    )
+    done = repair.restore_reset(directory, chosen)
+    text = ",".join(map(str, done)) or "none"
+    render_result(
+        output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done
+    )
+
+
+def forget(
+    config: ConfigOption,
+    storage: Annotated[
+        str,
+        typer.Option(
+            "--storage", "-s", help="host:port of the lost node's storage port.", show_default=False
+        ),
+    ],
+    partition: PartitionsOption,
+    accept: Annotated[
+        bool, typer.Option("--accept-data-loss", help="Required: acknowledged transactions may be lost.")
+    ] = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Give up a replica whose disk is lost for good, when recovery cannot decide without it."""
+    node = parse_endpoint(storage)
+    chosen = parse_partitions(partition)
+    if not accept and not dry_run:
+        raise UsageError(
+            "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
+        )
+
+    async def work(c: Context) -> list[int]:
+        store = DryRunStore(c.store) if dry_run else c.store
+        return await forget_replica(store, c.root, str(node), chosen, tls=c.tls)
+
+    done = run_admin(config, work)
+    text = ",".join(map(str, done))
+    line = (
+        f"would forget {node} in partitions {text}"
+        if dry_run
+        else f"{node} is forgotten in partitions {text}"
+    )
+    render_result(output, line, node=node, forgotten=done, dry_run=dry_run)

@@ -1,0 +1,91 @@
+"""`waltz storage replace`: another node in the place of one, in one command that can be run again."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from waltz_admin.replace import NodeReplacement, ReplaceEvent, ReplaceOptions, ReplaceResult
+from waltz_tools.cli.common import (
+    ConfigOption,
+    Context,
+    OutputFormat,
+    OutputOption,
+    parse_endpoint,
+    print_json,
+    print_line,
+    render_result,
+    run_admin,
+)
+from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.progress import Advance, progress
+
+
+def replace(
+    config: ConfigOption,
+    old: Annotated[
+        str, typer.Option("--old", help="host:port of the node to go, its storage port.", show_default=False)
+    ],
+    new: Annotated[str, typer.Option("--new", help="host:port of the running new node.", show_default=False)],
+    new_admin_port: Annotated[
+        int, typer.Option("--new-admin-port", min=1, max=65535, help="Its admin port.", show_default=False)
+    ],
+    group: Annotated[
+        int | None,
+        typer.Option("--group", "-g", help="Group of the new node; that of the old one without it."),
+    ] = None,
+    at_once: Annotated[
+        int, typer.Option("--at-once", min=1, help="Partitions that change hands together.")
+    ] = 16,
+    copy: Annotated[
+        bool, typer.Option("--copy/--no-copy", help="Copy past the servers first; else the servers fill it.")
+    ] = True,
+    delete: Annotated[
+        bool, typer.Option("--delete-storage-files", "-d", help="Delete the old node's data too.")
+    ] = False,
+    allow_pause: Annotated[
+        bool,
+        typer.Option("--allow-pause", help="Accept that writes wait until the new replica has caught up."),
+    ] = False,
+    timeout_seconds: Annotated[
+        float, typer.Option("--timeout", "-t", min=1, help="Seconds for each wait.")
+    ] = 3600.0,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Replace a storage node: add the new one, copy, verify, switch, take the old one away, forget it.
+
+    Before each change it is proven that nothing can be lost. Whatever interrupts it: run the same command again.
+    """
+    before, after = str(parse_endpoint(old)), str(parse_endpoint(new))
+    options = ReplaceOptions(
+        group, at_once, copy, allow_pause=allow_pause, delete_files=delete, timeout_seconds=timeout_seconds
+    )
+
+    def replacement(c: Context, advance: Advance | None = None) -> NodeReplacement:
+        def report(event: ReplaceEvent) -> None:
+            if advance is not None:
+                advance(event.done, event.total, event.text)
+
+        return NodeReplacement(
+            c.store, c.root, before, after, new_admin_port, tls=c.tls, options=options, report=report
+        )
+
+    if dry_run:
+        steps = run_admin(config, lambda c: replacement(c).plan())
+        if output is OutputFormat.JSON:
+            print_json({"dry_run": True, "steps": steps})
+        else:
+            print_line("\n".join(f"would {step}" for step in steps) or "nothing to do")
+        return
+    consent(f"{before} leaves the cluster" + (" and its data are deleted" if delete else ""), yes)
+    with progress(f"replacing {before}") as advance:
+        result: ReplaceResult = run_admin(config, lambda c: replacement(c, advance).run())
+    line = f"{after} has taken the place of {before}: {len(result.moved)} partitions, {result.copied} records copied"
+    if result.left is not None:
+        line += f"; the old node could not be told ({result.left}): never start it on its old directory again"
+    render_result(
+        output, line, old=before, new=after, moved=result.moved, copied=result.copied, not_told=result.left
+    )
