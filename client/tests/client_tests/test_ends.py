@@ -19,7 +19,9 @@ from waltz_client import (
     Transaction,
     TransactionBuilder,
     TransactionContext,
+    WaltzClient,
 )
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.append_frame import Append as WireAppend
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
@@ -96,14 +98,18 @@ async def test_an_append_between_two_attempts_ends_with_the_client(
 ) -> None:
     client = await connect(retryInitialBackoff=60_000, retryMaxBackoff=60_000, longWaitThreshold=250)
     cluster.partitions[0].fate = lambda append: Fate.DROP
-    append = asyncio.create_task(client.append(partition=0, data=b"x", deadline_seconds=120))
+    append = spawn(_append_for_long(client), "append")
     await until(lambda: client._open.partitions and client._open.partitions[0].window.monitor.outstanding)
     window = client._open.partitions[0].window
     await until(lambda: not window.monitor.outstanding)  # it failed, and will be tried again in a minute
     await client.close()
+    async with asyncio.timeout(1):
+        await append
+
+
+async def _append_for_long(client: WaltzClient) -> None:
     with pytest.raises(ClientClosedError):
-        async with asyncio.timeout(1):
-            await append
+        await client.append(partition=0, data=b"x", deadline_seconds=120)
 
 
 async def test_a_committed_context_is_told_so_though_the_application_lags_at_close(

@@ -65,23 +65,24 @@ class Shell:
         settings: OperatorSettings,
         ensembles: Ensembles | None = None,
         check: Callable[[], None] | None = None,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """``check``: may be written now? Default: the Lease must be held."""
+        """``check``: may be written now? Default: the Lease must be held. ``wall_clock``: seconds since the epoch."""
         self.settings = settings
         self.kube = kube
         self.ensembles = ensembles or Ensembles()
         self.tls_files = TlsFiles()
         self.metrics = OperatorMetrics()
         self.lease = OperatorLease(
-            kube, settings.lease_namespace, settings.lease_name, settings.identity, wall_clock=time.time
+            kube, settings.lease_namespace, settings.lease_name, settings.identity, wall_clock=wall_clock
         )
         self._check = check or self.lease.check
-        self.events = EventWriter(kube, time.time, settings.identity)
+        self.events = EventWriter(kube, wall_clock, settings.identity)
         self.observer = Observer(
             kube,
             self.ensembles,
             self.tls_files,
-            time.time,
+            wall_clock,
             storage_classes=not settings.namespaces,
             operator_image=settings.operator_image,
             operator_namespace=settings.lease_namespace,

@@ -61,7 +61,9 @@ def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Co
         elif op.conflict > last or (op.as_of is not None and op.conflict <= op.as_of):
             found.append(Violation("lock_failure", f"{where}; the log ends at {last}"))
         elif op.as_of is None and op.conflict <= op.view_floor:
-            found.append(Violation("own_view", f"{where}, but its client knew {op.view_floor} when it was made"))
+            found.append(
+                Violation("own_view", f"{where}, but its client knew {op.view_floor} when it was made")
+            )
         elif op.as_of is not None:
             locks = (*op.write_locks, *op.read_locks)
             real = any(

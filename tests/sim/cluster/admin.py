@@ -136,25 +136,29 @@ class Admin:
             ),
         )
 
-    async def clear_states(self, partition: int) -> PartitionMetadata:
-        """Lose the replica states of a partition, not its session id; what was there. RefusedError without any."""
+    async def clear_states(self, partition: int) -> tuple[PartitionMetadata, int]:
+        """Lose the replica states of a partition, not its session id; what was there, and its version. RefusedError without
+        any."""
 
-        async def clear(store: ZooKeeperStore) -> PartitionMetadata:
+        async def clear(store: ZooKeeperStore) -> tuple[PartitionMetadata, int]:
             metadata = StoreMetadata(store, CLUSTER_ROOT)
             found, version = await metadata.read_partition(partition)
             if found is None or not found.replicas:
                 raise AdminError(f"partition {partition} has no replica states")
             await metadata.write_partition(partition, replace(found, replicas={}), version)
-            return found
+            return found, version
 
         return await self.run(f"clear states {partition}", clear)
 
-    async def restore_states(self, partition: int, saved: PartitionMetadata) -> None:
-        """Put them back, unless the partition has got others meanwhile (it had no record)."""
+    async def restore_states(self, partition: int, saved: PartitionMetadata, saved_version: int) -> None:
+        """Put them back, unless the partition has got others meanwhile (it had no record). RefusedError also when ZooKeeper
+        still shows what was there before they were lost (a follower that lags)."""
 
         async def restore(store: ZooKeeperStore) -> None:
             metadata = StoreMetadata(store, CLUSTER_ROOT)
             found, version = await metadata.read_partition(partition)
+            if version <= saved_version:
+                raise AdminError(f"partition {partition}: ZooKeeper shows an old state")
             if found is not None and not found.replicas:
                 await metadata.write_partition(partition, replace(found, replicas=saved.replicas), version)
 

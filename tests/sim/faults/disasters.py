@@ -97,14 +97,14 @@ async def states_lost(world: World, fault: Fault) -> None:
         raise SkippedError(f"the replicas of partition {partition} are being changed")
     world.state.changing[partition] += 1
     try:
-        saved = await world.admin.clear_states(partition)
+        saved, version = await world.admin.clear_states(partition)
     except RefusedError as error:
         raise SkippedError(str(error)) from None
     else:
         for role in world.servers.values():
             role.kill()
         await asyncio.sleep(fault.seconds)
-        await _until_done(world, lambda: world.admin.restore_states(partition, saved))
+        await _until_done(world, lambda: world.admin.restore_states(partition, saved, version))
     finally:
         world.state.changing[partition] -= 1
 

@@ -31,7 +31,12 @@ class Repairs:
         for _ in range(ATTEMPTS):
             node = world.storage[name].node
             held = [] if node is None else list(node.manager.partitions)
-            if all(p in held for p in range(world.shape.partitions) if name in world.state.assigned(p)):
+            missing = [
+                partition
+                for partition in range(world.shape.partitions)
+                if name in world.state.assigned(partition) and partition not in held
+            ]
+            if all((name, partition) in world.state.rotten for partition in missing):
                 return
             try:
                 await world.admin.sync_partitions(SYNC_SECONDS)

@@ -79,9 +79,7 @@ async def _read_everything(world: World, name: str, partition: int) -> None:
     for _ in range(READINGS):
         for server in world.servers.values():
             server.kill()
-        process = world.loop.spawn_process(
-            name, world.loop.host(name), lambda: _read(world, name, partition)
-        )
+        process = world.loop.spawn_process(name, world.loop.host(name), lambda: _read(world, name, partition))
         try:
             async with asyncio.timeout(READ_SECONDS):
                 await process.wait_ended()

@@ -56,6 +56,8 @@ async def _end_inside(world: World, fault: Fault, end: Callable[[StorageRole], N
             await happened.wait()
     except TimeoutError:
         role.disk.cancel_crash()
+        if executor is not None:
+            executor.cancel_crash()
         raise SkippedError("no system call came") from None
     await asyncio.sleep(fault.seconds)
     role.release()
@@ -106,6 +108,7 @@ async def wipe(world: World, fault: Fault) -> None:
 async def restore(world: World, fault: Fault) -> None:
     """The directory is replaced by an older copy of itself, by the book: reset before the start."""
     snapshot = storage_of(world, fault.targets[0]).disk.snapshot()
+    rotten_then = world.state.rotten_partitions(fault.targets[0])
     await asyncio.sleep(fault.seconds)
     role = await permission(world, fault.targets[0])
     role.hold()
@@ -115,6 +118,7 @@ async def restore(world: World, fault: Fault) -> None:
     role.memory.forget()
     role.restored = True
     world.state.forget_rot(role.name)
+    world.state.rotten.update(dict.fromkeys((role.name, partition) for partition in rotten_then))
     role.release()
     await world.repairs.refill(role.name)
 

@@ -96,6 +96,10 @@ class SimExecutor(Executor, Generic[K]):
         else:
             self._crash = crash
 
+    def cancel_crash(self) -> None:
+        """Forget an ordered crash that has not happened."""
+        self._crash = None
+
     def _start(self) -> None:
         while self._free and self._waiting:
             self._free -= 1

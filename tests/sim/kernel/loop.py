@@ -156,7 +156,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
         """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
 
-        Without ``collect`` somebody else calls :func:`collect_remains` when the last reference to this world is gone.
+        Without ``collect`` there is no collection of garbage until somebody calls :func:`collect_remains`, which he does
+        when the last reference to this world is gone.
         """
         collecting = gc.isenabled()
         gc.disable()  # a collection at another moment would run finalizers in another order
@@ -165,9 +166,7 @@ class SimLoop(asyncio.BaseEventLoop):
         finally:
             self._end_world()
             if collect:
-                collect_remains()
-            if collecting:
-                gc.enable()
+                collect_remains(enable=collecting)
 
     def _end_world(self) -> None:
         """Coroutines that are still suspended are closed; what their cleaning up says interests nobody."""
@@ -258,14 +257,16 @@ class SimLoop(asyncio.BaseEventLoop):
                         continue
                 try:
                     if handle.context is kernel:
-                        handle.callback(*handle.args)  # in the context of the loop, which has no process either
+                        handle.callback(
+                            *handle.args
+                        )  # in the context of the loop, which has no process either
                     else:
                         handle.context.run(handle.callback, *handle.args)
                 except (SystemExit, KeyboardInterrupt):
                     raise
                 except BaseException as error:
                     self._failed(handle, error)
-            if self._stopping:
+            if self._stopping:  # type: ignore[attr-defined]
                 return
 
     def _next_moment(self) -> None:
@@ -331,7 +332,7 @@ def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
         task._log_destroy_pending = False  # type: ignore[attr-defined]
 
 
-def collect_remains(worlds: list[Any] | None = None) -> None:
+def collect_remains(worlds: list[Any] | None = None, *, enable: bool = True) -> None:
     """What was suspended in these worlds, and in those that nobody refers to any more, ends here: before the next one begins.
 
     ``worlds`` is emptied: it should hold the last references to them.
@@ -340,6 +341,8 @@ def collect_remains(worlds: list[Any] | None = None) -> None:
         if worlds is not None:
             worlds.clear()
         gc.collect()
+    if enable:
+        gc.enable()
 
 
 @contextmanager

@@ -100,7 +100,7 @@ class Stage(World):
         """An application with a client, on a host of its own."""
 
         async def main() -> None:
-            async with open_client(self.access, name, None, **settings) as client:
+            async with open_client(self.access, name, None, least_version=0, **settings) as client:
                 await use(client)
 
         return self.loop.spawn_process(name, self.loop.host(name), main)

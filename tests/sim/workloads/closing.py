@@ -81,7 +81,5 @@ class Closing:
             if op.conflict is None:
                 return
 
-    def _invoke(
-        self, access: ClusterAccess, process: str, partition: int, locks: list[LockId]
-    ) -> AppendOp:
+    def _invoke(self, access: ClusterAccess, process: str, partition: int, locks: list[LockId]) -> AppendOp:
         return access.history.invoke(process, NAME, partition, {}, header=headers.CLOSING, write_locks=locks)

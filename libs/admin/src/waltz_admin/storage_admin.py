@@ -226,11 +226,12 @@ async def set_assignment(
     delete_files: bool = False,
 ) -> None:
     """Tell a node that it has (or has no more) these partitions. Un-assigning resets their marks; ``delete_files``
-    deletes the data too. Partitions it does not have are skipped when un-assigning."""
+    deletes the data too, also what a deletion left that did not come to its end. Without it partitions that the node does
+    not have are skipped when un-assigning."""
     _, params = await read_params(store, root)
     chosen = _ids(partitions, params)
     async with admin_connection(admin, params, tls) as connection:
-        if not assigned:
+        if not assigned and not delete_files:
             held = await connection.partition_status()
             chosen = [partition_id for partition_id in chosen if partition_id in held]
         if chosen:

@@ -101,7 +101,7 @@ class FakeNode:
                     if message.assigned:
                         self.status.setdefault(p, True)
                     else:
-                        self.status.pop(p)
+                        self.status.pop(p, None)
             case admin.PartitionAvailableRequest():
                 self.orders.append(message)
                 self.status.update(dict.fromkeys(message.partitions or (), message.available))

@@ -125,12 +125,6 @@ class Operation(StatusModel):
         description="When it began, RFC 3339. Default: not known.",
         json_schema_extra={"format": "date-time"},
     )
-    session_at_start: int | None = Field(
-        default=None, description="Id of the partition's store session when it began. Default: not known."
-    )
-    attempts: int | None = Field(
-        default=None, description="Number of attempts of this step. Default: not counted."
-    )
 
 
 class Endpoints(StatusModel):

@@ -304,6 +304,8 @@ def _take_out(facts: Facts, tree: TreeView, move: Move, source: str, ladder: Lad
         return Step(
             MoveState.SOURCE_UNASSIGNED, message=f"the metadata still counts {source} among the replicas"
         )
+    if source not in tree.groups:  # a node is only unregistered when it is proven to be empty
+        return Step(MoveState.DONE, finished=True)
     replica = facts.replica(partition, source)
     if isinstance(replica, Unknown):
         return _stop(

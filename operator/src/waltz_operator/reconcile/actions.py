@@ -2,7 +2,8 @@
 
 Each action is one external write, idempotent, and carries the preconditions under which it is right (uid, data version): when the
 world has moved on, the write is refused and the next reconcile plans again. ``writes`` names the thing that changes, ``line`` says it to a
-person. Destructive actions carry the ``proof`` they rest on, for the audit log.
+person. ``destructive``: the applier proves it once more right before the write (``reconcile.proof``); what deletes carries the ``proof`` it
+rests on, for the audit log.
 
 Pure.
 """
@@ -189,7 +190,7 @@ class AssignInZooKeeper:
     additions: Mapping[str, tuple[int, ...]]
     expect_version: int
     allow_pause: bool = False
-    destructive: ClassVar[bool] = False
+    destructive: ClassVar[bool] = True
 
     @property
     def writes(self) -> str:
@@ -232,7 +233,7 @@ class AssignOnNode:
     node: str
     admin_port: int
     partitions: tuple[int, ...]
-    destructive: ClassVar[bool] = False
+    destructive: ClassVar[bool] = True
 
     @property
     def writes(self) -> str:

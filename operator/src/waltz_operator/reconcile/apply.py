@@ -95,7 +95,7 @@ class Applier:
         for action in actions:
             self._check()
             try:
-                if action.destructive:
+                if not isinstance(action, SetFinalizer) and action.destructive:
                     second = second or await self._look(metadata.namespace, metadata.name)
                     answer = prove(observation.snapshot, second.snapshot, action)
                     if not isinstance(answer, Allowed):

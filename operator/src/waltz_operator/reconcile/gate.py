@@ -101,6 +101,23 @@ def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
     )
 
 
+def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
+    """Whether a node that does not have the partition may be told that it has: only where no session ever counted on data of it there, for an
+    empty disk must not become a voter (safety rule A1)."""
+    what, record = f"partition {partition} on {node}", facts.record(partition)
+    if isinstance(record, Unknown):
+        return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    if isinstance(record, PartitionRecord) and node in record.replicas:
+        took_part = record.replicas[node].session_id
+        if took_part >= 0:
+            text = (
+                f"{node} took part in session {took_part} and has nothing of it: its disk was lost; a WaltzMigration with "
+                "replace refills it"
+            )
+            return denied(what, Reason.DISK_LOST, text, partition)
+    return Allowed("no session ever counted on data of it there")
+
+
 def registered(tree: TreeView, node: str) -> bool:
     """Whether anything of the node stands in ZooKeeper's maps."""
     return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))

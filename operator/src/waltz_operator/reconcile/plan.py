@@ -16,7 +16,7 @@ from waltz_operator.reconcile.objects import Rendered
 from waltz_operator.reconcile.observed import facts_of, render
 from waltz_operator.reconcile.plan_nodes import equalise, release_nodes, seed
 from waltz_operator.reconcile.plan_objects import apply_objects
-from waltz_operator.reconcile.plan_replicas import begin_change, continue_change
+from waltz_operator.reconcile.plan_replicas import begin_change, continue_change, tidy_jobs
 from waltz_operator.reconcile.plan_rolling import Restart, due, restart_next, storage_busy
 from waltz_operator.reconcile.plan_teardown import tear_down
 from waltz_operator.reconcile.plan_tree import check_tree, make_tree, register_nodes
@@ -71,6 +71,7 @@ def decide(facts: Facts, objects: Sequence[Rendered]) -> Decision:
     register_nodes(facts, tree, decision)
     seed(facts, tree, decision)
     equalise(facts, tree, decision)
+    tidy_jobs(facts, kube, decision)
     _one_step(facts, tree, kube, objects, restarts, decision)
     return decision
 

@@ -18,7 +18,7 @@ from waltz_operator.reconcile.actions import (
 )
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.gate import Denied, may_reclaim, may_unregister, registered
+from waltz_operator.reconcile.gate import Denied, may_assign_on_node, may_reclaim, may_unregister, registered
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import (
     KubeView,
@@ -48,28 +48,14 @@ def equalise(facts: Facts, tree: TreeView, decision: Decision) -> None:
         missing = [partition for partition in held if partition not in view.partitions]
         fresh = []
         for partition in missing:
-            refusal = _not_fresh(facts, partition, node)
-            if refusal is None:
-                fresh.append(partition)
+            answer = may_assign_on_node(facts, partition, node)
+            if isinstance(answer, Denied):
+                decision.block(answer.blocked)
             else:
-                decision.block(refusal)
+                fresh.append(partition)
         if fresh:
             decision.actions.append(AssignOnNode(node, facts.admin_port(node), tuple(fresh)))
             decision.soon()
-
-
-def _not_fresh(facts: Facts, partition: int, node: str) -> Blocked | None:
-    """Why the partition may not be assigned on the node; None: no data of it was ever there for a session."""
-    what, record = f"partition {partition} on {node}", facts.record(partition)
-    if isinstance(record, Unknown):
-        return Blocked(what, Reason.METADATA_UNKNOWN, f"partition {partition}: {record.reason}", partition)
-    if isinstance(record, PartitionRecord) and record.replicas.get(node, (-1, None))[0] >= 0:
-        text = (
-            f"partition {partition}: {node} took part in session {record.replicas[node].session_id} and has nothing of it: its disk "
-            "was lost; a WaltzMigration with replace refills it"
-        )
-        return Blocked(what, Reason.DISK_LOST, text, partition)
-    return None
 
 
 def release_nodes(facts: Facts, tree: TreeView, kube: KubeView, decision: Decision) -> None:

@@ -11,10 +11,12 @@ from dataclasses import replace
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.migration.ladder import Ladder, Step, next_step, undo_step
 from waltz_operator.migration.placement import still_wanted, wanted
+from waltz_operator.reconcile.actions import DeleteJob
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.desired import Move, MoveKind
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.reasons import Reason
+from waltz_operator.reconcile.snapshot import KubeView
 
 CLUSTER_JOB = "scale"
 """Stands for the migration's name in the name of a copy job that no WaltzMigration asked for."""
@@ -81,6 +83,21 @@ def begin_change(facts: Facts, decision: Decision) -> None:
         decision.memory = replace(decision.memory, operation=move._replace(started_at=facts.now))
         decision.soon()
         return
+
+
+def tidy_jobs(facts: Facts, kube: KubeView, decision: Decision) -> None:
+    """Delete copy jobs that belong to nothing that is under way."""
+    move, tasks = facts.memory.operation, {task.name: task for task in facts.tasks}
+    for name, job in sorted(kube.jobs.items()):
+        if job.deleting:
+            continue
+        if job.migration == CLUSTER_JOB and job.migration not in tasks:
+            needed = move is not None and move.partition == job.partition
+        else:
+            needed = job.migration in tasks and not tasks[job.migration].over
+        if not needed:
+            decision.actions.append(DeleteJob(name, job.uid, "what it copied for is over"))
+            decision.soon()
 
 
 def describe(facts: Facts, move: Move) -> str:

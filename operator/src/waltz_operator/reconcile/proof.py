@@ -5,6 +5,8 @@ from __future__ import annotations
 
 from waltz_operator.reconcile.actions import (
     Action,
+    AssignInZooKeeper,
+    AssignOnNode,
     DeleteObject,
     DeletePod,
     DeletePVC,
@@ -18,6 +20,7 @@ from waltz_operator.reconcile.gate import (
     Allowed,
     Answer,
     denied,
+    may_assign_on_node,
     may_change,
     may_delete,
     may_reclaim,
@@ -27,11 +30,11 @@ from waltz_operator.reconcile.gate import (
 )
 from waltz_operator.reconcile.observed import facts_of
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import Snapshot, TreeMissing, TreeView
+from waltz_operator.reconcile.snapshot import NeverStarted, NodeReplica, Snapshot, TreeMissing, TreeView
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
-    """Whether the action, planned on ``first``, may be carried out by what ``second`` shows. Only destructive ones are asked about."""
+    """Whether the action, planned on ``first``, may be carried out by what ``second`` shows. Asked about those with ``destructive``."""
     before, now = first.cluster.metadata, second.cluster.metadata
     if (before.uid, before.generation, before.deleting) != (now.uid, now.generation, now.deleting):
         return denied(
@@ -52,6 +55,10 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return may_delete(facts, action.line, action.partition, action.node)
         case UnregisterNode():
             return may_unregister(facts, action.node)
+        case AssignInZooKeeper():
+            return _addition(facts, action)
+        case AssignOnNode():
+            return _on_node(facts, action)
         case UnassignInZooKeeper():
             left = [node for node in facts.holders(action.partition) if node != action.node]
             return may_change(facts, action.line, action.partition, left)
@@ -63,6 +70,32 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return _tree(facts, action)
         case _:
             return Allowed("nothing is destroyed")
+
+
+def _addition(facts: Facts, action: AssignInZooKeeper) -> Answer:
+    """What was copied is still there, and may still be added."""
+    for node, partitions in action.additions.items():
+        for partition in partitions:
+            replica = facts.replica(partition, node)
+            if isinstance(facts.record(partition), NeverStarted):
+                continue
+            if not isinstance(replica, NodeReplica) or not replica.available:
+                text = f"{node} does not show an available copy of it"
+                return denied(action.line, Reason.NO_SOURCE, text, partition)
+            new = {*facts.holders(partition), node}
+            answer = may_change(facts, action.line, partition, new, allow_pause=action.allow_pause)
+            if not isinstance(answer, Allowed):
+                return answer
+    return Allowed("every copy that is added is there")
+
+
+def _on_node(facts: Facts, action: AssignOnNode) -> Answer:
+    for partition in action.partitions:
+        if facts.replica(partition, action.node) is None:
+            answer = may_assign_on_node(facts, partition, action.node)
+            if not isinstance(answer, Allowed):
+                return answer
+    return Allowed("no session ever counted on data of it there")
 
 
 def _volume(facts: Facts, action: DeletePVC) -> Answer:

@@ -59,9 +59,14 @@ def value_of(schema: Schema) -> str:
     return ", ".join([words[schema["type"]], *limits])
 
 
+def escaped(text: str) -> str:
+    """As it may stand in a cell."""
+    return text.replace("|", "\\|").replace("<", "\\<")
+
+
 def row(path: str, schema: Schema, required: bool, part: str) -> str:
     meaning, _, default = schema["description"].partition(" Default: ")
-    default = default.removesuffix(".").replace("|", "\\|")
+    default = escaped(default.removesuffix("."))
     rules = schema.get("x-kubernetes-validations", ())
     cells = [f"`{path}`", value_of(schema)]
     if part == "spec":
@@ -70,7 +75,7 @@ def row(path: str, schema: Schema, required: bool, part: str) -> str:
         meaning += f" Absent: {default}."
     if any(rule["rule"] == "self == oldSelf" for rule in rules) and "fixed" not in meaning.lower():
         meaning += " Fixed when it is first set."
-    return f"| {' | '.join([*cells, meaning.replace('|', chr(92) + '|')])} |"
+    return f"| {' | '.join([*cells, escaped(meaning)])} |"
 
 
 def table(kind: str, part: str) -> str:

@@ -138,7 +138,7 @@ def test_a_status_survives_writing_and_reading() -> None:
                 }
             ],
             "nodes": [{"name": "1-0", "connectString": "h:1"}],
-            "operation": {"kind": "Create", "attempts": 2},
+            "operation": {"kind": "Create", "step": "copy"},
             "ofALaterVersion": {"x": 1},
         },
     }

@@ -11,17 +11,24 @@ from waltz_client.client import WaltzClient
 from waltz_operator.kube import kinds
 
 
+async def encrypted(world: World) -> bool:
+    """Whether the cluster speaks TLS."""
+    return bool((await world.cluster())["spec"]["tls"]["mode"] != "Disabled")
+
+
 @asynccontextmanager
 async def client(world: World) -> AsyncIterator[WaltzClient]:
     """With the certificate that the operator made for applications."""
     files = world.directory / "client"
-    mount(files, await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-client"))
+    tls: dict[str, object] = {"client.ssl.enabled": False}
+    if await encrypted(world):
+        mount(files, await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-client"))
+        tls = {"client.ssl.keyStore.location": str(files), "client.ssl.trustStore.location": str(files)}
     settings: dict[str, object] = {
         "zookeeper.connectString": "zk:2181",
         "zookeeper.sessionTimeout": 10_000,
         "cluster.root": f"/waltz/{world.namespace}/{NAME}",
-        "client.ssl.keyStore.location": str(files),
-        "client.ssl.trustStore.location": str(files),
+        **tls,
     }
     store = world.zookeeper.session(10.0)
     try:

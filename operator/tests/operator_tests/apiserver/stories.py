@@ -12,6 +12,7 @@ from waltz_admin.storage_admin import NodeStatus, list_nodes
 from waltz_operator.kube import kinds
 from waltz_operator.tls.files import TlsFiles
 from waltz_operator.tls.secrets import secret_data
+from waltz_protocol.aio.tls import TlsSettings
 
 
 class Step(NamedTuple):
@@ -58,16 +59,18 @@ def require(truth: bool, text: str) -> None:
 async def node_statuses(world: World) -> dict[str, NodeStatus]:
     """Every registered storage node, asked over its admin port with the operator's certificate."""
     files = TlsFiles()
+    store = world.zookeeper.session(10.0)
     try:
-        secret = await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-operator")
-        tls = files.settings((world.namespace, NAME), secret_data(secret))
-        require(tls is not None, "the operator's certificate is not complete")
-        store = world.zookeeper.session(10.0)
-        try:
-            found = await list_nodes(store, f"/waltz/{world.namespace}/{NAME}", tls)  # type: ignore[arg-type]
-        finally:
-            await store.close()
+        if await records.encrypted(world):
+            secret = await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-operator")
+            tls = files.settings((world.namespace, NAME), secret_data(secret))
+        else:
+            tls = TlsSettings(enabled=False)
+        if tls is None:
+            raise AssertionError("the operator's certificate is not complete")
+        found = await list_nodes(store, f"/waltz/{world.namespace}/{NAME}", tls)
     finally:
+        await store.close()
         files.close()
     return {status.admin.host.split(".")[0]: status for status in found}
 
@@ -135,6 +138,31 @@ def roll_storage() -> Step:
         await holds("1-0", "2-0", "3-0")(world)
 
     return Step("roll the storage image", act, check)
+
+
+def roll_servers() -> Step:
+    return change("roll the server image", {"images": {"server": "waltz-server:2"}}, "1-0", "2-0", "3-0")
+
+
+def rotate(*, from_days_ago: float) -> Step:
+    """The operator's clock, which stood so many days ago until now, is right again: certificates and authority are due."""
+
+    async def act(world: World) -> None:
+        require(world.clock_offset == -from_days_ago * 86_400, "the world did not begin that long ago")
+        before = await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-ca")
+        world.old_authority = secret_data(before)["tls.crt"]
+        world.clock_offset = 0.0
+
+    async def check(world: World) -> None:
+        ca = secret_data(await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-ca"))
+        require(ca["tls.crt"] != world.old_authority, "the authority was not replaced")
+        require(set(ca) == {"tls.crt", "tls.key"}, f"the rotation has not come to its end: {sorted(ca)}")
+        for role in ("storage", "server", "operator", "client"):
+            data = secret_data(await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-{role}"))
+            require(data["ca.crt"] == ca["tls.crt"], f"{role} trusts something else")
+        await holds("1-0", "2-0", "3-0")(world)
+
+    return Step("rotate certificates and authority", act, check)
 
 
 def drain() -> Step:

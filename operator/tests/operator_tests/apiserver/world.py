@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from operator_tests.apiserver.installed import make_namespace
 from operator_tests.apiserver.machinery import Machinery
@@ -15,7 +16,7 @@ from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.ensembles import Ensembles
 from waltz_operator.kube import kinds
-from waltz_operator.kube.client import KubeClient, Object
+from waltz_operator.kube.client import Kube, KubeClient, Object
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.reconcile.actions import EmitEvent
 from waltz_operator.reconcile.apply import Step
@@ -33,19 +34,42 @@ class Killed(BaseException):
     """The operator process is gone. Not an Exception: nothing of the operator may catch it."""
 
 
+class Fate(Protocol):
+    """Decides when the operator dies."""
+
+    def strikes(self, moment: str, line: str) -> bool:
+        """``moment`` is before or after the write described by ``line``."""
+        ...
+
+
+class Spared:
+    """It never does."""
+
+    def strikes(self, moment: str, line: str) -> bool:
+        return False
+
+
 @dataclass(slots=True)
 class Journal:
-    """What was written, by all incarnations of the operator, in order; ``kill`` is asked before and after each write."""
+    """What was written, by all incarnations of the operator, in order."""
 
-    kill: Callable[[int, str], bool] = lambda number, moment: False
+    fate: Fate = field(default_factory=Spared)
     lines: list[str] = field(default_factory=list)
     kills: int = 0
+
+    def live_or_die(self, moment: str, line: str) -> None:
+        """Killed, when it is time."""
+        if self.fate.strikes(moment, line):
+            self.kills += 1
+            raise Killed(f"{moment} {line}")
 
 
 class Operator:
     """One incarnation, at its write seam under the journal's control."""
 
-    def __init__(self, kube: KubeClient, zookeeper: MemoryZooKeeper, journal: Journal) -> None:
+    def __init__(
+        self, kube: Kube, zookeeper: MemoryZooKeeper, journal: Journal, clock: Callable[[], float]
+    ) -> None:
         async def connect(_: ZooKeeperSettings) -> ZooKeeperStore:
             return zookeeper.session(10.0)
 
@@ -54,6 +78,7 @@ class Operator:
             OperatorSettings(identity="test", operator_image="waltz-operator:test"),
             Ensembles(connect),
             check=lambda: None,
+            wall_clock=clock,
         )
         really = self.shell.applier.carry_out
 
@@ -61,15 +86,10 @@ class Operator:
             if isinstance(action, EmitEvent):
                 await really(action, observation)
                 return
-            number = len(journal.lines)
-            if journal.kill(number, "before"):
-                journal.kills += 1
-                raise Killed(f"before {action.line}")
+            journal.live_or_die("before", action.line)
             await really(action, observation)
             journal.lines.append(action.line)
-            if journal.kill(number, "after"):
-                journal.kills += 1
-                raise Killed(f"after {action.line}")
+            journal.live_or_die("after", action.line)
 
         self.shell.applier.carry_out = carry_out  # type: ignore[method-assign]
 
@@ -84,8 +104,10 @@ class World:
     """Owner of the machinery and the present operator."""
 
     def __init__(
-        self, admin: KubeClient, operator_kube: KubeClient, namespace: str, directory: Path, journal: Journal
+        self, admin: KubeClient, operator_kube: Kube, namespace: str, directory: Path, journal: Journal
     ) -> None:
+        self.clock_offset = 0.0
+        """Seconds that the operator's clock is away from the real one."""
         self.kube = admin
         self._operator_kube = operator_kube
         self.directory = directory
@@ -95,7 +117,8 @@ class World:
         self.zookeeper = MemoryZooKeeper()
         self.machinery = Machinery(admin, namespace, directory, self.zookeeper)
         self.journal = journal
-        self.operator = Operator(operator_kube, self.zookeeper, journal)
+        self.operator = self.new_operator()
+        self.old_authority = b""
         self.errors: list[str] = []
 
     async def open(self) -> None:
@@ -107,7 +130,14 @@ class World:
 
     async def restart_operator(self) -> None:
         await self.operator.close()
-        self.operator = Operator(self._operator_kube, self.zookeeper, self.journal)
+        self.operator = self.new_operator()
+
+    def new_operator(self, kube: Kube | None = None) -> Operator:
+        """An operator that knows nothing yet. Whoever asks for another one than the present closes it."""
+        return Operator(kube or self._operator_kube, self.zookeeper, self.journal, self._now)
+
+    def _now(self) -> float:
+        return time.time() + self.clock_offset
 
     # ---- the person
 

@@ -113,6 +113,36 @@ VARIANTS: dict[str, Spec] = {
     },
 }  # fmt: skip
 
+_OUT: Spec = {"name": "0", "external": True, "connectString": "h:1", "adminPort": 2}
+_ONE: Spec = {"name": "1", "zone": "z", "id": 4, "size": "20Gi", "storageClassName": "fast", "nodes": [_OUT]}
+
+
+def _group(**changes: Any) -> Spec:
+    return {"replicas": None, "storage": {"groups": [merged(_ONE, changes)]}}
+
+
+CHANGES_REFUSED: list[tuple[Spec, Spec, str]] = [
+    ({}, {"partitions": 9}, "the number of partitions is fixed"),
+    ({}, {"zookeeper": {"root": "/other"}}, "the root in ZooKeeper is fixed"),
+    ({"zookeeper": {"root": "/one"}}, {"zookeeper": {"root": None}}, "the root in ZooKeeper is fixed"),
+    ({}, {"zookeeper": {"managed": None, "connectString": "h:1"}}, "cannot move between its own ensemble and a managed one"),
+    ({}, {"zookeeper": {"managed": {"replicas": 3}}}, "the number of ZooKeeper servers is fixed"),
+    ({}, {"zookeeper": {"managed": {"size": "9Gi"}}}, "the size of ZooKeeper's volumes is fixed"),
+    ({"zookeeper": {"adoptKey": UID}}, {"zookeeper": {"adoptKey": None}}, "the key of an adopted cluster is fixed"),
+    ({}, {"storage": {"size": "9Gi"}}, "a volume cannot shrink"),
+    ({"storage": {"size": "1Ti"}}, {"storage": {"size": "999G"}}, "a volume cannot shrink"),
+    ({}, {"storage": {"storageClassName": "fast"}}, "the storage class is fixed"),
+    (_group(), _group(size="19Gi"), "a volume cannot shrink"),
+    (_group(), _group(zone="y"), "the zone of a group is fixed"),
+    (_group(), _group(zone=None), "the zone of a group is fixed"),
+    (_group(), _group(id=5), "the id of a group is fixed"),
+    (_group(), _group(storageClassName=None), "the storage class of a group is fixed"),
+    (_group(), _group(nodes=[{**_OUT, "adminPort": 3}]), "the admin port of a node is fixed"),
+    (_group(), _group(nodes=[{**_OUT, "connectString": "h:9"}]), "the connect string of a node is fixed"),
+    (_group(), _group(nodes=[{"name": "0"}]), "a node cannot become external, nor cease to be"),
+]  # fmt: skip
+"""Before, the change, and what the API server says against it."""
+
 
 def objects(made: WaltzCluster, inputs: RenderInputs = INPUTS) -> dict[tuple[str, str], Obj]:
     """What is rendered, by kind and name."""

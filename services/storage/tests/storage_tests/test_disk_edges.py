@@ -389,3 +389,6 @@ def test_a_restore_reset_skips_directories_that_are_not_there_and_tells_disk_err
     disk.fail_sync = "waltz-fence"
     with pytest.raises(StorageStartError):
         reset_for_restore(ROOT, [3], fs=disk)
+    disk.fail_read = CONTROL_FILE_NAME
+    with pytest.raises(StorageStartError):
+        reset_for_restore(ROOT, [3], fs=disk)

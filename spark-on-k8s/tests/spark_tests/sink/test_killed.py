@@ -16,7 +16,7 @@ from spark_tests.local_log import LocalLog
 from spark_tests.sink.program import BATCH, DIE, KILL_DRIVER, STAND_STILL, STREAM, Arguments
 from waltz_spark.sink import CLAIM_HEADER
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
 ROWS = 800
 SOURCE, TARGET = 2, 3
@@ -52,7 +52,7 @@ def run(program: Arguments) -> int:
     with output.open("ab") as file:  # not a pipe: left-overs of a killed driver would hold it open
         process = subprocess.Popen(program.command(), stdout=file, stderr=file, start_new_session=True)
         try:
-            code = process.wait(110)
+            code = process.wait(280)
         finally:
             with suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)

@@ -74,12 +74,14 @@ def check_reached(world: World, universe: Universe) -> None:
     if universe.spec(world).deleting:
         _check_deleted(world, universe)
         return
-    for _ in range(2):
+    for number in range(2):
         lost = [node for node in lost_nodes(world) if up(world, node)]
         if not lost or beyond_repair(world):
             break
-        replace = Task(name="repair", uid="r", kind=TaskKind.REPLACE, created="9", source=connect(lost[0]))
-        world = settle(world._replace(tasks=(*world.tasks[:1], replace)), universe)
+        repair = Task(
+            name=f"repair{number}", uid="r", kind=TaskKind.REPLACE, created="9", source=connect(lost[0])
+        )
+        world = settle(world._replace(tasks=(*world.tasks, repair)), universe)
     if beyond_repair(world):
         return
     _check_as_asked(world, universe)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from waltz_operator.migration.plan import decide_task
 from waltz_operator.migration.task import Record, Task
@@ -10,12 +11,17 @@ from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.plan import decide
 
 from .hands import Remember, RememberTask, Write
-from .world import CLEAR, Sight, Universe, World, facts_in, old_facts, rendered_objects
+from .world import CLEAR, Luck, Sight, Universe, World, facts_in, old_facts, rendered_objects
+
+
+@lru_cache(maxsize=50_000)
+def _planned(world: World, universe: Universe, sight: Sight) -> tuple[Write, ...]:
+    return _cluster(world, universe, facts_in(world, universe, sight))
 
 
 def cluster_pass(world: World, universe: Universe, sight: Sight = CLEAR) -> tuple[Write, ...]:
     """The writes that the planner of the cluster asks for."""
-    return _cluster(world, universe, facts_in(world, universe, sight))
+    return _planned(unseen_cut(world), universe, sight)
 
 
 def old_cluster_pass(world: World, old: World, universe: Universe) -> tuple[Write, ...]:
@@ -32,9 +38,14 @@ def _cluster(world: World, universe: Universe, facts: Facts) -> tuple[Write, ...
     return tuple(writes)
 
 
+@lru_cache(maxsize=50_000)
+def _task_planned(world: World, universe: Universe, task: Task, sight: Sight) -> tuple[Write, ...]:
+    return _task(facts_in(world, universe, sight), task)
+
+
 def task_pass(world: World, universe: Universe, task: Task, sight: Sight = CLEAR) -> tuple[Write, ...]:
     """The writes that the planner of a migration asks for."""
-    return _task(facts_in(world, universe, sight), task)
+    return _task_planned(unseen_cut(world), universe, task, sight)
 
 
 def old_task_pass(world: World, old: World, universe: Universe, task: Task) -> tuple[Write, ...]:
@@ -49,6 +60,11 @@ def _task(facts: Facts, task: Task) -> tuple[Write, ...]:
     if told != task:
         writes.append(RememberTask(task, told))
     return tuple(writes)
+
+
+def unseen_cut(world: World) -> World:
+    """Without what no observer sees."""
+    return world._replace(luck=Luck(), committed=(), downed=frozenset())
 
 
 def _essential(task: Task) -> Task:

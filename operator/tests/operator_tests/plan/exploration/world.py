@@ -259,38 +259,58 @@ def _record(meta: Meta) -> PartitionRecord:
 _NEVER = NeverStarted()
 
 
-def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | TreeMissing:
-    """ZooKeeper; ``blind``: a partition whose metadata can't be read."""
-    if not world.tree:
-        return TreeMissing()
+@lru_cache(maxsize=20_000)
+def _tree_view(
+    universe: Universe,
+    registered: frozenset[int],
+    assigned: tuple[frozenset[int], ...],
+    meta: tuple[Meta | None, ...],
+    servers: bool,
+    blind: int | None,
+) -> TreeView:
     partitions: dict[int, PartitionRecord | NeverStarted | Unknown] = {
-        p: _NEVER if meta is None else _record(meta) for p, meta in enumerate(world.meta)
+        p: _NEVER if one is None else _record(one) for p, one in enumerate(meta)
     }
     if blind is not None:
         partitions[blind] = Unknown("unreadable")
-    nodes = sorted(world.registered)
+    nodes = sorted(registered)
     return TreeView(
         "c",
         KEY,
         universe.partitions,
         {connect(n): int(universe.groups[n]) for n in nodes},
-        {connect(n): tuple(p for p, held in enumerate(world.assigned) if n in held) for n in nodes},
+        {connect(n): tuple(p for p, held in enumerate(assigned) if n in held) for n in nodes},
         {connect(n): 2 for n in nodes},
-        (0, version_of(world), 0),
+        (0, hash((registered, assigned)), 0),
         partitions,
-        {1: "h:1"} if world.servers is not None else {},
+        {1: "h:1"} if servers else {},
     )
 
 
-def kube_view(world: World, universe: Universe) -> KubeView:
-    """Kubernetes."""
+def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | TreeMissing:
+    """ZooKeeper; ``blind``: a partition whose metadata can't be read."""
+    if not world.tree:
+        return TreeMissing()
+    servers = world.servers is not None
+    return _tree_view(universe, world.registered, world.assigned, world.meta, servers, blind)
+
+
+@lru_cache(maxsize=20_000)
+def _kube_view(
+    universe: Universe,
+    pod_states: tuple[Pod | None, ...],
+    templates: tuple[str | None, ...],
+    volumes: tuple[int | None, ...],
+    servers: str | None,
+    copies: tuple[Job, ...],
+) -> KubeView:
     objects: dict[ObjectKey, ObjectView] = {}
     sets: dict[str, StatefulSetView] = {}
     pods: dict[str, PodView] = {}
     claims: dict[str, PVCView] = {}
     for node in range(len(universe.groups)):
         one = identity(universe, node)
-        template, pod, claim = world.sets[node], world.pods[node], world.claims[node]
+        template, pod, claim = templates[node], pod_states[node], volumes[node]
         if template is not None:
             objects[ObjectKey("StatefulSet", one.statefulset)] = ObjectView(
                 f"set{node}", "", f"set-{template}"
@@ -305,9 +325,9 @@ def kube_view(world: World, universe: Universe) -> KubeView:
             objects[ObjectKey("PersistentVolumeClaim", one.pvc)] = ObjectView(str(claim), "", "claim")
             claims[one.pvc] = PVCView(str(claim), 1, 1, None, one.group, one.name)
     deployment = None
-    if world.servers is not None:
-        objects[ObjectKey("Deployment", "c-server")] = ObjectView("d", "", f"set-{world.servers}")
-        deployment = DeploymentView("d", world.servers, 1, 1, True)
+    if servers is not None:
+        objects[ObjectKey("Deployment", "c-server")] = ObjectView("d", "", f"set-{servers}")
+        deployment = DeploymentView("d", servers, 1, 1, True)
     jobs = {
         job.name: JobView(
             job.name,
@@ -318,9 +338,25 @@ def kube_view(world: World, universe: Universe) -> KubeView:
             job.state,
             verified_through=job.verified - 1 if job.state == "succeeded" else None,
         )
-        for job in world.jobs
+        for job in copies
     }
     return KubeView(objects, sets, deployment, pods, claims, jobs)
+
+
+def kube_view(world: World, universe: Universe) -> KubeView:
+    """Kubernetes."""
+    return _kube_view(universe, world.pods, world.sets, world.claims, world.servers, world.jobs)
+
+
+def _placement(tree: TreeView) -> dict[int, tuple[str, ...]]:
+    """Cached by identity: views live as long as their cache."""
+    key = id(tree)
+    if key not in _PLACEMENTS:
+        _PLACEMENTS[key] = (tree, placement_of(tree))
+    return _PLACEMENTS[key][1]
+
+
+_PLACEMENTS: dict[int, tuple[TreeView, dict[int, tuple[str, ...]]]] = {}
 
 
 class Sight(NamedTuple):
@@ -359,7 +395,7 @@ def facts_in(world: World, universe: Universe, sight: Sight = CLEAR) -> Facts:
         now=NOW,
         leaving=leaving_of(world, universe),
         tasks=world.tasks,
-        placement=placement_of(tree),
+        placement=_placement(tree) if isinstance(tree, TreeView) else {},
     )
 
 

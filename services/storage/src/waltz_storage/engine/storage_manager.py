@@ -295,7 +295,10 @@ def reset_for_restore(
     :class:`StorageStartError` when it is running or the directory is no storage directory. Doing it twice is fine.
     """
     disk = fs if fs is not None else OsFileSystem()
-    control = ControlFile.open_existing(disk, directory)
+    try:
+        control = ControlFile.open_existing(disk, directory)
+    except OSError as error:
+        raise StorageStartError(f"{directory}: {error.strerror or error}") from error
     try:
         wanted = control.assigned() if partition_ids is None else sorted(set(partition_ids))
         sessions = {partition_id: control.info(partition_id).session_id for partition_id in wanted}

@@ -1,0 +1,205 @@
+"""The definitions and everything that is rendered, judged by a real API server: what it lets in, what it refuses and why."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import yaml
+
+from operator_tests.apiserver.conftest import Plane
+from operator_tests.apiserver.installed import NAMESPACE, ROOT, post
+from operator_tests.resources.clusters import CHANGES_REFUSED, INPUTS, PLAIN, VARIANTS, Spec, merged
+from waltz_operator.api.parse import parse_cluster, parse_migration
+from waltz_operator.kube.client import KubeClient
+from waltz_operator.kube.errors import KubeError, KubeInvalidError
+from waltz_operator.kube.kinds import EXTENSIONS, WALTZ_CLUSTER, WALTZ_MIGRATION, kind_of
+from waltz_operator.resources import copy_job, desired_objects
+
+API_VERSION = "waltz.dev/v1alpha1"
+
+
+def on_the_server(plane: Plane, namespace: str, work: Callable[[KubeClient], Awaitable[None]]) -> None:
+    """Run ``work`` with the rights of an administrator, in a fresh namespace."""
+
+    async def main() -> None:
+        admin = KubeClient(plane.control.configuration())
+        try:
+            await post(
+                admin, NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
+            )
+            await work(admin)
+        finally:
+            await admin.close()
+
+    with asyncio.Runner() as runner:
+        runner.run(main())
+
+
+def waltz_cluster(namespace: str, spec: Spec, name: str = "ledger") -> dict[str, Any]:
+    return {
+        "apiVersion": API_VERSION,
+        "kind": "WaltzCluster",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": spec,
+    }
+
+
+async def refusal(kube: KubeClient, body: dict[str, Any], *, changed: bool = False) -> str:
+    """What the server says against creating (or replacing) the object; empty when it takes it."""
+    try:
+        await (kube.replace(body) if changed else kube.create(body))
+    except KubeInvalidError as error:
+        return str(error)
+    return ""
+
+
+def test_the_server_takes_every_example(plane: Plane) -> None:
+    async def work(kube: KubeClient) -> None:
+        for path in sorted((ROOT / "manifests/examples").glob("*.yaml")):
+            for document in yaml.safe_load_all(path.read_text()):
+                kind = kind_of(document["apiVersion"], document["kind"])
+                document["metadata"]["namespace"] = "examples"
+                taken = await kube.create(document)
+                if kind == WALTZ_CLUSTER:
+                    # what the server has filled in changes nothing
+                    assert parse_cluster(taken).spec == parse_cluster(document).spec
+                elif kind == WALTZ_MIGRATION:
+                    assert parse_migration(taken).spec == parse_migration(document).spec
+                await kube.delete(
+                    kind, "examples", document["metadata"]["name"], uid=taken["metadata"]["uid"]
+                )
+
+    on_the_server(plane, "examples", work)
+
+
+def test_the_server_takes_everything_that_is_rendered(plane: Plane) -> None:
+    """Twice: the second time over what is there, with every field that the server has filled in."""
+
+    async def work(kube: KubeClient) -> None:
+        for number, (variant, changes) in enumerate(VARIANTS.items()):
+            body = waltz_cluster("rendered", merged(PLAIN, changes), f"c{number}")
+            made = parse_cluster(await kube.create(body))
+            objects = [
+                *desired_objects(made, INPUTS),
+                copy_job(made, INPUTS, migration="m", partition=1, arguments=["copy-partition"]),
+            ]
+            extensions = {kind.kind for kind in EXTENSIONS}
+            for obj in objects:
+                if obj["kind"] in extensions:
+                    continue
+                first = await kube.apply(obj)
+                again = await kube.apply(obj)
+                changed = first["metadata"]["resourceVersion"] != again["metadata"]["resourceVersion"]
+                assert not changed, f"{variant}: {obj['kind']} {obj['metadata']['name']} changes every time"
+
+    on_the_server(plane, "rendered", work)
+
+
+def test_the_server_refuses_what_cannot_be(plane: Plane) -> None:
+    """Each of these, and the field and reason it says."""
+
+    async def work(kube: KubeClient) -> None:
+        for spec, reason in REFUSED:
+            text = await refusal(kube, waltz_cluster("refused", merged(PLAIN, spec)))
+            assert reason in text, (spec, text)
+        for name in ("1st", "with.dot", "x" * 31):
+            assert "the name must have" in await refusal(kube, waltz_cluster("refused", PLAIN, name))
+        for number, (migration, reason) in enumerate(REFUSED_MIGRATIONS):
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": "WaltzMigration",
+                "metadata": {"name": f"m{number}", "namespace": "refused"},
+                "spec": {"cluster": "ledger", **migration},
+            }
+            assert reason in await refusal(kube, body)
+
+    on_the_server(plane, "refused", work)
+
+
+def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
+    async def work(kube: KubeClient) -> None:
+        for number, (before, after, reason) in enumerate(CHANGES_REFUSED):
+            name = f"c{number}"
+            made = await kube.create(waltz_cluster("fixed", merged(PLAIN, before), name))
+            changed = copy.deepcopy(made)
+            changed["spec"] = merged(merged(PLAIN, before), after)
+            text = await refusal(kube, changed, changed=True)
+            assert reason in text, (before, after, text)
+        body = {
+            "apiVersion": API_VERSION,
+            "kind": "WaltzMigration",
+            "metadata": {"name": "m", "namespace": "fixed"},
+            "spec": {"cluster": "ledger", "drain": {"node": "1-0"}, "cancel": True},
+        }
+        made = await kube.create(body)
+        for spec, reason in (
+            ({"cluster": "other"}, "the cluster of a migration is fixed"),
+            ({"drain": {"node": "2-0"}}, "what a migration does is fixed"),
+            ({"drain": None, "replace": {"node": "1-0"}}, "what a migration does is fixed"),
+            ({"cancel": False}, "a migration that was cancelled stays so"),
+        ):
+            changed = {**made, "spec": merged(made["spec"], spec)}
+            assert reason in await refusal(kube, changed, changed=True), spec
+        for spec in ({"approve": False}, {"rateLimitBytesPerSecond": 5}, {"dryRun": True}):
+            current = await kube.get(WALTZ_MIGRATION, "fixed", "m")
+            assert current is not None
+            assert await refusal(kube, {**current, "spec": merged(current["spec"], spec)}, changed=True) == ""
+
+    on_the_server(plane, "fixed", work)
+
+
+def test_status_is_the_operators_and_scale_sets_servers(plane: Plane) -> None:
+    async def work(kube: KubeClient) -> None:
+        made = await kube.create({**waltz_cluster("scaled", PLAIN), "status": {"phase": "Made up"}})
+        assert "status" not in made
+        path = WALTZ_CLUSTER.path("scaled", "ledger", "scale")
+        scale = await kube._call("GET", path, None, None)
+        assert scale["spec"]["replicas"] == 2
+        await kube._call("PUT", path, None, {**scale, "spec": {"replicas": 4}})
+        found = await kube.get(WALTZ_CLUSTER, "scaled", "ledger")
+        assert parse_cluster(found).spec.servers.replicas == 4
+
+    try:
+        on_the_server(plane, "scaled", work)
+    except KubeError as error:  # pragma: no cover - shows the line of the server
+        raise AssertionError(str(error)) from error
+
+
+def groups(*entries: Spec) -> Spec:
+    return {"replicas": None, "storage": {"groups": list(entries)}}
+
+
+OUTSIDE = {"name": "0", "external": True, "connectString": "h:1", "adminPort": 2}
+REFUSED: list[tuple[Spec, str]] = [
+    ({"partitions": 0}, "spec.partitions"),
+    ({"replicas": 10}, "spec.replicas"),
+    ({"images": {"zookeeper": None}}, "images.zookeeper is needed for a managed ZooKeeper"),
+    ({"zookeeper": {"connectString": "h:1"}}, "give connectString or managed, exactly one of them"),
+    ({"zookeeper": {"managed": None}}, "give connectString or managed, exactly one of them"),
+    ({"zookeeper": {"root": "waltz"}}, "spec.zookeeper.root"),
+    ({"zookeeper": {"managed": {"replicas": 2}}}, "spec.zookeeper.managed.replicas"),
+    ({"zookeeper": {"adoptKey": "key"}}, "spec.zookeeper.adoptKey"),
+    ({"storage": {"groups": [{"name": "1"}]}}, "give replicas (that many groups"),
+    ({"storage": {"size": "0"}}, "spec.storage.size"),
+    (groups({"name": "1", "count": 1, "nodes": [{"name": "0"}]}), "give count or nodes, not both"),
+    (groups({"name": "1"}, {"name": "1"}), "Duplicate value"),
+    (groups({"name": "group-1"}), "spec.storage.groups[0].name"),
+    (groups({"name": "1", "nodes": [{"name": "0", "adminPort": 2}]}), "belong to a node with external: true"),
+    (
+        groups({"name": "1", "nodes": [{**OUTSIDE, "adminPort": None}]}),
+        "belong to a node with external: true",
+    ),
+    ({"tls": {"mode": "Secret"}}, "secrets goes with mode Secret"),
+    ({"tls": {"issuerRef": {"name": "i"}}}, "issuerRef goes with mode CertManager"),
+    ({"servers": {"drainSeconds": 1}}, "spec.servers.drainSeconds"),
+]
+REFUSED_MIGRATIONS: list[tuple[Spec, str]] = [
+    ({}, "give exactly one of move, drain, replace, rebalance"),
+    ({"drain": {"node": "1-0"}, "rebalance": {"group": "1"}}, "give exactly one of move"),
+    ({"drain": {"node": "storage-1-0"}}, "spec.drain.node"),
+    ({"move": {"from": "1-0", "to": "1-1", "partitions": [1, 1]}}, "Duplicate value"),
+    ({"drain": {"node": "1-0"}, "rateLimitBytesPerSecond": -1}, "spec.rateLimitBytesPerSecond"),
+]

@@ -1,0 +1,193 @@
+"""Every command in the documents is run by a test, and what a line of text says of `waltz` or `make` exists.
+
+`COVERED` says of each command in a fenced block which test runs it, or which `make` target, or why none does. A command
+without an entry fails, and so does an entry without a command. Blocks of docs/operations.md that carry `run=NAME` are run
+as they stand by tests/integration/cli/test_procedures.py, which checks itself that it runs all of them.
+"""
+
+import re
+import shlex
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.integration.cli.blocks import Block, blocks
+from tests.repo.command_tree import commands
+from tests.repo.files import ROOT
+
+PROGRAMS = (
+    "waltz", "waltz-storage", "waltz-server", "make", "pip", "kubectl", "kustomize", "docker", "helm", "curl", "kill",
+    "cd", "export", "echo", "cp", "systemctl", "python", "python3", "pytest", "bash", "spark-submit", ".venv/bin/waltz",
+    ".venv/bin/python", ".venv/bin/pytest", "../../.venv/bin/python",
+)  # fmt: skip
+
+LEDGER = "tests/integration/test_ledger.py::test_no_kill_loses_or_doubles_money"
+TUTORIAL = "tests/integration/test_tutorial.py::test_the_tutorial"
+UP = "tests/integration/test_local_up.py::test_up_append_tail_stop_and_up_again_finds_all_data"
+DOCUMENTS = "tests/integration/cli/test_documents.py"
+E2E = "run by tests/e2e"
+
+COVERED: list[tuple[str, str, str]] = [
+    # file, pattern of the command, how it is run
+    ("README.md", r"make demo", "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
+    ("README.md", r"make test", "make test"),
+    ("README.md", r"\.venv/bin/waltz local up .*", UP),
+    ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
+    ("bench/README.md", r"make bench", "make bench"),
+    ("bench/README.md", r".*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
+    ("docs/applications.md", r"pip install .*", "tests/repo/test_setup.py::test_every_dependency_of_a_member_is_pinned"),
+    ("docs/testing.md", r".*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
+    ("docs/tutorial.md", r"kill -9 .*", LEDGER),
+    ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
+    ("docs/tutorial.md", r".*", TUTORIAL),
+    ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
+    ("examples/ledger/README.md", r".*", TUTORIAL),
+    ("services/server/README.md", r"waltz-server .*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
+    ("tools/README.md", r"waltz local up .*", UP),
+    ("tools/README.md", r"waltz tail --from 0 --follow",
+     "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
+    ("tools/README.md", r"waltz demo .*",
+     "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
+    ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
+    # Need a Kubernetes cluster, or Spark on one.
+    ("docs/operator.md", r".*", E2E),
+    ("docs/spark.md", r".*", E2E),
+    ("docs/kubernetes.md", r".*", E2E),
+    ("manifests/README.md", r".*", E2E),
+    ("operator/README.md", r".*", E2E),
+    ("spark-on-k8s/README.md", r".*", E2E),
+    ("tests/e2e/README.md", r".*", E2E),
+]  # fmt: skip
+MAY_HAVE_NONE = {"docs/kubernetes.md", "manifests/README.md", "operator/README.md", "spark-on-k8s/README.md", "tests/e2e/README.md"}  # fmt: skip
+
+
+@cache
+def _documents() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "-co", "--exclude-standard", "*.md"],
+        cwd=ROOT,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    return [ROOT / name for name in sorted(listed.stdout.splitlines()) if (ROOT / name).is_file()]
+
+
+def _is_shell(block: Block) -> bool:
+    if block.language in ("sh", "bash", "console", "shell"):
+        return True
+    first = [line.split(" ", 1)[0] for line in block.text.splitlines() if line.strip()]
+    return block.language == "" and any(word in PROGRAMS for word in first)
+
+
+@cache
+def _commands() -> list[tuple[str, int, str]]:
+    """File, line of the block, command; without the blocks that are followed by name."""
+    return [
+        (block.file, block.line, command)
+        for path in _documents()
+        for block in blocks(path, ROOT)
+        if _is_shell(block) and block.run is None
+        for command in block.commands
+    ]
+
+
+def _entry(file: str, command: str) -> str | None:
+    for where, pattern, how in COVERED:
+        if where == file and re.fullmatch(pattern, command):
+            return how
+    return None
+
+
+def test_every_command_in_a_block_has_an_entry() -> None:
+    lost = [
+        f"{file}:{line}: {command}" for file, line, command in _commands() if _entry(file, command) is None
+    ]
+    assert lost == [], "say in COVERED which test runs them"
+
+
+def test_every_entry_has_a_command() -> None:
+    known = _commands()
+    idle = [
+        (where, pattern)
+        for where, pattern, _ in COVERED
+        if where not in MAY_HAVE_NONE
+        and not any(file == where and re.fullmatch(pattern, command) for file, _, command in known)
+    ]
+    assert idle == []
+
+
+@pytest.mark.parametrize("how", sorted({how for _, _, how in COVERED}))
+def test_what_an_entry_names_exists(how: str) -> None:
+    if how == E2E:
+        return
+    if how.startswith("make "):
+        assert re.search(rf"^{re.escape(how[5:])}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return
+    file, _, name = how.partition("::")
+    assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), how
+
+
+def test_blocks_that_are_followed_by_name_are_in_operations_only() -> None:
+    named = {block.file for path in _documents() for block in blocks(path, ROOT) if block.run is not None}
+    assert named == {"docs/operations.md"}
+
+
+@cache
+def _inline() -> list[tuple[str, str]]:
+    """File and what stands between back-quotes and begins with waltz or make."""
+    found = []
+    for path in _documents():
+        text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        found += [
+            (str(path.relative_to(ROOT)), match) for match in re.findall(r"`((?:waltz|make) [^`\n]+)`", text)
+        ]
+    return found
+
+
+def test_what_the_text_says_of_waltz_and_make_exists() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    wrong = [f"{file}: {command}" for file, command in _inline() if not _exists(command, targets)]
+    assert wrong == []
+
+
+def _exists(command: str, targets: set[str]) -> bool:
+    words = [word.strip("[]…()") for word in re.split(r"[\s|]+", command) if word.strip("[]…()")]
+    if words[0] == "make":
+        return words[1] in targets or words[1].startswith("-")
+    words = words[1:]
+    if words[0].startswith(("-", "<", "CONF")):
+        return True
+    tree = commands()
+    for length in (2, 1):
+        name = " ".join(words[:length])
+        if name in tree:
+            options = {word.split("=", 1)[0].rstrip(",;.") for word in words[length:] if word.startswith("-")}
+            return {option for option in options if not re.fullmatch(r"-\d+", option)} <= tree[name] | {
+                "--help",
+                "-h",
+            }
+    return any(known == words[0] or known.startswith(words[0] + " ") for known in tree) and len(words) == 1
+
+
+def test_every_command_line_of_a_block_is_understood_by_our_tree() -> None:
+    wrong = []
+    every = _commands() + [
+        (block.file, block.line, command)
+        for path in _documents()
+        for block in blocks(path, ROOT)
+        if block.run is not None
+        for command in block.commands
+    ]
+    for file, line, command in every:
+        for part in re.split(r"\s*[|;]\s*", command):
+            words = shlex.split(part)
+            if (
+                words
+                and words[0].removeprefix(".venv/bin/") == "waltz"
+                and not _exists(f"waltz {' '.join(words[1:])}", set())
+            ):
+                wrong.append(f"{file}:{line}: {part}")
+    assert wrong == []
