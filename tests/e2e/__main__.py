@@ -30,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
         "--reuse", action="store_true", help="work on the cluster that --keep left, with the images it has"
     )
     parser.add_argument("--until", default="", metavar="NAME", help="stop after this scenario")
+    parser.add_argument("--first", default="", metavar="NAME", help="with --reuse: begin with this scenario")
     parser.add_argument("--only", default="", metavar="NAME", help="with --reuse: this scenario alone")
     parser.add_argument("--seed", type=int, default=1, help="of the times at which the operator is killed")
     options = parser.parse_args(arguments)
@@ -52,16 +53,18 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _run(options: argparse.Namespace, folder: Path) -> list[report.Result]:
     scenarios = [scenario for scenario in ALL if options.only in scenario.name]
-    for number, scenario in enumerate(scenarios):
-        if options.until and options.until in scenario.name:
-            scenarios = scenarios[: number + 1]
-            break
+    names = [scenario.name for scenario in scenarios]
+    first = next((number for number, name in enumerate(names) if options.first in name), 0)
+    last = next(
+        (number for number, name in enumerate(names) if options.until and options.until in name), None
+    )
+    scenarios = scenarios[first : None if last is None else last + 1]
     start = time.monotonic()
-    names = [] if options.reuse else images.build()
+    built = [] if options.reuse else images.build()
     print(f"e2e: images built after {time.monotonic() - start:.0f} s", flush=True)
     with kind.cluster(folder, keep=options.keep, reuse=options.reuse) as kubeconfig:
-        if names:
-            kind.load(names)
+        if built:
+            kind.load(built)
         print(f"e2e: cluster with images after {time.monotonic() - start:.0f} s", flush=True)
         return run_all(World(Kubectl(kubeconfig, NAMESPACE)), scenarios, folder, seed=options.seed)
 

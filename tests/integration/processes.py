@@ -44,7 +44,9 @@ class Ended:
         return errors[0]
 
 
-async def run_program(*command: str, stdin: bytes = b"", directory: Path | None = None) -> Ended:
+async def run_program(
+    *command: str, stdin: bytes = b"", directory: Path | None = None, seconds: float = _PROGRAM_SECONDS
+) -> Ended:
     """Run a program that is expected to end by itself."""
     process = await asyncio.create_subprocess_exec(
         *command,
@@ -54,7 +56,7 @@ async def run_program(*command: str, stdin: bytes = b"", directory: Path | None 
         cwd=directory,
     )
     try:
-        async with asyncio.timeout(_PROGRAM_SECONDS):
+        async with asyncio.timeout(seconds):
             out, err = await process.communicate(stdin)
     finally:
         if process.returncode is None:

@@ -17,10 +17,12 @@ from waltz_client import WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.java import find_java
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 HOST = "127.0.0.1"
 PROGRAM = Path(__file__).with_name("spark_reader.py")
+PROGRAM_SECONDS = 270.0
+"""Starting Java and four Python workers takes a few seconds, and minutes on a machine that is very busy."""
 PAYLOADS = ["one", "two", "three"]
 
 
@@ -39,7 +41,9 @@ class Secured:
         options["zookeeper.connectString"] = given["zookeeper.connectString"]
         options |= {"readTimeoutMs": "8000", "zookeeper.sessionTimeout": "10000"}
         options |= {f"client.ssl.{key.replace('__', '.')}": value for key, value in tls.items()}
-        ended = await run_program(sys.executable, str(PROGRAM), json.dumps(options), *files)
+        ended = await run_program(
+            sys.executable, str(PROGRAM), json.dumps(options), *files, seconds=PROGRAM_SECONDS
+        )
         assert ended.code == 0, ended.err
         return json.loads(ended.out.splitlines()[-1])
 

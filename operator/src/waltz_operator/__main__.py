@@ -1,4 +1,4 @@
-"""``waltz-operator run`` and ``waltz-operator copy-partition``: process 1 of the operator's pods.
+"""``waltz-operator run``, ``plan`` and ``copy-partition``: process 1 of the operator's pods.
 
 Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on standard error), 2 for a
 wrong command line, 70 for an error nobody foresaw.
@@ -56,6 +56,13 @@ def parser() -> argparse.ArgumentParser:
         "copy-partition", parents=[common], help="copy and verify one partition; what copy Jobs run"
     )
     copy_partition.add_arguments(copy)
+    look = commands.add_parser(
+        "plan", parents=[common], help="print what the next pass would do; writes nothing"
+    )
+    look.add_argument("cluster", help="name of the WaltzCluster")
+    look.add_argument("--namespace", default="default", help="its namespace")
+    look.add_argument("--spec", default="", help="plan for this specification (JSON) instead of its own")
+    look.add_argument("--kubeconfig", help="default: the service account of the pod, else ~/.kube/config")
     return top
 
 
@@ -80,6 +87,12 @@ async def _run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     await run_operator(operator_settings(options), stop)
 
 
+async def _preview(options: argparse.Namespace, stop: asyncio.Event) -> None:
+    from waltz_operator import preview
+
+    await preview.run(options, stop)
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
     options = parser().parse_args(arguments)
@@ -88,7 +101,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
-    work = copy_partition.run if options.command == "copy-partition" else _run
+    work = {"copy-partition": copy_partition.run, "plan": _preview, "run": _run}[options.command]
     return run_service(lambda stop: work(options, stop), shutdown_timeout_seconds=SHUTDOWN_SECONDS)
 
 

@@ -30,14 +30,6 @@ from waltz_operator.tls.files import TlsFiles
 from waltz_operator.tls.keeper import certificate_steps
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """Of the command ``plan``."""
-    parser.add_argument("cluster", help="name of the WaltzCluster")
-    parser.add_argument("--namespace", default="default", help="its namespace")
-    parser.add_argument("--spec", default="", help="plan for this specification (JSON) instead of its own")
-    parser.add_argument("--kubeconfig", help="default: the service account of the pod, else ~/.kube/config")
-
-
 async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     """Print the plan. KubeError, ResourceError: one line for a person."""
     kube = KubeClient(await config.load(options.kubeconfig))

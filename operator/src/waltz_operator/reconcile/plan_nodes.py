@@ -11,7 +11,6 @@ from waltz_operator.migration.placement import seeds
 from waltz_operator.reconcile.actions import (
     AssignInZooKeeper,
     AssignOnNode,
-    Blocked,
     DeleteObject,
     DeletePVC,
     UnregisterNode,
@@ -23,7 +22,6 @@ from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import (
     KubeView,
     ObjectKey,
-    PartitionRecord,
     TreeView,
     Unknown,
 )

@@ -15,6 +15,7 @@ from waltz_operator.reconcile.actions import DeleteJob
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.desired import Move, MoveKind
 from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.gate import Denied, may_change
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import KubeView
 
@@ -44,7 +45,7 @@ def continue_change(facts: Facts, decision: Decision) -> None:
         return
     ladder = cluster_ladder(facts, move)
     step: Step | None = None
-    if not still_wanted(facts, move):
+    if not still_wanted(facts, move) or _steps_aside(facts, move, ladder):
         step = undo_step(facts, move, ladder)
         if step is None and move.target is not None and not facts.staying(move.target):
             step = Step(
@@ -57,6 +58,19 @@ def continue_change(facts: Facts, decision: Decision) -> None:
         decision.soon()
         return
     follow(decision, step)
+
+
+def _steps_aside(facts: Facts, move: Move, ladder: Ladder) -> bool:
+    """Whether a copy that can't be put into service now (a replica is lost, say) makes way for a migration that may mend that."""
+    if move.target is None or move.target in facts.holders(move.partition):
+        return False
+    waiting = any(
+        not task.over and task.approved and not task.dry_run and not task.cancel for task in facts.tasks
+    )
+    new = {*facts.holders(move.partition), move.target}
+    return waiting and isinstance(
+        may_change(facts, move.kind.value, move.partition, new, allow_pause=ladder.allow_pause), Denied
+    )
 
 
 def follow(decision: Decision, step: Step) -> None:

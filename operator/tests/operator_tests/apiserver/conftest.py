@@ -42,6 +42,9 @@ class Plane:
                 await world.open()
                 await scenario(world)
                 return world
+            except BaseException as error:
+                error.add_note(await world.story())
+                raise
             finally:
                 await world.close()
                 await admin.close()

@@ -34,7 +34,7 @@ _OWNED = (
     kinds.SECRET, kinds.SERVICE, kinds.STATEFUL_SET,
 )  # fmt: skip
 _ROUNDS = 60
-_WAIT_SECONDS = 20.0
+_WAIT_SECONDS = 0.3
 
 
 def _free_port() -> int:
@@ -318,7 +318,8 @@ class Machinery:
         return directory
 
     async def _readiness(self) -> bool:
-        """Wait, in bounded time, until every process is ready, and write it into the pods' status."""
+        """Write into the pods' status whether their processes are ready. What is about to be is waited for a little; a server whose storage
+        nodes have not been told of its partitions is not ready whatever one waits."""
         loop = cluster_loop()
         until = loop.time() + _WAIT_SECONDS
         while not all(process.ready() for process in self.pods.values()) and loop.time() < until:

@@ -29,7 +29,8 @@ def spec(**more: Any) -> dict[str, Any]:
         "images": {"server": "waltz-server:1", "storage": "waltz-storage:1"},
         "partitions": 1,
         "zookeeper": {"connectString": "zk:2181"},
-        "servers": {"replicas": 1},
+        # a replica that could not be reached is asked again soon, not after up to 20 s
+        "servers": {"replicas": 1, "config": {"storage.maxRetryInterval": 400}},
         **more,
     }
 

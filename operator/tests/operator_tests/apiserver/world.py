@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
+import yaml
+
 from operator_tests.apiserver.installed import make_namespace
 from operator_tests.apiserver.machinery import Machinery
 from waltz_cluster.memory_store import MemoryZooKeeper
@@ -61,6 +63,7 @@ class Journal:
         """Killed, when it is time."""
         if self.fate.strikes(moment, line):
             self.kills += 1
+            self.lines.append(f"-- killed {moment} {line}")
             raise Killed(f"{moment} {line}")
 
 
@@ -187,8 +190,15 @@ class World:
                 return number
             await asyncio.sleep(_PAUSE_SECONDS)  # servers and storage nodes go on by themselves
         body = await self.cluster()
-        raise TimeoutError(
-            f"no fixed point; status: {body.get('status')}; last writes: {self.journal.lines[-10:]}; errors: {self.errors[-3:]}"
+        raise TimeoutError(f"no fixed point; status: {body.get('status')}")
+
+    async def story(self) -> str:
+        """What happened so far, for who has to find out why a test failed."""
+        bodies = await self.kube.list(kinds.WALTZ_CLUSTER, self.namespace)
+        bodies += await self.kube.list(kinds.WALTZ_MIGRATION, self.namespace)
+        statuses = yaml.safe_dump([body.get("status") for body in bodies])
+        return "\n".join(
+            ["writes:", *self.journal.lines[-60:], "errors:", *self.errors[-5:], "statuses:", statuses]
         )
 
     async def migrate(self, name: str, **what: Any) -> None:
@@ -217,6 +227,5 @@ class World:
         phases = [one.get("status", {}).get("phase") for one in migrations]
         if any(phase not in ("Completed", "Cancelled", "Failed", "Planned") for phase in phases):
             return False
-        return any(
-            c["type"] == "Progressing" and c["status"] == "False" for c in status.get("conditions", ())
-        )
+        conditions = {c["type"]: c["status"] for c in status.get("conditions", ())}
+        return conditions.get("Progressing") == "False" and conditions.get("ReplicasCaughtUp") == "True"

@@ -14,7 +14,7 @@ OPTIONS_FOLDER, TLS_FOLDER, SECRETS_FOLDER = "/etc/waltz/options", "/etc/waltz/t
 OPTIONS_FILE = f"{OPTIONS_FOLDER}/options.yaml"
 UI_PORT = 4040
 USER = 185
-_WRITABLE = {"tmp": "/tmp", "work": "/opt/spark/work-dir", "home": "/home/spark"}  # noqa: S108: in the container
+_WRITABLE = {"tmp": "/tmp", "work": "/opt/spark/work-dir", "home": "/opt/spark/home"}  # noqa: S108: in the container
 
 
 def labels(application: Application, role: str | None = None) -> dict[str, str]:

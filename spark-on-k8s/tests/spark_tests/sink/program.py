@@ -18,6 +18,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
+from waltz_spark.spark_home import prepare
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
@@ -49,6 +51,7 @@ class Arguments:
 def run(arguments: Arguments) -> None:
     """Copy everything, once."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(prepare(Path(arguments.directory) / "spark"))
     builder = SparkSession.builder.master(arguments.master).config("spark.ui.enabled", "false")
     for key, value in {
         "spark.sql.shuffle.partitions": "2",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from waltz_tools.cli import client, cluster, demo, disk, local, log, perf, server, storage, zk
+from waltz_tools.cli import client, cluster, demo, disk, k8s, local, log, perf, server, storage, zk
 
 app = typer.Typer(
     name="waltz",
@@ -28,3 +28,4 @@ app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")
 app.add_typer(disk.app, name="disk", help="The files of a storage node, read without touching them.")
 app.add_typer(client.app, name="client", help="What clients see: validation, high-water marks.")
 app.add_typer(perf.app, name="perf", help="Load, and rough figures.")
+app.add_typer(k8s.app, name="k8s", help="Clusters that the operator runs on Kubernetes.")

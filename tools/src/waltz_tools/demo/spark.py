@@ -19,6 +19,7 @@ from pathlib import Path
 
 from waltz_client import Append, Committed, WaltzClient
 from waltz_cluster.settings import load_file
+from waltz_spark.spark_home import prepare
 from waltz_tools.demo.flights import Flight, FlightPlan, encode_payload, load_plan
 from waltz_tools.errors import ProcessFailedError, ToolError
 from waltz_tools.local import LocalCluster, LocalSettings
@@ -124,6 +125,7 @@ def spark_environment(directory: Path) -> Mapping[str, str]:
     arguments = " ".join(f"--conf {key}={value}" for key, value in conf.items())
     return {
         "PYSPARK_PYTHON": sys.executable,
+        "SPARK_HOME": str(prepare(directory / "spark")),
         "PYSPARK_SUBMIT_ARGS": f"--master local[2] {arguments} pyspark-shell",
     }
 

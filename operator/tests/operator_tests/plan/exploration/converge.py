@@ -32,14 +32,14 @@ def one_pass(world: World, universe: Universe) -> World:
     return world
 
 
-def settle(world: World, universe: Universe) -> World:
-    """Run to the fixed point without faults; NotReached when it never rests."""
+def settle(world: World, universe: Universe, *, lazy: bool = False) -> World:
+    """Run to the fixed point without faults; NotReached when it never rests. ``lazy``: nothing else moves as long as the operator has something
+    to do."""
     world = world._replace(luck=Luck())
     for _ in range(MAX_ROUNDS):
         after = one_pass(world, universe)
-        for following in nature.progress(after, universe):
-            after = following
-            break
+        if not lazy or after == world:
+            after = next(nature.progress(after, universe), after)
         if after == world:
             return world
         world = after
@@ -68,11 +68,14 @@ def beyond_repair(world: World) -> bool:
     )
 
 
-def check_reached(world: World, universe: Universe) -> None:
+def check_reached(world: World, universe: Universe, *, lazy: bool = False) -> None:
     """Come to rest; lost disks are replaced by a person's migration, as the condition tells; then compare with what was asked for."""
-    world = settle(world, universe)
+    world = settle(world, universe, lazy=lazy)
     if universe.spec(world).deleting:
         _check_deleted(world, universe)
+        return
+    if not world.tree:
+        _check_lost_tree(world, universe)
         return
     for number in range(2):
         lost = [node for node in lost_nodes(world) if up(world, node)]
@@ -81,10 +84,18 @@ def check_reached(world: World, universe: Universe) -> None:
         repair = Task(
             name=f"repair{number}", uid="r", kind=TaskKind.REPLACE, created="9", source=connect(lost[0])
         )
-        world = settle(world._replace(tasks=(*world.tasks, repair)), universe)
+        world = settle(world._replace(tasks=(*world.tasks, repair)), universe, lazy=lazy)
     if beyond_repair(world):
         return
     _check_as_asked(world, universe)
+
+
+def _check_lost_tree(world: World, universe: Universe) -> None:
+    """Only a person may go on; the operator leaves everything as it is."""
+    if world.memory.cluster_key is None and not any(world.sets) and not any(world.claims):
+        raise NotReached(f"the tree was never made: {world}")
+    if cluster_pass(world, universe):
+        raise NotReached(f"it does not leave a lost tree alone: {cluster_pass(world, universe)}")
 
 
 def _check_deleted(world: World, universe: Universe) -> None:

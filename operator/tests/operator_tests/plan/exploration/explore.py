@@ -119,7 +119,9 @@ def explore(scenario: Scenario, start: World, limit: int, *, seed: int = 0, samp
         index = -1 if source.random() < 0.7 else source.randrange(len(frontier))
         frontier[index], frontier[-1] = frontier[-1], frontier[index]
         state = frontier.pop()
-        for following in successors(state, scenario):
+        nexts = list(successors(state, scenario))
+        source.shuffle(nexts)  # else what is named last, the accidents, would always come first
+        for following in nexts:
             identity = following.identity
             if identity in known:
                 continue

@@ -75,7 +75,7 @@ def _one_down(before: World, after: World, action: do.DeletePod) -> None:
         _must(len(after.downed) <= 1, f"a second storage node was taken down: {action.line}")
 
 
-def _last_copy(before: World, partition: int, node: int, action: Write) -> None:
+def _last_copy(before: World, partition: int, node: int, action: do.Action) -> None:
     """A copy is only deleted when nothing counts on it."""
     meta = before.meta[partition]
     _must(node not in before.assigned[partition], f"still assigned: {action.line}")

@@ -260,7 +260,15 @@ def append_steps(world: World) -> Iterator[World]:
 
 
 def accidents(world: World, universe: Universe) -> Iterator[World]:
-    """Crashes and lost disks."""
+    """Crashes, lost disks, a lost tree."""
+    if world.luck.trees and world.tree:
+        yield world._replace(
+            tree=False,
+            registered=frozenset(),
+            assigned=tuple(frozenset() for _ in world.assigned),
+            meta=tuple(None for _ in world.meta),
+            luck=world.luck._replace(trees=world.luck.trees - 1),
+        )
     for node in range(len(universe.groups)):
         pod = world.pods[node]
         if pod is None or pod.phase != READY:

@@ -79,7 +79,7 @@ def scenarios() -> tuple[Scenario, ...]:
             "install and delete",
             Universe(_THREE, 2, (Spec((0, 1, 2), reclaim_delete=True), gone)),
             {0: (1,)},
-            Luck(crashes=1, changes=1),
+            Luck(crashes=1, changes=1, trees=1),
             fresh=True,
         ),
         Scenario(
@@ -100,7 +100,13 @@ def scenarios() -> tuple[Scenario, ...]:
             "roll a template",
             Universe(_THREE, 2, (three, Spec((0, 1, 2), "t2"), Spec((0, 1, 2), "bad"))),
             {0: (1, 2), 1: (0, 2), 2: (0, 1)},
-            Luck(crashes=2, changes=2),
+            Luck(crashes=1, disks=1, changes=2),
+        ),
+        Scenario(
+            "roll two nodes a group",
+            Universe(_TWO_AND_TWO, 2, (Spec((0, 1, 2, 3, 4, 5)), Spec((0, 1, 2, 3, 4, 5), "t2"))),
+            {0: (1,), 1: (0,)},
+            Luck(crashes=1, changes=2),
         ),
         Scenario(
             "roll while growing",

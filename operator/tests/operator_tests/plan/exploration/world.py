@@ -95,12 +95,13 @@ class Job(NamedTuple):
 
 
 class Luck(NamedTuple):
-    """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind."""
+    """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind, the loss of ZooKeeper's data."""
 
     crashes: int = 0
     disks: int = 0
     jobs: int = 0
     changes: int = 0
+    trees: int = 0
 
 
 class World(NamedTuple):
@@ -123,7 +124,6 @@ class World(NamedTuple):
     jobs: tuple[Job, ...]
     luck: Luck
     downed: frozenset[int] = frozenset()
-    gone: bool = False
 
 
 def put(values: tuple[object, ...], index: int, value: object) -> tuple:  # type: ignore[type-arg]

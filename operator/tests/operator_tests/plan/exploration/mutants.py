@@ -1,0 +1,241 @@
+"""Planners with a planted bug, and what the exploration must say of each.
+
+Each is a change of the shipped text, made while the module is loaded (``tests.sim.mutants.loader``), so every one runs in a process of its
+own: ``python mutants.py NAME`` from the repository's root prints what was found. Where a second guard would hide the bug it is removed as well.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import NamedTuple
+
+ROOT = Path(__file__).resolve().parents[5]
+_RECONCILE = "operator/src/waltz_operator/reconcile"
+_MIGRATION = "operator/src/waltz_operator/migration"
+LIMIT = 20_000
+"""States after which a bug counts as not found."""
+
+
+class Planted(NamedTuple):
+    """``edits``: file, old text (there exactly once), new text. ``scenario``: where it shows. ``says``: part of what is found."""
+
+    rule: str
+    scenario: str
+    edits: tuple[tuple[str, str, str], ...]
+    says: str = ""
+
+
+MUTANTS = {
+    "quorum_of_staying_is_one_short": Planted(
+        "A6: the staying members are a quorum of both sets",
+        "exchange a group",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                '    if len(live) >= needed:\n        return Allowed(f"{len(live)} of the',
+                '    if len(live) >= needed - 1:\n        return Allowed(f"{len(live)} of the',
+            ),
+        ),
+    ),
+    "own_word_of_nodes_is_not_asked": Planted(
+        "A6: by the nodes' own fresh answers",
+        "exchange a group",
+        (
+            (
+                f"{_RECONCILE}/facts.py",
+                '        replica = self.replica(partition, node)\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
+                '        replica = self.replica(partition, node)\n        return ""\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
+            ),
+        ),
+    ),
+    "removed_while_the_metadata_counts_on_it": Planted(
+        "a copy is deleted only when it is proven to be gone from the metadata",
+        "drain a node",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                '    if node in record.replicas:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
+                '    if not node:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
+            ),
+            (
+                f"{_MIGRATION}/ladder.py",
+                "    if isinstance(record, PartitionRecord) and source in record.replicas:\n",
+                "    if not source:\n",
+            ),
+        ),
+        "still counted on",
+    ),
+    "two_nodes_down": Planted(
+        "one storage node at a time",
+        "roll two nodes a group",
+        ((f"{_RECONCILE}/gate.py", "        if other:\n", "        if not node:\n"),),
+        "second storage node",
+    ),
+    "restart_without_a_quorum_of_others": Planted(
+        "a node goes down only when the others have a quorum",
+        "roll a template",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                "    if len(near) >= quorum(len(holders)):\n",
+                "    if len(near) >= quorum(len(holders)) - 1:\n",
+            ),
+        ),
+        "lost its quorum",
+    ),
+    "lost_tree_is_seeded_again": Planted(
+        "A7: a recorded key and a missing tree are a fault",
+        "install and delete",
+        (
+            (
+                f"{_RECONCILE}/plan_tree.py",
+                "        decision.invalid = _missing(facts)\n",
+                "        decision.invalid = None\n",
+            ),
+        ),
+        "seeded again",
+    ),
+    "copy_goes_online_unverified": Planted(
+        "only a verified copy is assigned",
+        "drain a node",
+        (
+            (
+                f"{_MIGRATION}/ladder.py",
+                'if job is not None and job.state == "succeeded" and verified(job, replica):',
+                "if job is not None:",
+            ),
+        ),
+        "never verified",
+    ),
+    "verified_though_the_disk_was_lost_since": Planted(
+        "what was verified must still be there",
+        "lose a disk while changing",
+        (
+            (
+                f"{_MIGRATION}/ladder.py",
+                "    return job.verified_through is not None and replica.low_water_mark >= job.verified_through\n",
+                "    return job.verified_through is not None\n",
+            ),
+            (
+                f"{_MIGRATION}/ladder.py",
+                "        if job is not None:  # its answer",
+                "        if job is not None and job.deleting:  # its answer",
+            ),
+        ),
+        "verified is gone",
+    ),
+    "empty_disk_becomes_a_member": Planted(
+        "A1: a lost disk is never assigned again by itself",
+        "replace a lost disk",
+        ((f"{_RECONCILE}/gate.py", "        if took_part >= 0:\n", "        if took_part >= 99:\n"),),
+        "empty disk",
+    ),
+    "silence_is_taken_for_empty": Planted(
+        "absence of evidence is no proof",
+        "take a node out of its group",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                '        return denied(what, Reason.NODE_SILENT, f"{node} is not proven to be empty: {view.reason}")',
+                '        return Allowed("nothing was heard")',
+            ),
+        ),
+        "not empty",
+    ),
+    "registered_nodes_lose_their_objects": Planted(
+        "a node's objects go after it was unregistered",
+        "take a node out of its group",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                "    return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))\n",
+                "    return not tree.groups\n",
+            ),
+        ),
+        "the node is registered",
+    ),
+    "finished_change_is_not_forgotten": Planted(
+        "convergence",
+        "grow and shrink",
+        (
+            (
+                f"{_RECONCILE}/plan_replicas.py",
+                "        decision.memory = replace(decision.memory, operation=None)\n",
+                "        decision.memory = replace(decision.memory)\n",
+            ),
+        ),
+        "operation is left",
+    ),
+    "always_something_to_apply": Planted(
+        "no write when nothing changed",
+        "roll a template",
+        (
+            (
+                f"{_RECONCILE}/objects.py",
+                "    if live.applied_hash != wanted.digest:\n",
+                "    if live.applied_hash:\n",
+            ),
+        ),
+        "something to write",
+    ),
+    "tree_deleted_under_running_nodes": Planted(
+        "teardown: servers, storage nodes, tree, volumes",
+        "install and delete",
+        (
+            (
+                f"{_RECONCILE}/plan_teardown.py",
+                "    if _servers_remain(facts, kube, decision) or _storage_remains(facts, kube, decision):\n",
+                "    if _servers_remain(facts, kube, decision):\n",
+            ),
+        ),
+        "under running nodes",
+    ),
+    "refill_of_a_healthy_replica": Planted(
+        "replace touches only what is lost",
+        "replace a lost disk",
+        (
+            (
+                f"{_MIGRATION}/ladder.py",
+                "    return node in facts.holders(move.partition) and facts.data_lost(move.partition, node)\n",
+                "    return node in facts.holders(move.partition)\n",
+            ),
+        ),
+    ),
+}
+
+
+def plant(name: str) -> None:
+    """Everything imported from now on has the bug."""
+    sys.path[:0] = [str(ROOT), str(ROOT / "operator/tests")]
+    from tests.sim.mutants.loader import plant as plant_edits
+    from tests.sim.mutants.mutant import Edit, Mutant
+
+    planted = MUTANTS[name]
+    edits = tuple(Edit(file, old, new) for file, old, new in planted.edits)
+    plant_edits(Mutant(name, planted.rule, edits, (), ""))
+
+
+def look_for(name: str) -> str:
+    """What the exploration finds; empty when nothing."""
+    from operator_tests.plan.exploration.converge import check_reached, running
+    from operator_tests.plan.exploration.explore import explore
+    from operator_tests.plan.exploration.scenario import empty, scenarios
+
+    scenario = next(one for one in scenarios() if one.name == MUTANTS[name].scenario)
+    try:
+        start = empty(scenario.universe, scenario.luck)
+        if not scenario.fresh:
+            start = running(scenario.universe, start)
+        for seed in range(3):
+            found = explore(scenario, start, LIMIT // 4, seed=seed, sample_every=LIMIT // 80)
+            for index, world in enumerate(found.sample):
+                check_reached(world, scenario.universe, lazy=index % 2 == 1)
+    except AssertionError as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+if __name__ == "__main__":
+    plant(sys.argv[1])
+    print(look_for(sys.argv[1])[:400])

@@ -1,0 +1,129 @@
+"""The jobs on a real log, compared with plain computations; each also a second time, as after a restart."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+from ledger.events import Opened, Refused, Transfer, Transferred, encode
+from spark_tests.local_log import LocalLog
+from waltz_client import Append, Committed
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+
+LEDGER, ALERTS = 0, 1
+
+
+def append(log: LocalLog, events: list[Any]) -> None:
+    async def run() -> None:
+        appends = [Append(LEDGER, data, header) for header, data in map(encode, events)]
+        for result in await log.client.append_many(appends, deadline_seconds=60):
+            assert isinstance(result, Committed), result
+
+    log.run(run())
+
+
+def events(first: int, count: int) -> list[Any]:
+    """Transfers between five accounts; account 0 pays in bursts."""
+    made: list[Any] = []
+    for i in range(first, first + count):
+        order = Transfer("EUR", f"order-{i}", f"a{0 if i % 20 < 6 else i % 5}", f"a{(i + 1) % 5}", i % 7 + 1)
+        kind = Refused if i % 11 == 0 else Transferred
+        made.append(kind(**order.__dict__))
+    return made
+
+
+def expected_balances(given: list[Any]) -> Counter[str]:
+    found: Counter[str] = Counter()
+    for event in given:
+        if isinstance(event, Opened):
+            found[event.account] += event.balance
+        elif isinstance(event, Transferred):
+            found[event.source] -= event.amount
+            found[event.target] += event.amount
+    return found
+
+
+def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
+    jobs = {name: importlib.import_module(name) for name in ("ledger_balances", "fraud_windows")}
+    start, alerts_start = log.end(LEDGER), log.end(ALERTS)
+    given: list[Any] = [Opened("EUR", f"a{i}", 100) for i in range(5)] + events(0, 120)
+    options = {
+        **log.keys,
+        "partitions": str(LEDGER),
+        "startingTransactions": json.dumps({str(LEDGER): start}),
+        "maxTransactionsPerTrigger": "100",
+    }
+    append(log, given)
+    for more in ([], events(120, 60)):
+        append(log, more)
+        given += more
+        output = str(tmp_path / "balances")
+        jobs["ledger_balances"].run_stream(
+            spark, options, output, str(tmp_path / "checkpoint-1"), until_end=True, seconds=1
+        )
+        table = jobs["ledger_balances"].read_current(spark, output)
+        assert {row["account"]: row["balance"] for row in table.collect()} == dict(expected_balances(given))
+    for _ in range(2):
+        jobs["fraud_windows"].run_stream(
+            spark,
+            options,
+            str(tmp_path / "checkpoint-2"),
+            limit=5,
+            window=12,
+            alerts_partition=ALERTS,
+            until_end=True,
+            seconds=1,
+        )
+    found = Counter(
+        (alert["account"], alert["first"], alert["last"])
+        for alert in (
+            json.loads(t.data or b"")
+            for t in log.transactions(ALERTS)
+            if t.transaction_id >= alerts_start and t.header == jobs["fraud_windows"].ALERT
+        )
+    )
+    ids: dict[str, list[int]] = {}
+    for i, event in enumerate(given):
+        if isinstance(event, Transferred):
+            ids.setdefault(event.source, []).append(start + i)
+    plain = Counter(
+        (account, first, last)
+        for account, its in ids.items()
+        for first, last in jobs["fraud_windows"].bursts([], its, 5, 12)[1]
+    )
+    assert plain
+    assert found == plain
+
+
+def test_the_lake_has_the_log_as_of_a_vector(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
+    job = importlib.import_module("lake_export")
+    for partition in range(4):
+        log.append(partition, (b"lake %d" % i for i in range(50)))
+    lake = job.Lake(str(tmp_path / "lake"))
+    ends = {partition: log.end(partition) for partition in range(4)}
+    half = {partition: end - 20 for partition, end in ends.items()}
+    first = job.export(spark, log.keys, lake, half, 40)
+    assert first.next_ids == half
+    assert job.export(spark, log.keys, lake, half, 40) == first
+    second = job.export(spark, log.keys, lake, ends, 40)
+    third = job.compact(spark, lake, 10_000)
+    assert len(third.files) == 4 < len(second.files)
+    assert job.compact(spark, lake, 10_000) == third
+    for number, vector in ((first.number, half), (second.number, ends), (third.number, ends)):
+        rows = {
+            (r["partition"], r["transaction_id"], bytes(r["data"]))
+            for r in lake.read(spark, number).collect()
+        }
+        assert rows == {
+            (p, t.transaction_id, t.data)
+            for p in range(4)
+            for t in log.transactions(p)
+            if t.transaction_id < vector[p]
+        }
