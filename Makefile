@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration images e2e demo bench soak sim mutants nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration images e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -69,6 +69,10 @@ e2e: setup
 # The main job on real data. ROWS=20000 makes it short.
 demo: setup
 	$(BIN)/waltz demo $(if $(ROWS),--rows $(ROWS))
+
+# The flights through a local cluster, counted by a batch job and by a streaming job of Spark, compared with the file.
+demo-spark: setup
+	$(BIN)/python -m waltz_tools.demo.spark $(if $(ROWS),--rows $(ROWS))
 
 bench: setup
 	$(BIN)/python -m bench $(BENCH)

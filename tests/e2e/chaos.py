@@ -11,7 +11,8 @@ from tests.e2e.kubectl import Kubectl
 from tests.e2e.shell import CommandError
 
 OPERATOR = "app.kubernetes.io/name=waltz-operator"
-BETWEEN_SECONDS = (6.0, 30.0)
+BETWEEN_SECONDS = (25.0, 70.0)
+"""Long enough for the next operator to wait for the Lease of the killed one, and then to do some of its work."""
 
 
 class OperatorKiller:

@@ -1,0 +1,88 @@
+"""Transactions as text, header filters, consent: no cluster is needed."""
+
+import io
+import sys
+
+import pytest
+
+from waltz_tools.cli.consent import consent
+from waltz_tools.cli.transactions import HeaderFilter, Line, json_lines, payload, plain_lines, show
+from waltz_tools.errors import ToolError, UsageError
+
+
+@pytest.mark.parametrize(
+    ("text", "passing", "stopped"),
+    [
+        ("7", [7], [6, 8, -7, 0]),
+        ("-1", [-1], [1, 0]),
+        ("0xffffffff", [-1], [1]),
+        ("0x10/0xf0", [0x10, 0x1F, 0x310, -224], [0x20, 0]),
+        ("0/0", [0, 5, -9], []),
+        ("3/1", [1, 5, -1], [2]),
+    ],
+)
+def test_header_filters(text: str, passing: list[int], stopped: list[int]) -> None:
+    wanted = HeaderFilter.parse(text)
+    assert [header for header in passing if not wanted(header)] == []
+    assert [header for header in stopped if wanted(header)] == []
+
+
+@pytest.mark.parametrize("text", ["", "x", "1/", "/1", "1/2/3", "0x1ffffffff", "1/-1", "1/0x1ffffffff"])
+def test_wrong_header_filters_are_one_line(text: str) -> None:
+    with pytest.raises(UsageError, match="VALUE or VALUE/MASK"):
+        HeaderFilter.parse(text)
+
+
+def test_lines_in_and_out() -> None:
+    assert [line.data for line in plain_lines(io.BytesIO(b"a\r\n\nb"))] == [b"a", b"", b"b"]
+    assert payload(b"text") == {"data": "text"}
+    assert payload(b"\xff") == {"data_base64": "/w=="}
+    raw = b'{"data": "a", "header": 3, "partition": 1, "transaction": 9}\n\n{"data_base64": "/w=="}\n'
+    assert list(json_lines(io.BytesIO(raw))) == [Line(b"a", 3, 1), Line(b"\xff")]
+    assert show({"partition": 1, "transaction": 2, "header": 3}) == "1 2 header=3"
+
+
+@pytest.mark.parametrize(
+    ("raw", "words"),
+    [
+        (b"no", "line 1"),
+        (b"[]", "no object"),
+        (b"{}", "neither data"),
+        (b'{"data": 1}', "neither data"),
+        (b'{"data": "a", "header": true}', "header is no whole number"),
+        (b'{"data_base64": "*"}', "line 1"),
+        (b'{"data": "a"}\n{"data": "a", "partition": 1.5}', "line 2"),
+    ],
+)
+def test_wrong_json_lines_say_which(raw: bytes, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        list(json_lines(io.BytesIO(raw)))
+
+
+class Terminal(io.StringIO):
+    """Somebody sits there."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(
+    ("answer", "agreed"), [("y\n", True), ("yes\n", True), ("n\n", False), ("\n", False)]
+)
+def test_consent_is_asked_for_on_a_terminal(
+    answer: str, agreed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", Terminal(answer))
+    monkeypatch.setattr(sys, "stderr", Terminal())
+    if agreed:
+        consent("everything goes", yes=False)
+        return
+    with pytest.raises(ToolError, match="nothing was changed"):
+        consent("everything goes", yes=False)
+
+
+def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
+    with pytest.raises(UsageError, match="everything goes: say --yes"):
+        consent("everything goes", yes=False)
+    consent("everything goes", yes=True)
