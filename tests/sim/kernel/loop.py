@@ -257,9 +257,8 @@ class SimLoop(asyncio.BaseEventLoop):
                         continue
                 try:
                     if handle.context is kernel:
-                        handle.callback(
-                            *handle.args
-                        )  # in the context of the loop, which has no process either
+                        # in the context of the loop, which has no process either
+                        handle.callback(*handle.args)
                     else:
                         handle.context.run(handle.callback, *handle.args)
                 except (SystemExit, KeyboardInterrupt):
