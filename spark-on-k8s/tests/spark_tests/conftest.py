@@ -14,6 +14,9 @@ from spark_tests.local_log import LocalLog
 from waltz_tools.local import LocalSettings
 from waltz_tools.local.java import find_java
 
+JOBS = Path(__file__).resolve().parents[2] / "jobs"
+"""Programs, not a package: Spark's workers need the folder on their path to run the functions of one that was imported."""
+
 _LOG4J = """\
 rootLogger.level = info
 rootLogger.appenderRef.file.ref = file
@@ -46,6 +49,7 @@ def spark_files(tmp_path_factory: pytest.TempPathFactory) -> SparkFiles:
 def spark(spark_files: SparkFiles) -> Iterator[SparkSession]:
     """Two cores; the data source is found by Spark itself."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(JOBS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     session = (
         SparkSession.builder.master("local[2]")

@@ -20,7 +20,7 @@ from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
 
 @pytest.fixture
 def own_zookeeper(tmp_path: Path) -> Iterator[EmbeddedZooKeeper]:
-    server = EmbeddedZooKeeper(tmp_path / "own")
+    server = EmbeddedZooKeeper(tmp_path / "own", tick_time_ms=2000)  # grants sessions of 4 to 40 s
     try:
         server.start()
     except ZooKeeperUnavailableError as error:
@@ -71,7 +71,8 @@ async def test_callbacks_run_on_the_loop_thread(zookeeper: EmbeddedZooKeeper, ro
 async def test_a_restart_is_survived_with_the_session_and_its_znodes(
     own_zookeeper: EmbeddedZooKeeper,
 ) -> None:
-    async with session(own_zookeeper) as store:
+    # longer than a restart takes on a busy machine
+    async with session(own_zookeeper, **{"zookeeper.sessionTimeout": 40_000}) as store:
         events: list[SessionEvent] = []
         store.add_session_listener(events.append)
         await store.create("/e", b"x", ephemeral=True)
