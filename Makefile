@@ -61,6 +61,8 @@ images:
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f operator/Dockerfile -t waltz-operator:$(TAG) .
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) --build-arg PYTHON_IMAGE=$(PYTHON_BASE_IMAGE) \
 		-f manifests/zookeeper/Dockerfile -t waltz-zookeeper:$(TAG) .
+	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) -f spark-on-k8s/deploy/Dockerfile -t waltz-spark:$(TAG) .
+	@for name in storage server operator zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
 
 # The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.
 e2e: setup

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import statistics
 import tempfile
 import threading
@@ -29,6 +30,7 @@ from bench.spark_rows import RowSource
 from waltz_client import PendingAppend, WaltzClient
 from waltz_spark import LagListener
 from waltz_spark.offsets import Offsets
+from waltz_spark.spark_home import prepare
 
 WAIT_SECONDS = 120.0
 SAMPLE_SECONDS = 0.05
@@ -276,10 +278,12 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    application = Application(options)
-    for part in options.parts:
-        print(json.dumps({"part": part} | PARTS[part](application)), flush=True)
-    application.session.stop()
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["SPARK_HOME"] = str(prepare(Path(home)))
+        application = Application(options)
+        for part in options.parts:
+            print(json.dumps({"part": part} | PARTS[part](application)), flush=True)
+        application.session.stop()
 
 
 if __name__ == "__main__":

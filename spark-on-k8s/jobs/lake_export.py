@@ -60,10 +60,13 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Version:
-    """A consistent state of the table. ``next_ids``: per partition, the first transaction that is not in it."""
+    """A consistent state of the table. ``files`` are sorted. ``next_ids``: per partition, the first transaction that is not in it."""
 
     number: int
     files: tuple[DataFile, ...]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "files", tuple(sorted(self.files)))
 
     @property
     def next_ids(self) -> dict[int, int]:
@@ -76,7 +79,7 @@ class Version:
     def check(self) -> None:
         """Every partition is there from its first exported transaction on, each transaction in one file. LakeError."""
         last: dict[int, int] = {}
-        for file in sorted(self.files):
+        for file in self.files:
             if file.partition in last and file.first != last[file.partition] + 1:
                 raise LakeError(
                     f"version {self.number} is not whole: {file.path} does not follow {last[file.partition]}"
@@ -107,7 +110,7 @@ class Lake:
                 f"the lake has no version {number}: it has {known[0] if known else 'none'} to {known[-1] if known else 'none'}"
             )
         content = json.loads(self._manifests.read(_manifest(number)))
-        return Version(number, tuple(sorted(DataFile(**file) for file in content["files"])))
+        return Version(number, tuple(DataFile(**file) for file in content["files"]))
 
     def publish(self, version: Version) -> None:
         """Make a version; LakeError when another job has made one of this number."""
@@ -116,7 +119,7 @@ class Lake:
         content = {
             "format": 1,
             "nextTransactions": as_of,
-            "files": [asdict(file) for file in sorted(version.files)],
+            "files": [asdict(file) for file in version.files],
         }
         if not self._manifests.create(_manifest(version.number), json.dumps(content, indent=1).encode()):
             raise LakeError(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from tests.e2e import images, kind, report
@@ -60,13 +61,14 @@ def _run(options: argparse.Namespace, folder: Path) -> list[report.Result]:
     )
     scenarios = scenarios[first : None if last is None else last + 1]
     start = time.monotonic()
-    built = [] if options.reuse else images.build()
-    print(f"e2e: images built after {time.monotonic() - start:.0f} s", flush=True)
-    with kind.cluster(folder, keep=options.keep, reuse=options.reuse) as kubeconfig:
-        if built:
-            kind.load(built)
-        print(f"e2e: cluster with images after {time.monotonic() - start:.0f} s", flush=True)
-        return run_all(World(Kubectl(kubeconfig, NAMESPACE)), scenarios, folder, seed=options.seed)
+    with ThreadPoolExecutor(1) as background:
+        building = None if options.reuse else background.submit(images.build)
+        with kind.cluster(folder, keep=options.keep, reuse=options.reuse) as kubeconfig:
+            print(f"e2e: cluster made after {time.monotonic() - start:.0f} s", flush=True)
+            if building is not None:
+                kind.load(building.result())
+                print(f"e2e: images built and loaded after {time.monotonic() - start:.0f} s", flush=True)
+            return run_all(World(Kubectl(kubeconfig, NAMESPACE)), scenarios, folder, seed=options.seed)
 
 
 if __name__ == "__main__":

@@ -11,8 +11,12 @@ from tests.e2e.kubectl import Kubectl
 from tests.e2e.shell import CommandError
 
 OPERATOR = "app.kubernetes.io/name=waltz-operator"
-BETWEEN_SECONDS = (25.0, 70.0)
-"""Long enough for the next operator to wait for the Lease of the killed one, and then to do some of its work."""
+LEASE = "waltz-operator"
+FIRST_SECONDS = (1.0, 12.0)
+"""From the beginning of a scenario to the first kill: in the middle of what was just asked for."""
+BETWEEN_SECONDS = (10.0, 60.0)
+"""From the moment at which the next operator acts to the moment at which it is killed: anywhere in its work."""
+_LOOK_SECONDS = 1.0
 
 
 class OperatorKiller:
@@ -36,10 +40,23 @@ class OperatorKiller:
         self._thread.join(60)
 
     def _run(self) -> None:
-        while not self._stop.wait(self._random.uniform(*BETWEEN_SECONDS)):
+        pause = FIRST_SECONDS
+        while not self._stop.wait(self._random.uniform(*pause)):
+            pause = BETWEEN_SECONDS
             try:
+                holder = self._holder()
                 # No grace: as a crash between any two of its writes.
                 self._kubectl("delete", "pods", "-l", OPERATOR, "--grace-period=0", "--force", "--wait=false")
                 self.kills += 1
+                self._wait_for_another(holder)
             except CommandError:
                 continue  # a node is down: the next time
+
+    def _holder(self) -> str:
+        """Who holds the operator's Lease."""
+        return str(self._kubectl.get("lease", LEASE)["spec"].get("holderIdentity", ""))
+
+    def _wait_for_another(self, before: str) -> None:
+        while not self._stop.wait(_LOOK_SECONDS):
+            if self._holder() not in ("", before):
+                return

@@ -9,12 +9,13 @@ from tests.e2e.shell import run
 TAG = "e2e"
 NEXT_TAG = "e2e-next"
 WORKLOAD = f"waltz-workload:{TAG}"
+SPARK = f"waltz-spark:{TAG}"
 SHIPPED = ("waltz-operator", "waltz-server", "waltz-storage", "waltz-zookeeper")
 _BUILD_SECONDS = 900.0
 
 
 def build() -> list[str]:
-    """Build everything; the names to load."""
+    """Build everything; the names to load onto every node (not Spark's image, which is large and needed on one)."""
     run(["make", "images", f"TAG={TAG}"], timeout_seconds=_BUILD_SECONDS, environment=dict(os.environ))
     command = ["docker", "build", "--quiet", "-f", "tests/e2e/workload/Dockerfile", "-t", WORKLOAD]
     run([*command, "--build-arg", f"CLIENT_IMAGE=waltz-operator:{TAG}", "."], timeout_seconds=_BUILD_SECONDS)

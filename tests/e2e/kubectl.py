@@ -39,7 +39,7 @@ def wait_until(what: str, probe: Callable[[], T | None], timeout_seconds: float)
 
 @dataclass(frozen=True, slots=True)
 class Kubectl:
-    """One namespace of one cluster."""
+    """One namespace of one cluster; without a name, objects say theirs."""
 
     kubeconfig: Path
     namespace: str
@@ -50,7 +50,8 @@ class Kubectl:
 
     def __call__(self, *arguments: str, text: str | None = None, timeout_seconds: float = 120.0) -> str:
         """Run it. CommandError."""
-        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), "-n", self.namespace, *arguments]
+        where = ["-n", self.namespace] if self.namespace else []
+        command = ["kubectl", "--kubeconfig", str(self.kubeconfig), *where, *arguments]
         return run(command, text=text, timeout_seconds=timeout_seconds)
 
     def apply(self, *objects: Mapping[str, Any]) -> None:

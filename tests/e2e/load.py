@@ -90,6 +90,11 @@ class Load:
         found = json.loads(self._kubectl("get", "--raw", f"{self._path}/round"))
         return Measured(found["acknowledged"], found["unknown"], found["longest_gap_seconds"])
 
+    def lap(self) -> float:
+        """The longest gap since the last lap, seconds; the round goes on."""
+        answer = self._kubectl("create", "--raw", f"{self._path}/lap", "-f", os.devnull)
+        return float(json.loads(answer)["longest_gap_seconds"])
+
     def verdict(self, since: str) -> dict[str, Any]:
         """Read the log `since` the beginning of the round ("round") or of the log ("start") and judge it."""
 

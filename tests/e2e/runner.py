@@ -6,6 +6,7 @@ import random
 import re
 import time
 from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -24,14 +25,40 @@ _EXPECTED = (AssertionError, CommandError, Timeout, KeyError, ValueError)
 def run_all(world: World, scenarios: Sequence[Scenario], folder: Path, *, seed: int) -> list[Result]:
     """Every scenario; later ones build on earlier ones, so the first that fails is the last that runs."""
     results: list[Result] = []
-    for number, scenario in enumerate(scenarios):
-        print(f"e2e: {scenario.name} …", flush=True)
-        result = run_one(world, scenario, folder, random.Random(f"{seed}/{number}").randrange(2**32))
-        results.append(result)
-        print(f"e2e: {scenario.name}: {result.failure or 'passed'} after {result.seconds:.0f} s", flush=True)
-        if result.failure:
-            break
-    return results
+    beside: list[Future[Result]] = []
+    with ThreadPoolExecutor(1) as background:
+        for number, scenario in enumerate(scenarios):
+            chance = random.Random(f"{seed}/{number}").randrange(2**32)
+            if scenario.beside:
+                print(f"e2e: {scenario.name} begins, beside the next ones", flush=True)
+                beside.append(background.submit(run_one, World(world.kubectl), scenario, folder, chance))
+                continue
+            if not scenario.written:
+                results += _ended(beside)
+                if any(result.failure for result in results):
+                    break
+            print(f"e2e: {scenario.name} …", flush=True)
+            results.append(run_one(world, scenario, folder, chance))
+            _say(results[-1])
+            if results[-1].failure:
+                break
+        return results + _ended(beside)
+
+
+def _ended(beside: list[Future[Result]]) -> list[Result]:
+    """What ran beside the others, after it has ended."""
+    found = [one.result() for one in beside]
+    beside.clear()
+    for result in found:
+        _say(result)
+    return found
+
+
+def _say(result: Result) -> None:
+    gap = result.longest_gap_seconds
+    waited = [] if gap is None else [f"longest write gap {gap:.2f} s"]
+    parts = "; ".join([f"{result.seconds:.0f} s", *waited, *result.notes])
+    print(f"e2e: {result.name}: {result.failure or 'passed'} after {parts}", flush=True)
 
 
 def run_one(world: World, scenario: Scenario, folder: Path, seed: int) -> Result:

@@ -47,3 +47,13 @@ def test_the_gap_that_is_still_going_on_counts() -> None:
     part.acknowledge(0, 0, 10.5)
     assert part.longest_gap(10.7) == pytest.approx(0.5)
     assert part.longest_gap(12.0) == pytest.approx(1.5)
+
+
+def test_a_gap_counts_for_its_lap_and_for_the_round() -> None:
+    part = PartitionRecord()
+    part.start_round(10.0)
+    part.acknowledge(0, 0, 13.0)
+    assert part.lap(13.5) == 3.0
+    part.acknowledge(1, 1, 14.0)
+    assert part.lap(16.0) == 2.0
+    assert part.longest_gap(16.0) == 3.0

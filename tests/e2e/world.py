@@ -15,6 +15,8 @@ from tests.e2e.shell import ROOT, CommandError
 NAMESPACE = "waltz-e2e"
 OPERATOR_NAMESPACE = "waltz-system"
 CLUSTER = "ledger"
+WAIT_SECONDS = 600.0
+"""How long anything may take on a machine that is slow; how long it took stands in the table."""
 STORAGE = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=storage"
 SERVERS = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=server"
 
@@ -41,10 +43,6 @@ class World:
         """Patch the specification."""
         self.kubectl.patch("waltzcluster", CLUSTER, {"spec": spec})
 
-    def annotate(self, name: str, value: str) -> None:
-        """Annotate the object."""
-        self.kubectl("annotate", "waltzcluster", CLUSTER, f"{name}={value}", "--overwrite")
-
     def cluster(self) -> dict[str, Any]:
         """The object now."""
         return self.kubectl.get("waltzcluster", CLUSTER)
@@ -60,19 +58,27 @@ class World:
             f"condition {condition}={status}", lambda: self.condition(condition) == status, timeout_seconds
         )
 
-    def settle(self, timeout_seconds: float = 180) -> None:
+    def settle(self, timeout_seconds: float = WAIT_SECONDS) -> None:
         """Wait until the operator has done all there is to do and every copy has caught up."""
         wait_until("the cluster settles", self._settled, timeout_seconds)
 
     def _settled(self) -> bool:
         body = self.cluster()
         status = body.get("status", {})
-        conditions = {found["type"]: found["status"] for found in status.get("conditions", [])}
-        wanted = {"Available": "True", "Progressing": "False", "ReplicasCaughtUp": "True"}
+        conditions = {
+            found["type"]: (found["status"], found["reason"]) for found in status.get("conditions", [])
+        }
+        # A blocked operator makes no progress either: then the reason says what it waits for.
+        wanted = {
+            "Available": "True",
+            "Progressing": "False",
+            "Degraded": "False",
+            "ReplicasCaughtUp": "True",
+        }
         return (
             status.get("observedGeneration") == body["metadata"]["generation"]
             and not status.get("operation")
-            and all(conditions.get(name) == value for name, value in wanted.items())
+            and all(conditions.get(name) == (value, "AsWanted") for name, value in wanted.items())
         )
 
     # -- its pods ---------------------------------------------------------------------------------------------
@@ -82,19 +88,22 @@ class World:
         found = self.kubectl.list("pods", selector)
         return {pod["metadata"]["name"]: pod["metadata"]["uid"] for pod in found}
 
-    def wait_replaced(self, selector: str, before: dict[str, str], timeout_seconds: float) -> None:
-        """Wait until none of the pods of before is there, and as many others are ready."""
+    def wait_replaced(
+        self, selector: str, before: dict[str, str], timeout_seconds: float, count: int | None = None
+    ) -> None:
+        """Wait until none of the pods of `before` is there, and as many as before (or `count`) are, all ready."""
+        wanted = len(before) if count is None else count
 
         def replaced() -> bool:
             pods = self.kubectl.list("pods", selector)
             ready = [pod for pod in pods if _ready(pod) and pod["metadata"]["uid"] not in before.values()]
-            return len(ready) == len(pods) == len(before)
+            return len(ready) == len(pods) == wanted
 
         wait_until(f"pods {', '.join(sorted(before))} are replaced", replaced, timeout_seconds)
 
     # -- migrations -------------------------------------------------------------------------------------------
 
-    def migrate(self, name: str, timeout_seconds: float = 180, **what: Any) -> dict[str, Any]:
+    def migrate(self, name: str, timeout_seconds: float = WAIT_SECONDS, **what: Any) -> dict[str, Any]:
         """Make a WaltzMigration and wait for its end; its status. CommandError when it fails."""
         body = {
             "apiVersion": "waltz.dev/v1alpha1",

@@ -4,18 +4,29 @@
 """
 
 import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from waltz_spark.spark_home import prepare
+
 
 def main() -> None:
-    options, files = json.loads(sys.argv[1]), sys.argv[2:]
+    with tempfile.TemporaryDirectory() as home:
+        os.environ["SPARK_HOME"] = str(prepare(Path(home)))
+        read(json.loads(sys.argv[1]), sys.argv[2:])
+
+
+def read(options: dict[str, str], files: list[str]) -> None:
     session = (
         SparkSession.builder.master("local[1]")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.log.level", "ERROR")
+        .config("spark.driver.extraJavaOptions", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
         .getOrCreate()
     )
     try:

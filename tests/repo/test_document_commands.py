@@ -1,7 +1,7 @@
 """Every command in the documents is run by a test, and what a line of text says of `waltz` or `make` exists.
 
-`COVERED` says of each command in a fenced block which test runs it, or which `make` target, or why none does. A command
-without an entry fails, and so does an entry without a command. Blocks of docs/operations.md that carry `run=NAME` are run
+`COVERED` says of each command in a fenced block which test runs it, or which scenario of `make e2e`, or which `make` target
+it is. A command without an entry fails, and so does an entry without a command. The first entry that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run
 as they stand by tests/integration/cli/test_procedures.py, which checks itself that it runs all of them.
 """
 
@@ -27,24 +27,31 @@ LEDGER = "tests/integration/test_ledger.py::test_ten_kills_of_everything_and_the
 TUTORIAL = "tests/integration/test_tutorial.py::test_the_tutorial"
 UP = "tests/integration/test_local_up.py::test_up_append_tail_stop_and_up_again_finds_all_data"
 DOCUMENTS = "tests/integration/cli/test_documents.py"
-E2E = "run by tests/e2e"
+LINES = f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"
+INSTALL = "tests/e2e/scenarios/start.py::install"
+SPARK_JOB = "tests/e2e/scenarios/spark.py::streaming"
+RENDERED = "spark-on-k8s/tests/spark_tests/deploy/test_rendered.py"
+PINNED = "tests/repo/test_setup.py::test_every_dependency_of_a_member_is_pinned"
 
 COVERED: list[tuple[str, str, str]] = [
-    # file, pattern of the command, how it is run
+    # file, pattern of the command, the test or the scenario of `make e2e` that runs it, or the target it is
     ("README.md", r"make demo", "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
     ("README.md", r"make test", "make test"),
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
     ("bench/README.md", r"make bench", "make bench"),
-    ("bench/README.md", r".*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
-    ("docs/applications.md", r"pip install .*", "tests/repo/test_setup.py::test_every_dependency_of_a_member_is_pinned"),
-    ("docs/testing.md", r".*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
+    ("bench/README.md", r".* bench --(quick|runs 3|only hostile)", LINES),
+    ("bench/README.md", r".*", f"{DOCUMENTS}::test_benchmark_lines_in_short"),
+    ("docs/applications.md", r"pip install .*", PINNED),
+    ("docs/testing.md", r".*tests\.sim --seeds 0:300",
+     "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs"),
+    ("docs/testing.md", r".*tests\.sim --replay .*", f"{DOCUMENTS}::test_replay_lines_of_the_testing_page"),
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
     ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
     ("examples/ledger/README.md", r".*", TUTORIAL),
-    ("services/server/README.md", r"waltz-server .*", f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"),
+    ("services/server/README.md", r"waltz-server .*", LINES),
     ("tools/README.md", r"waltz local up .*", UP),
     ("tools/README.md", r"waltz tail --from 0 --follow",
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
@@ -52,15 +59,36 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
-    ("docs/operator.md", r".*", E2E),
-    ("docs/spark.md", r".*", E2E),
-    ("docs/kubernetes.md", r".*", E2E),
-    ("manifests/README.md", r".*", E2E),
-    ("operator/README.md", r".*", E2E),
-    ("spark-on-k8s/README.md", r".*", E2E),
-    ("tests/e2e/README.md", r".*", E2E),
+    ("README.md", r"kubectl .*manifests/base", INSTALL),
+    ("README.md", r"kubectl .*ledger\.yaml", "tests/e2e/scenarios/start.py::examples"),
+    ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
+    ("docs/operator.md", r"kubectl .*overlays/namespaced",
+     "operator/tests/operator_tests/api/test_manifests.py::test_an_installation_is_complete"),
+    ("docs/operator.md", r"kubectl .*ledger\.yaml", "tests/e2e/scenarios/start.py::examples"),
+    ("docs/operator.md", r"kubectl (get|wait) .*", INSTALL),
+    ("docs/spark.md", r"pip install .*|export PYSPARK_PYTHON=.*", PINNED),
+    ("docs/spark.md", r"python -m waltz_spark\.kubernetes .*", f"{DOCUMENTS}::test_the_rendering_line_of_the_spark_page"),
+    ("docs/spark.md", r"docker build .*", "tests/e2e/images.py::build"),
+    ("docs/spark.md", r"cd .*|.*objects\.yaml|.*spark-submit\.sh", SPARK_JOB),
+    ("docs/spark.md", r"kubectl apply .*(kubeflow|apache)\.yaml", f"{RENDERED}::test_the_operators_know_every_field"),
 ]  # fmt: skip
-MAY_HAVE_NONE = {"docs/kubernetes.md", "manifests/README.md", "operator/README.md", "spark-on-k8s/README.md", "tests/e2e/README.md"}  # fmt: skip
+
+
+IN_SHORT = {
+    # make target -> the test that runs its program, in short; or another target, or CI, that runs it
+    "demo": "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server",
+    "bench": f"{DOCUMENTS}::test_benchmark_lines_in_short",
+    "soak": "tests/integration/test_soak.py::test_deleted_directory_and_older_copy_under_load",
+    "sim": "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs",
+    "mutants": "tests/sim/test_mutants.py::test_some_planted_bugs_are_found_at_the_seeds_noted",
+    "nemesis": "tests/integration/test_nemesis.py::test_a_minute_of_faults_loses_nothing",
+    "fuzz": "tests/fuzz/test_corpus.py::test_random_changes_are_handled",
+    "images": "tests/e2e/images.py::build",
+    "check": ".ci/run", "test": ".ci/run", "e2e": ".ci/run",
+    "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
+}  # fmt: skip
+BY_HAND = {"fmt", "lock", "clean", "coverage", "demo-spark"}
+"""Change the working tree, or take long: people run them."""
 
 
 @cache
@@ -113,18 +141,31 @@ def test_every_entry_has_a_command() -> None:
     idle = [
         (where, pattern)
         for where, pattern, _ in COVERED
-        if where not in MAY_HAVE_NONE
-        and not any(file == where and re.fullmatch(pattern, command) for file, _, command in known)
+        if not any(file == where and re.fullmatch(pattern, command) for file, _, command in known)
     ]
     assert idle == []
 
 
-@pytest.mark.parametrize("how", sorted({how for _, _, how in COVERED}))
+def test_every_target_is_run_by_something() -> None:
+    text = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", text, re.MULTILINE))
+    assert targets == {*IN_SHORT, *BY_HAND}
+    runs = dict(re.findall(r"^([a-z][a-z0-9-]*):(.*)", text, re.MULTILINE))
+    for target, how in IN_SHORT.items():
+        if how == ".ci/run":
+            assert f"make {target}\n" in (ROOT / how).read_text()
+        elif "::" not in how:
+            assert target in runs[how].split() or any(
+                target in runs[each].split() for each in runs[how].split()
+            )
+
+
+@pytest.mark.parametrize(
+    "how", sorted({how for _, _, how in COVERED} | {how for how in IN_SHORT.values() if "::" in how})
+)
 def test_what_an_entry_names_exists(how: str) -> None:
-    if how == E2E:
-        return
     if how.startswith("make "):
-        assert re.search(rf"^{re.escape(how[5:])}:", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        assert how[5:] in IN_SHORT
         return
     file, _, name = how.partition("::")
     assert re.search(rf"^(async )?def {name}\(", (ROOT / file).read_text(), re.MULTILINE), how
@@ -148,7 +189,7 @@ def _inline() -> list[tuple[str, str]]:
 
 
 def test_what_the_text_says_of_waltz_and_make_exists() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    targets = set(re.findall(r"^([a-z][a-z0-9-]*):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     wrong = [f"{file}: {command}" for file, command in _inline() if not _exists(command, targets)]
     assert wrong == []
 

@@ -49,6 +49,7 @@ def _limited(choice: Choice, seed: int) -> Result:
         return run_seed(seed, choice)
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+        gc.freeze()  # what is left are caches
 
 
 def _freeze() -> None:

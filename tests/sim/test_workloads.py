@@ -29,16 +29,22 @@ from waltz_protocol.locks import LockTable, Slots
 
 NO_FAULTS = Choice(faults=frozenset(), second_opinion=True)
 
+BUSY_SECONDS = 0.6
+"""Alone on a cluster they act more often than in a mix, or they would meet too seldom in one run."""
+
 CATALOGUE: dict[str, Callable[[], list[Workload]]] = {
-    "bank": lambda: [Bank(0)],
-    "registers": lambda: [Registers(0)],
-    "counters": lambda: [Counters(0)],
-    "duty": lambda: [Duty(0)],
-    "blind": lambda: [Blind()],
-    "closing": lambda: [Closing(mean_seconds=1.0)],
-    "contexts": lambda: [Contexts(0), Bank(0, tellers=1)],
-    "databases": lambda: [Databases(0), Blind(writers=1)],
-    "feeds": lambda: [Feeds(), Blind(writers=1)],
+    "bank": lambda: [Bank(0, mean_seconds=BUSY_SECONDS)],
+    "registers": lambda: [Registers(0, mean_seconds=BUSY_SECONDS)],
+    "counters": lambda: [Counters(0, mean_seconds=BUSY_SECONDS)],
+    "duty": lambda: [Duty(0, mean_seconds=BUSY_SECONDS)],
+    "blind": lambda: [Blind(writers=2)],
+    "closing": lambda: [Closing(mean_seconds=BUSY_SECONDS)],
+    "contexts": lambda: [
+        Contexts(0, mean_seconds=BUSY_SECONDS),
+        Bank(0, tellers=1, mean_seconds=BUSY_SECONDS),
+    ],
+    "databases": lambda: [Databases(0), Blind(mean_seconds=2.0)],
+    "feeds": lambda: [Feeds(), Blind(mean_seconds=2.0)],
 }
 
 

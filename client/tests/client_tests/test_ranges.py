@@ -135,6 +135,23 @@ async def test_lost_connections_and_failing_reads_are_invisible(
     )
 
 
+async def test_a_payload_with_a_wrong_checksum_is_asked_for_again_and_not_handed_out(
+    cluster: FakeCluster, connect: ConnectClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.partitions[0].fill(300)
+    wrong = iter([True] * 3)
+    monkeypatch.setattr(
+        "waltz_testkit.fake_server.data_checksum", lambda data: data_checksum(data) ^ next(wrong, False)
+    )
+    client = await connect(requestResend=200)
+    batches = await read(client, 0, 299)
+    assert ids(batches) == list(range(300))
+    assert next(wrong, None) is None
+    checksums = [checksum for batch in batches for checksum in batch.checksums or ()]
+    payloads = [t.data or b"" for batch in batches for t in batch.transactions()]
+    assert checksums == [_signed(data_checksum(payload)) for payload in payloads]
+
+
 async def test_requests_that_are_never_answered_are_sent_again_and_nothing_else(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

@@ -35,8 +35,8 @@ class LeaseLostError(Exception):
 class LeaseTimes:
     """Seconds. ``write_seconds``: the longest a single write may take."""
 
-    duration: float = 30.0
-    renew: float = 8.0
+    duration: float = 20.0
+    renew: float = 4.0
     retry: float = 2.0
     write_seconds: float = 10.0
 

@@ -11,11 +11,15 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_tests.local_log import LocalLog
+from waltz_spark.spark_home import prepare
 from waltz_tools.local import LocalSettings
 from waltz_tools.local.java import find_java
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
 """Programs, not a package: Spark's workers need the folder on their path to run the functions of one that was imported."""
+
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+"""Compile little, collect simply: for Java processes that live for seconds."""
 
 _LOG4J = """\
 rootLogger.level = info
@@ -49,6 +53,7 @@ def spark_files(tmp_path_factory: pytest.TempPathFactory) -> SparkFiles:
 def spark(spark_files: SparkFiles) -> Iterator[SparkSession]:
     """Two cores; the data source is found by Spark itself."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
+    os.environ["SPARK_HOME"] = str(prepare(spark_files.directory / "home"))
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [str(JOBS), os.environ.get("PYTHONPATH")]))
     os.environ.setdefault("JAVA_HOME", str(Path(find_java()).resolve().parent.parent))
     session = (
@@ -57,7 +62,10 @@ def spark(spark_files: SparkFiles) -> Iterator[SparkSession]:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         .config("spark.driver.memory", "768m")
-        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile=file:{spark_files.log4j}")
+        .config(
+            "spark.driver.extraJavaOptions",
+            f"{QUICK_JAVA} -Dlog4j2.configurationFile=file:{spark_files.log4j}",
+        )
         .config("spark.sql.warehouse.dir", str(spark_files.directory / "warehouse"))
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.execution.arrow.pyspark.enabled", "true")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import threading
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import Future
@@ -11,6 +12,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
+import kazoo.protocol.connection
+import kazoo.retry
 import yaml
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
@@ -19,6 +22,10 @@ from waltz_client import Append, Committed, FeedTransaction, WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
 
 T = TypeVar("T")
+
+# kazoo's thread pings with a jitter out of the common random numbers while other tests run, and Hypothesis calls that a mistake.
+for _module in (kazoo.protocol.connection, kazoo.retry):
+    vars(_module)["random"] = random.Random()
 
 
 class LocalLog:

@@ -12,20 +12,27 @@ from spark_tests.local_log import LocalLog, reason
 from waltz_client import FeedTransaction
 from waltz_spark import WaltzDataSource
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 Row = tuple[object, ...]
 
 
 @pytest.fixture(scope="module")
-def filled(log: LocalLog) -> LocalLog:
-    """Every partition but the last has transactions; headers are the id modulo 5."""
-    for partition, count in ((0, 1_500), (1, 700), (2, 40)):
-        log.append(
+def first(log: LocalLog) -> dict[int, int]:
+    """Appends to every partition but the last; headers are the number of the append modulo 5. Where each partition's begin."""
+    return {
+        partition: log.append(
             partition,
             (b'{"carrier": "c%d", "delay": %d}' % (i % 7, i) for i in range(count)),
             lambda i: i % 5,
-        )
+        )[0]
+        for partition, count in ((0, 1_500), (1, 700), (2, 40))
+    }
+
+
+@pytest.fixture
+def filled(log: LocalLog, first: dict[int, int]) -> LocalLog:
+    """The log with those transactions."""
     return log
 
 
@@ -82,14 +89,18 @@ def test_a_data_frame_is_a_fixed_piece_of_the_log(spark: SparkSession, filled: L
 
 @pytest.mark.parametrize("include_data", [True, False])
 def test_ranges_are_exact_and_cut_into_tasks(
-    include_data: bool, spark: SparkSession, filled: LocalLog
+    include_data: bool, spark: SparkSession, filled: LocalLog, first: dict[int, int]
 ) -> None:
     places = {
-        "startingTransactions": json.dumps({"0": 100, "1": -2, "2": 3}),
-        "endingTransactions": json.dumps({"0": 1_203, "1": 650, "2": 4}),
+        "startingTransactions": json.dumps({"0": first[0] + 100, "1": -2, "2": first[2] + 3}),
+        "endingTransactions": json.dumps({"0": first[0] + 1_203, "1": 650, "2": first[2] + 4}),
     }
     frame = filled.read(spark, partitions="0-2", **places, minPartitions=7, includeData=include_data).load()
-    assert ids(frame) == {0: list(range(100, 1_203)), 1: list(range(650)), 2: [3]}
+    assert ids(frame) == {
+        0: list(range(first[0] + 100, first[0] + 1_203)),
+        1: list(range(650)),
+        2: [first[2] + 3],
+    }
     assert frame.rdd.getNumPartitions() == 7
     small = filled.read(spark, partitions="0-2", **places, maxTransactionsPerPartition=300).load()
     assert small.rdd.getNumPartitions() == 4 + 3 + 1
@@ -104,8 +115,12 @@ def test_a_plan_without_ranges_has_no_rows(spark: SparkSession, filled: LocalLog
     assert frame.collect() == []
 
 
-def test_payloads_as_text_and_as_json(spark: SparkSession, filled: LocalLog) -> None:
-    frame = filled.read(spark, partitions="1", deserializer="utf8", endingTransactions='{"1": 700}').load()
+def test_payloads_as_text_and_as_json(spark: SparkSession, filled: LocalLog, first: dict[int, int]) -> None:
+    places = {
+        "startingTransactions": json.dumps({"1": first[1]}),
+        "endingTransactions": json.dumps({"1": first[1] + 700}),
+    }
+    frame = filled.read(spark, partitions="1", deserializer="utf8", **places).load()
     parsed = frame.select(from_json(col("data"), "carrier string, delay int").alias("flight"))
     total = parsed.selectExpr("sum(flight.delay)", "count(distinct flight.carrier)").first()
     assert total is not None
@@ -159,30 +174,41 @@ def pushdown(spark: SparkSession) -> Iterator[None]:
     spark.conf.unset("spark.sql.python.filterPushdown.enabled")
 
 
-CONDITION = "partition = 0 and transaction_id >= 1000 and transaction_id < 1200 and header in (1, 3)"
+def condition(first: dict[int, int]) -> tuple[str, dict[int, list[int]]]:
+    """A condition, and the ids of what it selects."""
+    start = first[0] + 1_000
+    text = (
+        f"partition = 0 and transaction_id >= {start} and transaction_id < {start + 200} and header in (1, 3)"
+    )
+    return text, {0: [start + i for i in range(200) if i % 5 in (1, 3)]}
 
 
 @pytest.mark.usefixtures("pushdown")
 def test_filters_that_are_taken_over_give_the_rows_that_spark_would(
-    spark: SparkSession, filled: LocalLog
+    spark: SparkSession, filled: LocalLog, first: dict[int, int]
 ) -> None:
-    wanted = {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
-    frame = filled.read(spark, pushFilters=True).load().filter(CONDITION)
+    text, wanted = condition(first)
+    frame = filled.read(spark, pushFilters=True).load().filter(text)
     assert ids(frame) == wanted
     assert frame.rdd.getNumPartitions() == 1
     assert "Filter (" not in frame._jdf.queryExecution().optimizedPlan().toString()
 
 
 @pytest.mark.usefixtures("pushdown")
-def test_without_push_filters_a_data_frame_serves_many_queries(spark: SparkSession, filled: LocalLog) -> None:
+def test_without_push_filters_a_data_frame_serves_many_queries(
+    spark: SparkSession, filled: LocalLog, first: dict[int, int]
+) -> None:
     """Spark keeps the plan of a reader that took a filter over, so taking over must be asked for."""
     frame = filled.read(spark, includeData=False).load()
-    wanted = {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
-    assert ids(frame.filter(CONDITION)) == wanted
+    text, wanted = condition(first)
+    assert ids(frame.filter(text)) == wanted
     assert frame.count() == sum(filled.end(p) for p in range(4))
 
 
-def test_with_the_switch_off_filters_are_sparks_own(spark: SparkSession, filled: LocalLog) -> None:
+def test_with_the_switch_off_filters_are_sparks_own(
+    spark: SparkSession, filled: LocalLog, first: dict[int, int]
+) -> None:
     frame = filled.read(spark, pushFilters=True, includeData=False).load()
-    assert ids(frame.filter(CONDITION)) == {0: [i for i in range(1_000, 1_200) if i % 5 in (1, 3)]}
+    text, wanted = condition(first)
+    assert ids(frame.filter(text)) == wanted
     assert frame.count() == sum(filled.end(p) for p in range(4))

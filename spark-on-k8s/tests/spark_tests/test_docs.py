@@ -33,3 +33,15 @@ def test_the_tests_it_names_exist() -> None:
     named = set(re.findall(r"`(test_\w+)`", TEXT))
     assert len(named) > 20
     assert sorted(name for name in named if not any(f"def {name}(" in source for source in sources)) == []
+
+
+def test_every_habit_of_the_kafka_source_and_sink_has_a_test_or_a_reason_why_there_is_none() -> None:
+    tables = re.findall(r"^\| Kafka (?:source|sink) \|.*\n\| ---.*\n((?:\|.*\n)+)", TEXT, re.MULTILINE)
+    rows = [
+        [cell.strip() for cell in row.strip("|").split("|")] for table in tables for row in table.splitlines()
+    ]
+    assert len(tables) == 2
+    assert len(rows) > 30
+    assert [
+        row for row in rows if "`test_" not in row[-1] and not row[1].startswith(("none", "cannot happen"))
+    ] == []

@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_tests.local_log import LocalLog
 from waltz_spark import Lag, LagListener
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 SECONDS = 90.0
 PARTITIONS = "1,3"
@@ -61,20 +61,28 @@ def start(
     ).start()
 
 
-def all_ids(log: LocalLog) -> list[tuple[int, int]]:
-    return [(p, i) for p in (1, 3) for i in range(log.end(p))]
+def ends(log: LocalLog) -> dict[int, int]:
+    return {p: log.end(p) for p in (1, 3)}
+
+
+def ids_since(log: LocalLog, starts: dict[int, int]) -> list[tuple[int, int]]:
+    return [(p, i) for p, start in starts.items() for i in range(start, log.end(p))]
 
 
 def test_available_now_reads_what_is_there_in_portions_and_goes_on_from_its_checkpoint(
     spark: SparkSession, log: LocalLog, tmp_path: Path
 ) -> None:
+    starts = ends(log)
     log.append(1, (b"%d" % i for i in range(250)))
     log.append(3, (b"%d" % i for i in range(50)))
-    options: dict[str, object] = {"startingTransactions": "earliest", "maxTransactionsPerTrigger": 120}
+    options: dict[str, object] = {
+        "startingTransactions": json.dumps(starts),
+        "maxTransactionsPerTrigger": 120,
+    }
     sink = Sink()
     query = start(spark, log, sink, tmp_path / "c", None, **options)
     until(lambda: not query.isActive, query)
-    expected = all_ids(log)
+    expected = ids_since(log, starts)
     assert sorted(sink.rows) == expected
     assert max(len(batch) for _, batch in sink.batches) <= 120
     assert len(sink.batches) == -(-len(expected) // 120)
@@ -83,7 +91,7 @@ def test_available_now_reads_what_is_there_in_portions_and_goes_on_from_its_chec
     log.append(3, [b"later"])
     query = start(spark, log, again, tmp_path / "c", None, **options)
     until(lambda: not query.isActive, query)
-    assert again.rows == [row for row in all_ids(log) if row not in set(expected)]
+    assert again.rows == [row for row in ids_since(log, starts) if row not in set(expected)]
 
     # The last batch was planned and not committed when the driver died: it is run again, with the same rows.
     last = max(int(path.name) for path in (tmp_path / "c" / "commits").iterdir() if path.name.isdecimal())
@@ -100,7 +108,7 @@ def test_available_now_reads_what_is_there_in_portions_and_goes_on_from_its_chec
 def test_a_running_query_reads_what_is_appended_and_its_lag_is_shown(
     spark: SparkSession, log: LocalLog, tmp_path: Path
 ) -> None:
-    before = {p: log.end(p) for p in (1, 3)}
+    before = ends(log)
     lags: list[Lag] = []
     listener = LagListener(lags.append)
     spark.streams.addListener(listener)
@@ -111,7 +119,7 @@ def test_a_running_query_reads_what_is_appended_and_its_lag_is_shown(
             until(lambda: sink.batches, query)  # the first one, empty: where "latest" is settled
             log.append(1, (bytes(100) for _ in range(60)))
             log.append(3, (bytes(400) for _ in range(10)))
-            expected = [(p, i) for p in (1, 3) for i in range(before[p], log.end(p))]
+            expected = ids_since(log, before)
             until(lambda: len(sink.rows) >= len(expected), query)
             until(lambda: any(lag.batch_id == sink.batches[-1][0] for lag in lags), query)
         finally:

@@ -5,28 +5,51 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tests.e2e.scenarios import deletion, failures, growth, moves, rolling, start
+from tests.e2e.scenarios import (
+    command,
+    deletion,
+    failures,
+    gaps,
+    growth,
+    images,
+    moves,
+    rolling,
+    spark,
+    start,
+)
 from tests.e2e.world import World
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`written`: the load runs meanwhile, is measured and judged. `disturbed`: the operator is killed at random meanwhile."""
+    """`written`: the load runs meanwhile, is measured and judged. `disturbed`: the operator is killed at random meanwhile. `beside`: it
+    runs while the next ones do, until the first one that is not `written`."""
 
     name: str
     run: Callable[[World], None]
     written: bool = True
     disturbed: bool = True
+    beside: bool = False
 
 
 ALL = (
     Scenario("fresh install", start.install, written=False, disturbed=False),
     Scenario("nothing happens", start.nothing, disturbed=False),
-    Scenario("examples are accepted", start.examples, disturbed=False),
+    Scenario("examples are applied", start.examples, written=False, disturbed=False, beside=True),
+    Scenario("waltz k8s shows it", command.look, disturbed=False),
+    Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),
     Scenario("planned storage restart", rolling.restart_storage),
     Scenario("planned server restart", rolling.restart_servers),
     Scenario("pods are killed", failures.kill_pods),
     Scenario("a group grows to two nodes, replicas move", moves.move),
+    Scenario("write gaps of planned operations", gaps.measure, disturbed=False),
+    Scenario(
+        "Spark streaming job, executor and driver killed",
+        spark.streaming,
+        written=False,
+        disturbed=False,
+        beside=True,
+    ),
     Scenario("a node is drained and taken out", moves.drain),
     Scenario("a lost disk is replaced", moves.replace_lost_disk),
     Scenario("scale out 3 -> 5 groups", growth.scale_out),

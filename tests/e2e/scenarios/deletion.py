@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from tests.e2e.kubectl import wait_until
-from tests.e2e.world import CLUSTER, World
+from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
 
 
 def _delete(world: World) -> None:
     world.kubectl("delete", "waltzcluster", CLUSTER, "--wait=false")
-    wait_until(f"{CLUSTER} is gone", lambda: world.kubectl.find("waltzcluster", CLUSTER) is None, 180)
+    wait_until(
+        f"{CLUSTER} is gone", lambda: world.kubectl.find("waltzcluster", CLUSTER) is None, WAIT_SECONDS
+    )
     selector = f"app.kubernetes.io/instance={CLUSTER}"
-    wait_until("its pods are gone", lambda: not world.kubectl.list("pods", selector), 180)
+    wait_until("its pods are gone", lambda: not world.kubectl.list("pods", selector), WAIT_SECONDS)
 
 
 def retain(world: World) -> None:
@@ -35,7 +37,7 @@ def retain(world: World) -> None:
             "spec": spec,
         }
     )
-    world.settle(300)
+    world.settle()
     again = world.load.verdict("start")
     if not again["passed"] or again["transactions"] < verdict["transactions"]:
         raise AssertionError(f"the log is not what it was: {again}")
@@ -46,6 +48,7 @@ def delete(world: World) -> None:
     """With the policy Delete nothing stays."""
     world.load.stop()
     world.change(reclaimPolicy="Delete")
+    world.settle()  # ZooKeeper's volume follows what its StatefulSet says of it
     _delete(world)
     selector = f"app.kubernetes.io/instance={CLUSTER}"
-    wait_until("its volumes are gone", lambda: not world.kubectl.list("pvc", selector), 120)
+    wait_until("its volumes are gone", lambda: not world.kubectl.list("pvc", selector), WAIT_SECONDS)

@@ -6,6 +6,8 @@ from typing import Any
 
 from tests.e2e.world import World
 
+NEW = ("4", "5")
+
 
 def groups(world: World) -> list[dict[str, Any]]:
     """The groups of the specification, the shorthand written out."""
@@ -20,12 +22,21 @@ def set_groups(world: World, wanted: list[dict[str, Any]]) -> None:
 
 
 def scale_out(world: World) -> None:
-    """Two more groups."""
-    set_groups(world, [*groups(world), {"name": "4", "count": 1}, {"name": "5", "count": 1}])
-    world.settle(300)
+    """Two more groups, each with a copy of every partition."""
+    set_groups(world, [*groups(world), *({"name": name, "count": 1} for name in NEW)])
+    world.settle()
+    body = world.cluster()
+    held = {node["name"]: node["partitions"] for node in body["status"]["nodes"]}
+    if not held.get("4-0") == held.get("5-0") == body["spec"]["partitions"]:
+        raise AssertionError(f"new groups without all copies: {held}")
 
 
 def scale_in(world: World) -> None:
     """The two last groups go again."""
-    set_groups(world, [group for group in groups(world) if group["name"] not in ("4", "5")])
-    world.settle(300)
+    set_groups(world, [group for group in groups(world) if group["name"] not in NEW])
+    world.settle()
+    left = [
+        one["metadata"]["name"] for one in world.kubectl.list("pods", f"waltz.dev/group in ({','.join(NEW)})")
+    ]
+    if left:
+        raise AssertionError(f"groups {', '.join(NEW)} still have pods: {', '.join(left)}")

@@ -6,14 +6,14 @@ import time
 
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.growth import groups, set_groups
-from tests.e2e.world import CLUSTER, World
+from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
 
 
 def move(world: World) -> None:
     """Group 1 gets a second node, and two partitions move there."""
     changed = [{"name": "1", "count": 2} if group["name"] == "1" else group for group in groups(world)]
     set_groups(world, changed)
-    world.settle(240)
+    world.settle()
     status = world.migrate("move", move={"from": "1-0", "to": "1-1", "partitions": [0, 1]})
     world.settle()
     world.notes.append(f"moved {status.get('progress', '')}")
@@ -27,7 +27,7 @@ def drain(world: World) -> None:
     ]
     set_groups(world, wanted)
     gone = f"{CLUSTER}-storage-1-0"
-    wait_until(f"{gone} is gone", lambda: world.kubectl.find("statefulset", gone) is None, 180)
+    wait_until(f"{gone} is gone", lambda: world.kubectl.find("statefulset", gone) is None, WAIT_SECONDS)
     world.settle()
     if world.kubectl.find("pvc", f"data-{gone}-0") is None:
         raise AssertionError("the volume of the drained node was deleted under the policy Retain")
@@ -38,10 +38,10 @@ def replace_lost_disk(world: World) -> None:
     pod, claim = f"{CLUSTER}-storage-2-0-0", f"data-{CLUSTER}-storage-2-0-0"
     world.kubectl("delete", "pvc", claim, "--wait=false")
     world.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-    wait_until(f"{claim} is made again", lambda: _fresh(world, claim), 120)
+    wait_until(f"{claim} is made again", lambda: _fresh(world, claim), WAIT_SECONDS)
     time.sleep(5)  # empty, and left alone
-    world.migrate("replace", replace={"node": "2-0"}, timeout_seconds=240)
-    world.settle(240)
+    world.migrate("replace", replace={"node": "2-0"})
+    world.settle()
 
 
 def _fresh(world: World, claim: str) -> bool:

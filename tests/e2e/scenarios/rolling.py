@@ -3,22 +3,23 @@
 from __future__ import annotations
 
 from tests.e2e.images import NEXT_TAG
-from tests.e2e.world import CLUSTER, SERVERS, STORAGE, World
+from tests.e2e.scenarios.command import waltz
+from tests.e2e.world import CLUSTER, SERVERS, STORAGE, WAIT_SECONDS, World
 
 
 def restart_storage(world: World) -> None:
     """Every storage node, one after another."""
     before = world.pods(STORAGE)
-    world.annotate("waltz.dev/restart-storage", "e2e")
-    world.wait_replaced(STORAGE, before, 400)
+    waltz(world, "restart", CLUSTER, "storage")
+    world.wait_replaced(STORAGE, before, WAIT_SECONDS)
     world.settle()
 
 
 def restart_servers(world: World) -> None:
     """Every server, one after another."""
     before = world.pods(SERVERS)
-    world.annotate("waltz.dev/restart-server", "e2e")
-    world.wait_replaced(SERVERS, before, 400)
+    waltz(world, "restart", CLUSTER, "server")
+    world.wait_replaced(SERVERS, before, WAIT_SECONDS)
     world.settle()
 
 
@@ -27,8 +28,8 @@ def upgrade_images(world: World) -> None:
     storage, servers = world.pods(STORAGE), world.pods(SERVERS)
     images = {"server": f"waltz-server:{NEXT_TAG}", "storage": f"waltz-storage:{NEXT_TAG}"}
     world.change(images=images)
-    world.wait_replaced(STORAGE, storage, 400)
-    world.wait_replaced(SERVERS, servers, 400)
+    world.wait_replaced(STORAGE, storage, WAIT_SECONDS)
+    world.wait_replaced(SERVERS, servers, WAIT_SECONDS)
     world.settle()
     for selector in (STORAGE, SERVERS):
         for pod in world.kubectl.list("pods", selector):
@@ -41,6 +42,6 @@ def rotate_certificates(world: World) -> None:
     """New keys and certificates for servers and storage nodes, as if the old ones had come to their time."""
     storage, servers = world.pods(STORAGE), world.pods(SERVERS)
     world.kubectl("delete", "secret", f"{CLUSTER}-tls-server", f"{CLUSTER}-tls-storage")
-    world.wait_replaced(STORAGE, storage, 400)
-    world.wait_replaced(SERVERS, servers, 400)
+    world.wait_replaced(STORAGE, storage, WAIT_SECONDS)
+    world.wait_replaced(SERVERS, servers, WAIT_SECONDS)
     world.settle()

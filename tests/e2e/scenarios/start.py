@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import os
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 import yaml
 
 from tests.e2e.images import SHIPPED, TAG
 from tests.e2e.kubectl import wait_until
 from tests.e2e.shell import ROOT
-from tests.e2e.world import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, World
+from tests.e2e.world import NAMESPACE, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
-QUIET_SECONDS = 20.0
-EXAMPLES_NAMESPACE = "waltz-examples"
+QUIET_SECONDS = 10.0
+EXAMPLES = "waltz.dev/e2e=examples"
 MANIFESTS = ROOT / "manifests"
 
 
@@ -25,7 +27,7 @@ def install(world: World) -> None:
     world.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     start = time.monotonic()
     world.kubectl.apply(world.specification())
-    world.wait_for("Available", "True", 240)
+    world.wait_for("Available", "True", WAIT_SECONDS)
     world.notes.append(f"Available {time.monotonic() - start:.0f} s after apply (target 90)")
     world.settle()
     world.load.start(world.cluster()["status"]["endpoints"])
@@ -50,17 +52,45 @@ def nothing(world: World) -> None:
 
 
 def examples(world: World) -> None:
-    """Every example is accepted by the API server as it stands."""
-    found = sorted((MANIFESTS / "examples").glob("*.yaml"))
-    world.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": EXAMPLES_NAMESPACE}})
-    apart = world.kubectl.in_namespace(EXAMPLES_NAMESPACE)
-    for path in found:
-        apart("apply", "--server-side", "--dry-run=server", "--field-manager=e2e", "-f", str(path))
-    world.notes.append(f"{len(found)} files")
-
-
-def endpoints(world: World) -> dict[str, str]:
-    """Where clients connect to, once the status says so."""
-    return wait_until(
-        f"endpoints of {CLUSTER}", lambda: world.cluster().get("status", {}).get("endpoints"), 60
+    """Every example is applied, each in a namespace of its own where no pod may run; the operator takes all of them as valid, and lets
+    them go with their namespaces."""
+    files = {f"example-{path.stem}": path for path in sorted((MANIFESTS / "examples").glob("*.yaml"))}
+    world.kubectl.in_namespace("").apply(*(one for space in files for one in _space(space)))
+    wait_until(
+        "quotas hold", lambda: all("hard" in one["status"] for one in _all(world, "resourcequotas")), 60
     )
+    for space, path in files.items():
+        world.kubectl.in_namespace(space)("apply", "--server-side", "--field-manager=e2e", "-f", str(path))
+    clusters = wait_until("the operator has looked at the examples", lambda: _judged(world), WAIT_SECONDS)
+    faults = [f"{name}: {valid['message']}" for name, valid in clusters.items() if valid["status"] != "True"]
+    if faults:
+        raise AssertionError("; ".join(faults))
+    world.kubectl("delete", "namespaces", "-l", EXAMPLES, "--wait=false")
+    wait_until("the examples are gone", lambda: not world.kubectl.list("namespaces", EXAMPLES), WAIT_SECONDS)
+    world.notes.append(f"{len(files)} files, {len(clusters)} clusters")
+
+
+def _space(name: str) -> tuple[dict[str, Any], ...]:
+    labels = dict([EXAMPLES.split("=")])
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": name, "labels": labels}}
+    metadata = {"name": "no-pods", "namespace": name, "labels": labels}
+    quota = {"apiVersion": "v1", "kind": "ResourceQuota", "metadata": metadata}
+    return namespace, quota | {"spec": {"hard": {"pods": "0"}}}
+
+
+def _all(world: World, kind: str) -> list[dict[str, Any]]:
+    """Objects of the examples' namespaces."""
+    found = json.loads(world.kubectl("get", kind, "--all-namespaces", "-o", "json"))["items"]
+    return [one for one in found if one["metadata"]["namespace"].startswith("example-")]
+
+
+def _judged(world: World) -> dict[str, dict[str, Any]] | None:
+    """Condition Valid of every example, once all have one for what they say now."""
+    found = {}
+    for body in _all(world, "waltzclusters"):
+        metadata, status = body["metadata"], body.get("status", {})
+        conditions = {one["type"]: one for one in status.get("conditions", [])}
+        if status.get("observedGeneration") != metadata["generation"] or "Valid" not in conditions:
+            return None
+        found[f"{metadata['namespace']}/{metadata['name']}"] = conditions["Valid"]
+    return found

@@ -1,7 +1,7 @@
 """`python -m workload CLIENT.yml`: writes to every partition, and answers on port 8080.
 
 POST /round begins a measurement and answers with the totals so far; GET /round ends none and answers with what came since:
-acknowledged, longest gap in seconds, first transaction ids. GET /check?from=round|start reads the log and judges it.
+acknowledged, longest gap in seconds. POST /lap: the longest gap since the last lap, a part of the round. GET /check?from=round|start reads the log and judges it.
 GET /ready: 200 once every partition has acknowledged something. SIGTERM ends it.
 """
 
@@ -55,6 +55,12 @@ class Load:
             }
         )
 
+    async def lap(self, request: web.Request) -> web.Response:
+        """One part of the round is over."""
+        now = time.monotonic()
+        gaps = [part.lap(now) for part in self.record.partitions.values()]
+        return web.json_response({"longest_gap_seconds": max(gaps, default=0.0)})
+
     async def judge(self, request: web.Request) -> web.Response:
         """Read and judge, from the beginning of the round or of the log."""
         after = self._after if request.query.get("from") == "round" else {}
@@ -80,6 +86,7 @@ async def run(config: str) -> None:
     app = web.Application()
     app.router.add_post("/round", load.begin)
     app.router.add_get("/round", load.show)
+    app.router.add_post("/lap", load.lap)
     app.router.add_get("/check", load.judge)
     app.router.add_get("/ready", load.ready)
     runner = web.AppRunner(app, access_log=None, handle_signals=False)

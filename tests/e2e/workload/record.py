@@ -20,6 +20,8 @@ class PartitionRecord:
     """Certainly not in the log, says the client."""
     last_acknowledged_at: float | None = None
     longest_gap_seconds: float = 0.0
+    lap_gap_seconds: float = 0.0
+    """The longest one since the last call of `lap`: a part of the round."""
 
     def acknowledge(self, sequence: int, transaction_id: int, now: float) -> None:
         """An append was committed."""
@@ -37,9 +39,17 @@ class PartitionRecord:
         self._note(now)
         return self.longest_gap_seconds
 
+    def lap(self, now: float) -> float:
+        """Longest time between acknowledgements since the last call, the one that is still going on included."""
+        self._note(now)
+        found, self.lap_gap_seconds = self.lap_gap_seconds, 0.0
+        return found
+
     def _note(self, now: float) -> None:
         if self.last_acknowledged_at is not None:
-            self.longest_gap_seconds = max(self.longest_gap_seconds, now - self.last_acknowledged_at)
+            gap = now - self.last_acknowledged_at
+            self.longest_gap_seconds = max(self.longest_gap_seconds, gap)
+            self.lap_gap_seconds = max(self.lap_gap_seconds, gap)
 
 
 @dataclass(slots=True)

@@ -19,6 +19,8 @@ from tests.integration.processes import STORAGE, WALTZ, free_port
 from waltz_tools.__main__ import run
 
 SECONDS = 90.0
+RAN: dict[str, set[str]] = {}
+"""The first two words of each command run in this session -> every option that was given to it, as it was spelled."""
 
 
 @dataclass(frozen=True)
@@ -57,6 +59,7 @@ def run_command(config: str, *arguments: str, stdin: bytes = b"") -> Done:
     out, err = (io.TextIOWrapper(io.BytesIO(), "utf-8", write_through=True) for _ in range(2))
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(stdin), "utf-8")
     os.environ["WALTZ_CONFIG"] = config
+    RAN.setdefault(" ".join(arguments[:2]), set()).update(word for word in arguments if word.startswith("-"))
     try:
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
             try:

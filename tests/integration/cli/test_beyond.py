@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -111,12 +113,60 @@ def test_dry_runs_change_nothing(live: Live) -> None:
     assert live.ok(
         "storage", "sync-partitions", "--remove-surplus", "--dry-run", "--output", "json"
     ).json == {"nodes": []}
-    reset = live.ok("storage", "restore-reset", str(live.data(3)), "--dry-run").out
-    assert reset == f"would reset partitions 0,1,2,3 of {live.data(3)}\n"
-    forget = live.ok("storage", "forget", "-s", node, "-p", "0", "--dry-run").out
-    assert forget == f"would forget {node} in partitions 0\n"
+    unknown = live.run("storage", "remove-partition", "-s", live.admin(3), "-p", "77", "-d", "--dry-run")
+    assert unknown.error() == "there is no partition 77: the cluster has 4"
+    reset = live.run("storage", "restore-reset", str(live.data(3)), "--dry-run")
+    assert "another process is using this directory" in reset.error()
+    for what in ("--dry-run", "--accept-data-loss"):
+        forget = live.run("storage", "forget", "-s", node, "-p", "0", what)
+        assert f"{node} answers and holds what it should" in forget.error()
+    assert "--accept-data-loss" in live.run("storage", "forget", "-s", node, "-p", "0").error(2)
     assert live.ok("zk", "list").out == before
     live.ok("cluster", "verify")
+
+
+def test_a_node_that_hangs_is_named_with_exit_code_3(live: Live) -> None:
+    pid = live.pids["storage-2"]
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        status = live.run("cluster", "status", "-t", "2", "--output", "json")
+        doctor = live.run("doctor", "-t", "2", "--output", "json")
+        listed = live.run("storage", "list")
+    finally:
+        os.kill(pid, signal.SIGCONT)
+    hanging = live.storage_nodes[1]
+    problems = {node["node"]: node["problem"] for node in status.json["storage_nodes"]}
+    assert "no answer within 2 s" in status.error(3)
+    assert "no answer within 2 s" in str(problems.pop(hanging))
+    assert set(problems.values()) == {None}
+    assert [server["server"] for server in status.json["servers"]] == sorted(live.servers)
+    assert "1 finding: storage node" in doctor.error(3)
+    assert doctor.json["findings"][0]["next_step"]
+    assert "1 of 3 storage nodes did not answer" in listed.error(3)
+    live.until("cluster", "verify")
+
+
+def test_nobody_reads_the_output_any_more(live: Live) -> None:
+    """`tail | head` has what it wanted; an append that cannot say what it did has failed."""
+    waltz = " ".join(map(shlex.quote, WALTZ))
+    environment = {**os.environ, "WALTZ_CONFIG": live.config}
+
+    def shell(line: str) -> tuple[list[str], str]:
+        done = subprocess.run(
+            ["bash", "-c", f"{line} > /dev/null; echo ${{PIPESTATUS[@]}}"],
+            env=environment,
+            check=True,
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
+        return done.stdout.split(), done.stderr
+
+    live.ok("append", "-p", "2", stdin=b"x" * 60_000 + b"\n" + b"y" * 60_000 + b"\n" + b"z" * 60_000 + b"\n")
+    assert shell(f"{waltz} tail -p 2 --from 0 | true") == (["0", "0"], "")
+    codes, error = shell(f"seq 100000 | {waltz} append -p 2 | head -1")
+    assert codes[1:] == ["1", "0"]
+    assert "Error: nobody reads the output any more: ended after transaction" in error
 
 
 def test_disk_check_reads_a_whole_directory(live: Live) -> None:

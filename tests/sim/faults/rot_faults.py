@@ -18,7 +18,8 @@ from waltz_cluster.errors import ClusterError
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
-PLACES = ("anywhere", "last record", "record that is read")
+READ_RECORD = "record that is read"
+PLACES = ("anywhere", "last record", READ_RECORD, READ_RECORD)
 LAST_RECORD_BYTES = 60
 AUDITOR = "auditor"
 READ_SECONDS = 15.0
@@ -42,7 +43,7 @@ async def bit_rot(world: World, fault: Fault) -> None:
         del world.state.rotten[name, partition]
         raise SkippedError("there is nothing to damage")
     world.state.destroyed(name, [partition])
-    if place == "record that is read":
+    if place == READ_RECORD:
         await _read_everything(world, f"{AUDITOR}-{fault.number}", partition)
     await asyncio.sleep(fault.seconds)
     if fault.amount < 0.5:
@@ -53,7 +54,7 @@ async def bit_rot(world: World, fault: Fault) -> None:
 
 def _damage(world: World, role: StorageRole, partition: int, place: str, rng: random.Random) -> bool:
     """Flip the bit; whether there was one."""
-    if place == "record that is read":
+    if place == READ_RECORD:
         kind = rng.choice((Rot.RECORD_HEADER, Rot.RECORD_HEADER, Rot.RECORD_DATA))
         where = flip(role.disk, kind, partition, rng)
         world.loop.note(f"rot: {where}")

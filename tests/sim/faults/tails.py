@@ -59,6 +59,8 @@ async def end_in_deletion(world: World, fault: Fault) -> None:
                     raise SkippedError("no tail came to be")
                 cut_off.enter_context(blocked(world, away))
                 world.servers[server].kill()
+                for name in others:  # what was on its way to them must not arrive when the way is open again
+                    world.loop.network.reset(server, name)
             await _taken_over(world, partition, session)
             ended = _order_end(role, partition, mark, fault.amount)
         try:

@@ -10,10 +10,12 @@ import asyncio
 import contextvars
 import gc
 import itertools
+import logging
 import random
 import socket
 import sys
 import warnings
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Iterator
 from contextlib import contextmanager
@@ -48,9 +50,13 @@ class SimHandle:
         args: tuple[Any, ...],
         context: contextvars.Context,
         due: float,
+        process: Process | None,
     ) -> None:
-        self.callback, self.args, self.context, self.due = callback, args, context, due
-        self.process: Process | None = None if context is KERNEL else context.get(CURRENT)
+        self.callback = callback
+        self.args = args
+        self.context = context
+        self.due = due
+        self.process = process
         self.cancelled_ = False
 
     def cancel(self) -> None:
@@ -81,6 +87,8 @@ class SimTask(asyncio.Task[Any]):
         context = options.get("context")
         self.process: Process | None = CURRENT.get() if context is None else context.get(CURRENT)
         super().__init__(coro, **options)
+        if self.process is not None:
+            self.process.tasks.append(weakref.ref(self))
 
     def __hash__(self) -> int:
         return self._number
@@ -109,7 +117,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._turns = 0
         self.ended = False
         """The world is over; what still runs is the clearing of its remains."""
-        self._graves: list[SimTask] = []
+        self._graves: list[asyncio.Task[Any]] = []
         SimTask._numbers = itertools.count()
         self.network = SimNetwork(self)
         self.set_task_factory(_make_task)
@@ -144,9 +152,11 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def bury(self, process: Process) -> None:
         """Keep the coroutines of a dead process suspended, so that nothing of them runs."""
-        self._graves += [
-            task for task in asyncio.all_tasks(self) if isinstance(task, SimTask) and task.process is process
-        ]
+        for known in process.tasks:
+            task = known()
+            if task is not None and not task.done():
+                self._graves.append(task)
+        process.tasks.clear()
 
     def release(self, held: deque[SimHandle]) -> None:
         """Run what a paused process has waiting."""
@@ -186,7 +196,10 @@ class SimLoop(asyncio.BaseEventLoop):
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
     ) -> SimHandle:
-        handle = SimHandle(callback, args, _copy_context() if context is None else context, self._now)
+        if context is None:
+            handle = SimHandle(callback, args, _copy_context(), self._now, CURRENT.get())
+        else:
+            handle = SimHandle(callback, args, context, self._now, context.get(CURRENT))
         if not self.ended:
             self._queue.append(handle)
         return handle
@@ -205,7 +218,10 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        handle = SimHandle(callback, args, _copy_context() if context is None else context, when)
+        if context is None:
+            handle = SimHandle(callback, args, _copy_context(), when, CURRENT.get())
+        else:
+            handle = SimHandle(callback, args, context, when, context.get(CURRENT))
         if not self.ended:
             heappush(self._timers, (when, next(self._sequence), handle))
         return handle
@@ -221,9 +237,10 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def kernel_later(self, delay: float, callback: Callable[..., object], *args: Any) -> SimHandle:
         """A timer that belongs to no process."""
-        handle = SimHandle(callback, args, KERNEL, self._now + delay)
+        due = self._now + delay
+        handle = SimHandle(callback, args, KERNEL, due, None)
         if not self.ended:
-            heappush(self._timers, (handle.due, next(self._sequence), handle))
+            heappush(self._timers, (due, next(self._sequence), handle))
         return handle
 
     def run_in(self, process: Process, callback: Callable[[], object]) -> None:
@@ -237,7 +254,7 @@ class SimLoop(asyncio.BaseEventLoop):
             except (SystemExit, KeyboardInterrupt):
                 raise
             except BaseException as error:
-                self._failed(SimHandle(callback, (), process.context, self._now), error)
+                self._failed(SimHandle(callback, (), process.context, self._now, process), error)
 
     def _run_once(self) -> None:
         """Turn after turn until somebody stops the loop: asyncio asks for one, but its way round costs as much as a turn."""
@@ -270,15 +287,15 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def _next_moment(self) -> None:
         """Put into the queue what is due now; when nothing is, let time pass."""
-        queue, timers = self._queue, self._timers
-        while timers and timers[0][2].cancelled_:
-            heappop(timers)
+        queue, timers, now = self._queue, self._timers, self._now
         if not queue:
+            while timers and timers[0][2].cancelled_:
+                heappop(timers)
             if not timers:
-                raise StuckError(f"at {self._now:.3f} s: nothing is left that could happen")
-            if timers[0][0] > self._now:
-                self._now, self._turns = timers[0][0], 0
-        now = self._now
+                raise StuckError(f"at {now:.3f} s: nothing is left that could happen")
+            if timers[0][0] > now:
+                now = self._now = timers[0][0]
+                self._turns = 0
         while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
             if not handle.cancelled_:
@@ -348,12 +365,15 @@ def collect_remains(worlds: list[Any] | None = None, *, enable: bool = True) -> 
 def _silent_finalizers() -> Iterator[None]:
     """Nobody wants to hear what the coroutines of a world that has ended say when they are closed."""
     hook, sys.unraisablehook = sys.unraisablehook, lambda _: None
+    disabled = logging.root.manager.disable
+    logging.disable()
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the coroutines that they begin are never awaited
             yield
     finally:
         sys.unraisablehook = hook
+        logging.disable(disabled)
 
 
 def _make_task(loop: asyncio.AbstractEventLoop, coro: Any, **options: Any) -> SimTask:

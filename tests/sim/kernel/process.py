@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import weakref
 from collections import deque
 from collections.abc import Callable, Coroutine
 from typing import TYPE_CHECKING, Any
@@ -55,6 +56,8 @@ class Process:
         self.paused = False
         self.exit_error: BaseException | None = None
         self.held: deque[SimHandle] = deque()
+        self.tasks: list[weakref.ref[asyncio.Task[Any]]] = []
+        """All its tasks; those that are done may be gone."""
         self.on_death: list[Callable[[bool], None]] = []
         """Called once with ``silent`` when the process ends for whatever reason (sockets, file locks, sessions)."""
         self.context = contextvars.copy_context()

@@ -93,9 +93,10 @@ class SimTransport(asyncio.Transport):
         self._loop, self._connection, self._process, self._link = loop, connection, process, link
         self._socket: SimSocket = self.get_extra_info("socket")
         self._protocol: Any = None
+        self._buffered = False  # whether the protocol has a buffer of its own
         self._closing = False
         # sending
-        self._unsent: deque[memoryview] = deque()
+        self._unsent: deque[memoryview] = deque()  # what the window has no room for
         self._unsent_bytes = 0
         self._in_window = 0
         self._last_arrival = 0.0
@@ -105,7 +106,7 @@ class SimTransport(asyncio.Transport):
         self._writing_paused = False
         self._on_wire: deque[bytes | None] = deque()  # None = FIN
         # receiving
-        self._received: deque[memoryview] = deque()
+        self._received: deque[bytes | memoryview] = deque()
         self._fin_received = False
         self._reading_paused = False
         self._delivery_scheduled = False
@@ -115,7 +116,7 @@ class SimTransport(asyncio.Transport):
 
     def attach(self, protocol: asyncio.BaseProtocol) -> None:
         """Give it its protocol, which hears of the connection in the next turn, as asyncio does it."""
-        self._protocol = protocol
+        self.set_protocol(protocol)
         self._soon(self._made)
 
     def _made(self) -> None:
@@ -174,8 +175,13 @@ class SimTransport(asyncio.Transport):
         check_alive()
         if self._closing or not data:
             return
+        size = len(data)
+        if not self._unsent and self._in_window + size <= WINDOW_BYTES:
+            self._in_window += size
+            self._send_wire(bytes(data))
+            return
         self._unsent.append(memoryview(bytes(data)))
-        self._unsent_bytes += len(data)
+        self._unsent_bytes += size
         self._pump()
         if self._unsent_bytes > self._high and not self._writing_paused:
             self._writing_paused = True
@@ -209,11 +215,16 @@ class SimTransport(asyncio.Transport):
         self._travel(0 if data is None else len(data))
 
     def _travel(self, size: int) -> None:
-        if self._link.blocked:
-            self._link.waiting.append(lambda: self._travel(size))
+        link = self._link
+        if link.blocked:
+            link.waiting.append(lambda: self._travel(size))
             return
-        self._last_arrival = max(self._loop.time() + self._link.delay(size), self._last_arrival)
-        self._loop.kernel_later(self._last_arrival - self._loop.time(), self._arrive, size)
+        now = self._loop.time()
+        arrival = now + link.delay(size)
+        if arrival < self._last_arrival:
+            arrival = self._last_arrival
+        self._last_arrival = arrival
+        self._loop.kernel_later(arrival - now, self._arrive, size)
 
     def _arrive(self, size: int) -> None:
         if self._link.blocked:
@@ -222,7 +233,7 @@ class SimTransport(asyncio.Transport):
         if not self._on_wire:
             return
         data = self._on_wire.popleft()
-        peer = self.peer
+        peer, link = self.peer, self._link
         if not peer._process.host.up:
             return  # a power cut: nobody acknowledges, nobody objects
         if not peer.open:
@@ -232,13 +243,13 @@ class SimTransport(asyncio.Transport):
         if data is None:
             peer._fin_received = True
         else:
-            if self._link.cut_next and len(data) > 1:
-                self._link.cut_next = False
-                peer._received.append(memoryview(data)[: self._link.rng.randrange(1, len(data))])
+            if link.cut_next and len(data) > 1:
+                link.cut_next = False
+                peer._received.append(memoryview(data)[: link.rng.randrange(1, len(data))])
                 peer._schedule_delivery()
                 self._loop.kernel_later(0.0, self._connection.reset)
                 return
-            peer._received.append(memoryview(data))
+            peer._received.append(data)
             self._acknowledge(peer._link)
         peer._deliver_now()
 
@@ -292,23 +303,30 @@ class SimTransport(asyncio.Transport):
                     self.close()
             return
         first = self._received.popleft()
+        size = len(first)
         rng = self._link.rng
-        take = rng.randrange(1, len(first) + 1) if rng.random() < 0.1 else len(first)
-        taken = self._hand_over(first[:take])
-        if taken < len(first):
-            self._received.appendleft(first[taken:])
+        if rng.random() < 0.1:
+            taken = self._hand_over(memoryview(first)[: rng.randrange(1, size + 1)])
+        else:
+            taken = self._hand_over(first)
+        if taken < size:
+            self._received.appendleft(memoryview(first)[taken:])
         peer = self.peer
         peer._in_window -= taken
-        if peer.open:
+        if peer.open and (peer._unsent or peer._writing_paused or peer._closing):
             peer._pump()
-        self._schedule_delivery()
+        if self._received or self._fin_received:
+            self._schedule_delivery()
 
-    def _hand_over(self, data: memoryview) -> int:
+    def _hand_over(self, data: bytes | memoryview) -> int:
         protocol = self._protocol
-        if isinstance(protocol, asyncio.BufferedProtocol) or hasattr(protocol, "get_buffer"):
+        if self._buffered:
             room = protocol.get_buffer(-1)
-            size = min(len(room), len(data))
-            room[:size] = data[:size]
+            size = len(data)
+            if size > len(room):
+                size = len(room)
+                data = memoryview(data)[:size]
+            room[:size] = data
             protocol.buffer_updated(size)
             return size
         protocol.data_received(bytes(data))
@@ -368,3 +386,4 @@ class SimTransport(asyncio.Transport):
     def set_protocol(self, protocol: Any) -> None:
         """Exchange the protocol."""
         self._protocol = protocol
+        self._buffered = isinstance(protocol, asyncio.BufferedProtocol) or hasattr(protocol, "get_buffer")

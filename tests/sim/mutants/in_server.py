@@ -123,7 +123,7 @@ SERVER_MUTANTS = (
         ),
         expected=("progress",),
         how="A read fails because too few nodes are there; when they are back, the data is still refused.",
-        found_at=34,
+        found_at=8,
     ),
     Mutant(
         name="lost_zookeeper_session_keeps_serving",

@@ -130,7 +130,7 @@ STORAGE_MUTANTS = (
         expected=("node_kept", "acknowledged"),
         how="A bit flips in the last record of a stopped node, below what it knows to be synced: it is cut off as if it "
         "were torn, instead of the partition being refused.",
-        found_at=16,
+        found_at=1,
     ),
     Mutant(
         name="directory_not_synced",
@@ -225,6 +225,7 @@ STORAGE_MUTANTS = (
         "and the partition does not open.",
         guards="the directory is synced after each deletion, which leaves a moment only",
         profile="disk",
+        found_at=2,
     ),
     Mutant(
         name="flags_overwrite_marks",
@@ -262,6 +263,7 @@ STORAGE_MUTANTS = (
         guards="the server checks the data of what it reads once more, and so does the client, which cannot be talked out of "
         "it; so what shows is a changed ReqId or header, which that checksum leaves out",
         profile="disk",
+        found_at=0,
     ),
     Mutant(
         name="maximum_moves_before_the_sync",

@@ -21,7 +21,7 @@ BURST = 60
 class Blind:
     """Writers to all partitions."""
 
-    def __init__(self, writers: int = 2, mean_seconds: float = 4.0) -> None:
+    def __init__(self, writers: int = 1, mean_seconds: float = 4.0) -> None:
         self.name = NAME
         self._writers = writers
         self._mean = mean_seconds

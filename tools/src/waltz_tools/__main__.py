@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from waltz_tools.errors import ExitCode
+from waltz_tools.errors import ExitCode, ReaderGoneError
 
 INTERRUPTED = 130
 
@@ -30,13 +30,13 @@ def run(arguments: list[str]) -> int:
         result = get_command(app).main(args=arguments, prog_name="waltz", standalone_mode=False)
     except KeyboardInterrupt:
         return INTERRUPTED
-    except BrokenPipeError:
-        # The reader of our output has gone (`waltz tail | head`): nothing to say, and nobody to say it to.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return ExitCode.OK
     except SystemExit:
         raise
     except BaseException as error:
+        if isinstance(_first(error), ReaderGoneError):
+            # `waltz tail | head`: what was wanted has been read. Nothing more can be written, at the exit neither.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            return ExitCode.OK
         return show(error)
     return result if isinstance(result, int) else ExitCode.OK
 
@@ -70,7 +70,7 @@ def _message(error: BaseException) -> str:
     if getattr(error, "user_error", False) or hasattr(error, "retriable"):
         return text or type(error).__name__
     if isinstance(error, OSError):
-        return text
+        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else text
     return f"unexpected {type(error).__name__}: {text} (WALTZ_DEBUG=1 shows where)"
 
 

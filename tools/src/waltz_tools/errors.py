@@ -32,6 +32,10 @@ class UsageError(ToolError):
     exit_code = ExitCode.USAGE
 
 
+class ReaderGoneError(ToolError):
+    """Whoever read standard output has ended."""
+
+
 class DegradedError(ToolError):
     """The command worked, and what it found is not healthy."""
 

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 from collections.abc import Sequence
 from pathlib import Path
+
+from waltz_tools.errors import ToolError
 
 
 def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int]:
@@ -17,10 +20,16 @@ def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int
 
 
 def resettable(directory: Path, partitions: Sequence[int] | None) -> list[int]:
-    """What `restore_reset` would reset; nothing is locked or written."""
+    """What `restore_reset` would reset; nothing is written. ToolError when a node runs on the directory."""
     from waltz_storage.engine.inspect import inspect_control_file
+    from waltz_storage.engine.layout import CONTROL_FILE_NAME, LOCK_SIZE
 
     _, entries = inspect_control_file(str(directory))
+    with (directory / CONTROL_FILE_NAME).open("rb") as file:
+        try:
+            fcntl.lockf(file, fcntl.LOCK_SH | fcntl.LOCK_NB, LOCK_SIZE)
+        except OSError:
+            raise ToolError(f"{directory}: another process is using this directory") from None
     if partitions is not None:
         return [partition for partition in partitions if partition < len(entries)]
     return [number for number, entry in enumerate(entries) if not isinstance(entry, str) and entry.assigned]

@@ -14,6 +14,7 @@ from waltz_cluster.errors import ConfigError
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.settings import CliSettings
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import Endpoint
 from waltz_tools.__main__ import run, show
 from waltz_tools.cli.app import app
 from waltz_tools.cli.common import (
@@ -24,6 +25,7 @@ from waltz_tools.cli.common import (
     render_listings,
     render_result,
 )
+from waltz_tools.cli.figures import counted
 from waltz_tools.errors import DegradedError, ExitCode, UsageError
 from waltz_tools.local.state import ClusterDirectory, ClusterState
 
@@ -90,6 +92,7 @@ def test_every_sub_command_has_help() -> None:
         (["local", "up", "--storage-nodes", "0"], "Input should be greater than or equal to 1"),
         (["local", "up", "--partitions", "x"], "Invalid value for '--partitions'"),
         (["append", "-c", "CONFIG", "--lock", "account", "--data", "x"], "a lock is name:id"),
+        (["append", "-c", "CONFIG", "--data", "x", "--header", "2147483648"], "Invalid value for '--header'"),
         (["tail", "-c", "CONFIG", "-p", "3-1"], "the range 3-1"),
         (
             ["storage", "availability", "-c", "CONFIG", "-s", "h:1", "-p", "1", "-o", "maybe"],
@@ -322,6 +325,37 @@ def test_errors_inside_groups_and_unforeseen_ones_are_one_line(capsys: pytest.Ca
     assert _one_error(capsys) == "half of it works"
     assert show(ZeroDivisionError("oh")) == ExitCode.FAILED
     assert _one_error(capsys) == "unexpected ZeroDivisionError: oh (WALTZ_DEBUG=1 shows where)"
+
+
+def test_a_file_that_cannot_be_read_is_named_without_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["disk", "segment-statistic", str(tmp_path / "1.seg")]) == ExitCode.FAILED
+    assert _one_error(capsys) == f"{tmp_path / '1.seg'}: No such file or directory"
+
+
+def test_a_server_without_an_http_port_is_one_plain_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["server", "list", "-s", "127.0.0.1:1"]) == ExitCode.FAILED
+    assert _one_error(capsys) == "127.0.0.1:1: no metrics: Connection refused"
+
+
+def test_addresses_are_text_in_tables_and_in_json(capsys: pytest.CaptureFixture[str]) -> None:
+    """They are tuples inside."""
+    server = Endpoint("h", 8000)
+    listing = Listing("servers", "Servers", ["Server", "Known"])
+    listing.add(server, (server, server))
+    render_listings(OutputFormat.TABLE, [listing])
+    assert "│ h:8000 │ h:8000,h:8000 │" in capsys.readouterr().out
+    render_listings(OutputFormat.JSON, [listing])
+    render_result(OutputFormat.JSON, "done", server=server)
+    assert [json.loads(line) for line in capsys.readouterr().out.splitlines()] == [
+        {"servers": [{"server": "h:8000", "known": ["h:8000", "h:8000"]}]},
+        {"server": "h:8000"},
+    ]
+
+
+def test_one_finding_and_two_findings() -> None:
+    assert [counted(number, "finding") for number in (0, 1, 2)] == ["0 findings", "1 finding", "2 findings"]
 
 
 def test_results_as_table_and_as_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -98,6 +100,10 @@ def test_one_record_and_a_deserializer(node: Path, capsys: pytest.CaptureFixture
     assert text["data"] == str(len(str(record["data_hex"])) // 2)
     assert run(["disk", "dump-segment", "-r", "-t", "99", str(path)]) == ExitCode.FAILED
     assert "holds" in capsys.readouterr().err
+    assert run(["disk", "verify-segment", "-t", "99", str(path)]) == ExitCode.FAILED
+    assert "has no whole record of transaction 99: it holds" in capsys.readouterr().err
+    assert run(["disk", "dump-segment", "-r", "-d", "math:sqrt", str(path)]) == ExitCode.FAILED
+    assert f"Error: the deserializer failed at transaction {first}: TypeError" in capsys.readouterr().err
     assert run(["disk", "dump-segment", "-r", "-d", "nowhere:nothing", str(path)]) == ExitCode.USAGE
     assert run(["disk", "dump-segment", str(path)]) == ExitCode.USAGE
     assert run(["disk", "dump-segment", "-r", str(path)]) == ExitCode.OK
@@ -150,6 +156,29 @@ def test_what_is_no_segment_is_one_clear_line(
         error = capsys.readouterr().err
         assert len(error.splitlines()) == 1
         assert str(path) in error
+
+
+def test_a_directory_in_use_is_not_reset_and_a_dry_run_says_so(
+    node: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["storage", "restore-reset", str(node), "--dry-run"]
+    assert run(command) == ExitCode.OK
+    assert capsys.readouterr().out.startswith("would reset partitions ")
+    holder = (
+        "import fcntl,sys\nf=open(sys.argv[1],'r+b')\nfcntl.lockf(f,fcntl.LOCK_EX,128)\nprint(1,flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", holder, str(node / "waltz-storage.ctl")],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        for arguments in (command, [*command[:-1], "--yes"]):
+            assert run(arguments) == ExitCode.FAILED
+            assert "another process is using this directory" in capsys.readouterr().err
+        process.communicate()
 
 
 def test_a_file_of_another_name_is_no_control_file(node: Path) -> None:

@@ -50,6 +50,8 @@ def test_lines_in_and_out() -> None:
         (b"{}", "neither data"),
         (b'{"data": 1}', "neither data"),
         (b'{"data": "a", "header": true}', "header is no whole number"),
+        (b'{"data": "a", "header": 2147483648}', "line 1 .* header 2147483648 is not between"),
+        (b'{"data": "a", "partition": -1}', "partition -1 is not between"),
         (b'{"data_base64": "*"}', "line 1"),
         (b'{"data": "a"}\n{"data": "a", "partition": 1.5}', "line 2"),
     ],
@@ -79,6 +81,20 @@ def test_consent_is_asked_for_on_a_terminal(
         return
     with pytest.raises(ToolError, match="nothing was changed"):
         consent("everything goes", yes=False)
+
+
+def test_an_interrupted_question_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C, and the end of the input."""
+
+    class Interrupted(Terminal):
+        def readline(self, size: int | None = -1, /) -> str:  # type: ignore[override]
+            raise KeyboardInterrupt
+
+    for stdin in (Interrupted(), Terminal("")):
+        monkeypatch.setattr(sys, "stdin", stdin)
+        monkeypatch.setattr(sys, "stderr", Terminal())
+        with pytest.raises(ToolError, match="nothing was changed"):
+            consent("everything goes", yes=False)
 
 
 def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:

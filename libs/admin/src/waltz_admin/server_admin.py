@@ -6,6 +6,7 @@ the ReqId of such a question has client id -1.
 
 import asyncio
 import json
+import urllib.error
 import urllib.request
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -233,6 +234,9 @@ async def http_metrics(
 
     try:
         metrics = await asyncio.to_thread(fetch)
+    except urllib.error.URLError as error:  # its text is that of a program; the reason is inside
+        reason = getattr(error.reason, "strerror", None) or error.reason
+        raise UnreachableError(f"{endpoint}: no metrics: {reason}") from error
     except (OSError, ValueError, RecursionError) as error:
         raise UnreachableError(f"{endpoint}: no metrics: {error}") from error
     if not isinstance(metrics, dict):

@@ -120,7 +120,8 @@ async def read_status(
     """Ask everybody. Who does not answer within ``timeout_seconds`` is shown so; ClusterNotFoundError, AdminError."""
     view = await read_view(store, root)
     answers, statuses = await asyncio.gather(
-        gather(view, tls, timeout_seconds, range(view.params.num_partitions)), list_nodes(store, root, tls)
+        gather(view, tls, timeout_seconds, range(view.params.num_partitions)),
+        list_nodes(store, root, tls, timeout_seconds=timeout_seconds),
     )
     by_endpoint = {status.admin: status for status in statuses}
     nodes = {

@@ -95,7 +95,8 @@ async def admin_connection(
             endpoint, cluster_key=params.cluster_key, num_partitions=params.num_partitions, tls=context
         )
     except (WaltzProtocolError, OSError) as error:
-        raise UnreachableError(f"storage node {endpoint}: {error}") from error
+        reason = str(error).replace(f"cannot connect to {endpoint}: ", "cannot connect: ")
+        raise UnreachableError(f"storage node {endpoint}: {reason}") from error
     try:
         yield connection
     except (WaltzProtocolError, OSError) as error:
@@ -105,24 +106,41 @@ async def admin_connection(
 
 
 async def list_nodes(
-    store: ZooKeeperStore, root: str, tls: TlsSettings, *, admin: Endpoint | None = None
+    store: ZooKeeperStore,
+    root: str,
+    tls: TlsSettings,
+    *,
+    admin: Endpoint | None = None,
+    timeout_seconds: float | None = None,
 ) -> list[NodeStatus]:
-    """The partitions of one node, or of all nodes of the cluster; a node that does not answer has an ``error``."""
+    """The partitions of one node, or of all nodes of the cluster; a node that does not answer (within
+    ``timeout_seconds``; without it within the limits of a connection) has an ``error``."""
     _, params = await read_params(store, root)
     if admin is not None:
-        return [await _status(admin, params, tls)]
+        return [await _status(admin, params, tls, timeout_seconds)]
     maps = await read_maps(store, ClusterPaths(root))
     endpoints = [admin_endpoint(node, port) for node, port in sorted(maps.admin_ports.items())]
-    return list(await asyncio.gather(*(_status(endpoint, params, tls) for endpoint in endpoints)))
+    return list(
+        await asyncio.gather(*(_status(endpoint, params, tls, timeout_seconds) for endpoint in endpoints))
+    )
 
 
-async def _status(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeStatus:
+async def _status(
+    endpoint: Endpoint, params: StoreParams, tls: TlsSettings, timeout_seconds: float | None
+) -> NodeStatus:
     try:
-        async with admin_connection(endpoint, params, tls) as connection:
+        async with (
+            asyncio.timeout(timeout_seconds),
+            admin_connection(endpoint, params, tls) as connection,
+        ):
             metrics = await connection.metrics()
             return NodeStatus(endpoint, parse_metrics(metrics), disk=parse_disk(metrics))
     except AdminError as error:
         return NodeStatus(endpoint, error=str(error))
+    except TimeoutError:
+        return NodeStatus(
+            endpoint, error=f"storage node {endpoint}: no answer within {timeout_seconds or 0:g} s"
+        )
 
 
 async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
@@ -213,6 +231,12 @@ def _ids(partitions: Iterable[int], params: StoreParams) -> list[int]:
         if not 0 <= partition_id < params.num_partitions:
             raise AdminError(f"there is no partition {partition_id}: the cluster has {params.num_partitions}")
     return chosen
+
+
+async def check_partitions(store: ZooKeeperStore, root: str, partitions: Iterable[int]) -> None:
+    """AdminError unless the cluster has these partitions."""
+    _, params = await read_params(store, root)
+    _ids(partitions, params)
 
 
 async def set_assignment(

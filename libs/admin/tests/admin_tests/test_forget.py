@@ -1,5 +1,7 @@
 """Giving up a replica loses data only when asked to, and never by accident."""
 
+from dataclasses import replace
+
 import pytest
 
 from waltz_admin import seeding
@@ -21,9 +23,14 @@ class Nodes:
 
     def __init__(self, *silent: str) -> None:
         self.silent = silent
+        self.answers: dict[str, ReplicaAnswer] = {}
 
     async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
-        return None if connect_string in self.silent else ReplicaAnswer(4, True, True)
+        return (
+            None
+            if connect_string in self.silent
+            else self.answers.get(connect_string, ReplicaAnswer(4, True, True))
+        )
 
 
 def _metadata(*ports: int) -> PartitionMetadata:
@@ -54,14 +61,43 @@ async def test_safety_a1_nothing_is_forgotten_while_another_replica_is_silent() 
     assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
 
 
+@pytest.mark.parametrize(
+    "lost", [ReplicaAnswer(-1, True, True), ReplicaAnswer(4, False, True), ReplicaAnswer(4, True, False)]
+)
+async def test_safety_a1_a_replica_that_is_well_is_not_forgotten(lost: ReplicaAnswer) -> None:
+    """An empty disk, one out of service and a hole may be given up; the only good copy under a wrong name may not."""
+    store, metadata = await _cluster(1)
+    await metadata.create_partition(0, _metadata(1, 2, 3))
+    nodes = Nodes()
+    with pytest.raises(UnsafeChangeError, match="h:3 answers and holds what it should"):
+        await forget_replica(store, ROOT, LOST, [0], probe=nodes)
+    assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
+    nodes.answers[LOST] = lost
+    assert await forget_replica(store, ROOT, LOST, [0], probe=nodes) == [0]
+
+
+async def test_where_it_is_well_it_is_kept() -> None:
+    """Told for all partitions of a node, some of which were refilled meanwhile."""
+    store, metadata = await _cluster(2)
+    await metadata.create_partition(0, _metadata(1, 2, 3))
+    older = {
+        name: replace(state, session_id=SessionId(2)) for name, state in _metadata(1, 2, 3).replicas.items()
+    }
+    await metadata.create_partition(1, replace(_metadata(1, 2, 3), replicas=older))
+    nodes = Nodes()
+    nodes.answers[LOST] = ReplicaAnswer(3, True, True)
+    assert await forget_replica(store, ROOT, LOST, [0, 1], probe=nodes) == [0]
+    assert LOST in (await metadata.read_partition(1))[0].replicas  # type: ignore[union-attr]
+
+
 async def test_nothing_is_forgotten_when_one_partition_cannot_be_changed() -> None:
     store, metadata = await _cluster(4)
     await metadata.create_partition(0, _metadata(1, 2, 3))
     await metadata.create_partition(1, _metadata(3))
     with pytest.raises(LastReplicaError):
-        await forget_replica(store, ROOT, LOST, [0, 1], probe=Nodes())
+        await forget_replica(store, ROOT, LOST, [0, 1], probe=Nodes(LOST))
     with pytest.raises(AdminError, match="partition 2 has no metadata"):
-        await forget_replica(store, ROOT, LOST, [0, 2], probe=Nodes())
+        await forget_replica(store, ROOT, LOST, [0, 2], probe=Nodes(LOST))
     with pytest.raises(UnknownReplicaError, match="h:9 is not a replica"):
         await forget_replica(store, ROOT, "h:9", [0], probe=Nodes())
     with pytest.raises(AdminError, match="no partition 4"):

@@ -1,6 +1,7 @@
 """Admin ports, storage ports and client ports over real sockets: storage_admin, server_admin, verify, rule A6's probe."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -241,7 +242,17 @@ async def test_zookeeper_6_22_list_shows_all_64_bits(world: World) -> None:
     )
     (gone,) = await storage_admin.list_nodes(world.store, ROOT, PLAIN, admin=Endpoint("127.0.0.1", 1))
     assert gone.error is not None
-    assert "127.0.0.1:1" in gone.error
+    assert gone.error == "storage node 127.0.0.1:1: cannot connect: connection refused"
+
+
+async def test_a_node_that_hangs_is_waited_for_as_long_as_was_said(world: World) -> None:
+    """Its port is open, and nobody answers."""
+    with socket.create_server(("127.0.0.1", 0)) as hanging:
+        endpoint = Endpoint("127.0.0.1", hanging.getsockname()[1])
+        (found,) = await storage_admin.list_nodes(
+            world.store, ROOT, PLAIN, admin=endpoint, timeout_seconds=0.2
+        )
+    assert found.error == f"storage node {endpoint}: no answer within 0.2 s"
 
 
 def test_metrics_that_are_something_else() -> None:

@@ -145,6 +145,8 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
     kind = move_kind(task.kind)
     held = facts.tree.assignments.get(task.source, ())
     if task.kind is TaskKind.REPLACE:
+        if not facts.staying(task.source):
+            return  # a node that leaves is emptied, not filled
         lost = [p for p in held if facts.data_lost(p, task.source)]
         for partition in sorted(lost):
             yield Move(kind, partition, task.source, task.source)

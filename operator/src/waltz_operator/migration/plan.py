@@ -12,12 +12,14 @@ from dataclasses import dataclass, field, replace
 from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.migration.ladder import Ladder, Step, next_step, undo_step
 from waltz_operator.migration.placement import copies_in, task_moves
+from waltz_operator.migration.precedence import refiller, refills
 from waltz_operator.migration.status import migration_status
 from waltz_operator.migration.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.reconcile.actions import Action, Blocked, DeleteJob, Plan, SetStatus
 from waltz_operator.reconcile.decision import LATER, SOON
 from waltz_operator.reconcile.desired import Move, MoveKind
 from waltz_operator.reconcile.facts import Facts
+from waltz_operator.reconcile.gate import Denied, may_change
 from waltz_operator.reconcile.observed import facts_of
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, Snapshot, TreeView
@@ -125,6 +127,14 @@ def ladder_of(facts: Facts, task: Task, move: Move) -> Ladder:
 
 def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:
     """The next step of the partition under way, forwards or back."""
+    first = refiller(facts, record.move.partition)
+    if task.kind is not TaskKind.REPLACE and first is not None:
+        text = f"partition {record.move.partition}: migration {first} refills a lost copy of it first"
+        decision.blocked.append(
+            Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text, record.move.partition)
+        )
+        decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
+        return
     ladder = ladder_of(facts, task, record.move)
     back = task.cancel or not _possible(facts, record.move)
     step = undo_step(facts, record.move, ladder) if back else None
@@ -155,10 +165,16 @@ def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
 
 
 def _possible(facts: Facts, move: Move) -> bool:
-    """Whether the change still leads somewhere: its target is wanted, and its group has no other copy already."""
-    target = move.target
+    """Whether the change still leads somewhere: its target is wanted, its group has no other copy already, and it does not wait for a lost copy
+    of a node that leaves, which is given up first."""
+    target, holders = move.target, facts.holders(move.partition)
     if target is None or not facts.staying(target):
         return False
+    if move.source is not None and not facts.staying(move.source) and target not in holders:
+        lost = facts.data_lost(move.partition, move.source)
+        answer = may_change(facts, move.kind.value, move.partition, {*holders, target})
+        if lost and isinstance(answer, Denied):
+            return False
     if move.kind is MoveKind.REFILL or target in facts.holders(move.partition):
         return True
     others = [n for n in copies_in(facts, facts.group(target), move.partition) if n != move.source]
@@ -201,7 +217,17 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
         decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, other))
         decision.reason, decision.message = Reason.WAITING_ITS_TURN, other
         return
-    _begin(facts, decision, todo)
+    _begin(facts, decision, [move for move in todo if _its_turn(facts, move)])
+
+
+def _its_turn(facts: Facts, move: Move) -> bool:
+    """Beside a change that rests, only that one's partition; and nothing of a partition whose lost copy is refilled first."""
+    if move.kind is not MoveKind.REFILL:
+        return refiller(facts, move.partition) is None
+    resting = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
+    if facts.memory.operation is not None:
+        resting.append(facts.memory.operation.partition)
+    return all(partition == move.partition for partition in resting)
 
 
 def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
@@ -223,6 +249,9 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
         decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
         decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
         return
+    if not decision.blocked:
+        text = "another migration refills lost copies first"
+        decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text))
     first = decision.blocked[0]
     decision.reason, decision.message = Reason(first.reason), first.text
 
@@ -240,14 +269,20 @@ def _finish(facts: Facts, task: Task, records: tuple[Record, ...], decision: Tas
 
 def _others_turn(facts: Facts, task: Task) -> str | None:
     """Who is at work on the replicas of this cluster, or comes first."""
-    if facts.memory.operation is not None:
+    operation, refill = facts.memory.operation, task.kind is TaskKind.REPLACE
+    if operation is not None and not refills(facts, task, operation.partition):
         return "the cluster itself has a replica change under way"
     for other in facts.tasks:
-        if other.name != task.name and other.in_flight is not None:
+        under_way = other.in_flight
+        if other.name == task.name or under_way is None:
+            continue
+        if other.kind is TaskKind.REPLACE or not refills(facts, task, under_way.move.partition):
             return f"migration {other.name} has a partition under way"
     for other in facts.tasks:
         if other.name == task.name:
             return None
+        if refill and other.kind is not TaskKind.REPLACE:
+            continue
         if other.phase is MigrationPhase.RUNNING and not other.over and not other.cancel:
             return f"migration {other.name} comes first"
     return None

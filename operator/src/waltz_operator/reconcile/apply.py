@@ -18,7 +18,7 @@ from waltz_admin.errors import AdminError
 from waltz_cluster.errors import ClusterError
 from waltz_operator.api import topology
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.kube.errors import KubeError, KubeNotFoundError
+from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
 from waltz_operator.kube.kinds import EXTENSIONS
 from waltz_operator.lease import LeaseLostError
 from waltz_operator.reconcile.actions import (
@@ -120,7 +120,7 @@ class Applier:
     async def _tell_not_installed(self, action: Step, observation: Observation) -> None:
         """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes on."""
         about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)
-        text = f"{action.line}: the definition of this kind is not installed in the Kubernetes cluster"
+        text = f"{action.line}: its definition is not installed in the Kubernetes cluster, or not permitted"
         await self._kube.carry_out(EmitEvent(about, NOT_INSTALLED, text, "Warning"), observation)
 
     async def carry_out(self, action: Step, observation: Observation) -> None:
@@ -151,5 +151,7 @@ def _not_installed(action: Step, error: Exception) -> bool:
     """A definition of somebody else's that is missing, not a namespace or an object."""
     kinds = {kind.kind for kind in EXTENSIONS}
     return (
-        isinstance(action, ApplyObject) and action.key.kind in kinds and isinstance(error, KubeNotFoundError)
+        isinstance(action, ApplyObject)
+        and action.key.kind in kinds
+        and isinstance(error, KubeNotFoundError | KubeForbiddenError)
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from waltz_operator.api.base import quantity_bytes
@@ -222,9 +222,12 @@ def _seconds(text: object) -> float:
 
 
 def kube_view(
-    lists: Mapping[str, Sequence[Object]], expandable: Mapping[str, bool], deployment_name: str
+    lists: Mapping[str, Sequence[Object]],
+    expandable: Mapping[str, bool],
+    deployment_name: str,
+    absent: Collection[str] = (),
 ) -> KubeView:
-    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among ``objects``."""
+    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among ``objects``. ``absent``: kinds that are not there."""
 
     def named(kind: str) -> dict[str, Object]:
         return {str(_part(obj, "metadata").get("name", "")): obj for obj in lists.get(kind, ())}
@@ -250,4 +253,5 @@ def kube_view(
         {name: pod(obj) for name, obj in pods.items()},
         {name: claim(obj, expandable) for name, obj in named("PersistentVolumeClaim").items()},
         {name: view for name, view in jobs.items() if view is not None},
+        frozenset(absent),
     )

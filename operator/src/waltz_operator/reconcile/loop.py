@@ -95,7 +95,7 @@ class Reconciler:
                 return PassResult(self._resync_seconds, False, gone=True)
             return await self._write(key, [SetFinalizer(about, metadata.uid, True)], observation)
         try:
-            steps = certificate_steps(snapshot.cluster, observation.access, snapshot.now, settled=False)
+            steps = () if snapshot.problems else _certificates(observation, settled=False)
         except TlsMaterialError as error:
             return PassResult(self._resync_seconds, False, str(error), refused=True)
         if steps:
@@ -110,8 +110,8 @@ class Reconciler:
                 return result
             done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
             return PassResult(done.requeue_seconds, done.wrote, done.error, done.refused, gone=not done.error)
-        if not plan.blocked and _all_ready(snapshot):
-            steps = certificate_steps(snapshot.cluster, observation.access, snapshot.now, settled=True)
+        if not snapshot.problems and not plan.blocked and _all_ready(snapshot):
+            steps = _certificates(observation, settled=True)
             if steps:
                 return await self._write(key, steps, observation)
         return result
@@ -150,6 +150,11 @@ class Reconciler:
             return PassResult(self._resync_seconds, wrote, text, refused=not outcome.retriable)
         wait = self._resync_seconds if requeue_seconds is None else requeue_seconds
         return PassResult(SOON_SECONDS if wrote else min(wait, self._resync_seconds), wrote)
+
+
+def _certificates(observation: Observation, *, settled: bool) -> Sequence[Step]:
+    snapshot = observation.snapshot
+    return certificate_steps(snapshot.cluster, observation.access, snapshot.now, settled=settled)
 
 
 def _all_ready(snapshot: Snapshot) -> bool:

@@ -231,20 +231,23 @@ class Observer:
         labels = {LABEL_INSTANCE: cluster.metadata.name, LABEL_MANAGED_BY: MANAGED_BY}
         namespace = cluster.metadata.namespace
 
+        absent: set[str] = set()
+
         async def listed(kind: Kind) -> tuple[str, list[Object]]:
             try:
                 return kind.kind, await self._kube.list(kind, namespace, labels)
-            except KubeNotFoundError:
-                if kind in kinds.EXTENSIONS:
-                    return kind.kind, []
-                raise
+            except (KubeNotFoundError, KubeForbiddenError):
+                if kind not in kinds.EXTENSIONS:
+                    raise
+                absent.add(kind.kind)
+                return kind.kind, []
 
         try:
             lists = dict(await asyncio.gather(*(listed(kind) for kind in (*_KINDS, *kinds.EXTENSIONS))))
             expandable = await self._expandable(lists["PersistentVolumeClaim"])
         except KubeError as error:
             return Unknown(f"the objects of the cluster cannot be read: {one_line(error)}")
-        return kube_view(lists, expandable, topology.server_name(cluster))
+        return kube_view(lists, expandable, topology.server_name(cluster), absent)
 
     async def _expandable(self, claims: Sequence[Object]) -> dict[str, bool]:
         """Storage class → whether volumes can grow; without a class that could not be read."""

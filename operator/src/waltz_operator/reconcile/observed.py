@@ -109,14 +109,24 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
 
 def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:
     """The desired objects, with their digests."""
-    return tuple(rendered(body) for body in desired_objects(snapshot.cluster, inputs_of(snapshot, facts)))
+    absent = snapshot.kube.absent if isinstance(snapshot.kube, KubeView) else frozenset()
+    found = desired_objects(snapshot.cluster, inputs_of(snapshot, facts))
+    return tuple(rendered(body) for body in found if body["kind"] not in absent)
 
 
 def refused(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
-    """What the specification wants of volumes and cannot be done, one line each."""
+    """What the specification wants and cannot be done, one line each: of volumes, and objects of kinds that are not there."""
     if facts.problems or not isinstance(snapshot.kube, KubeView):
         return ()
-    return tuple(f"{one.path}: {one.text}" for one in refusals(snapshot.cluster, inputs_of(snapshot, facts)))
+    inputs, absent = inputs_of(snapshot, facts), snapshot.kube.absent
+    lines = [f"{one.path}: {one.text}" for one in refusals(snapshot.cluster, inputs)]
+    if absent:
+        wanted = {str(body["kind"]) for body in desired_objects(snapshot.cluster, inputs)}
+        lines += [
+            f"{kind}: its definition is not installed in the Kubernetes cluster, or the operator's role does not permit it"
+            for kind in sorted(wanted & absent)
+        ]
+    return tuple(lines)
 
 
 def all_current(facts: Facts) -> bool:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from waltz_operator.api.migration import MoveState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.migration.ladder import Ladder, Step, next_step, undo_step
 from waltz_operator.migration.placement import still_wanted, wanted
+from waltz_operator.migration.precedence import refiller
 from waltz_operator.reconcile.actions import DeleteJob
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.desired import Move, MoveKind
 from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.gate import Denied, may_change
+from waltz_operator.reconcile.gate import Denied, denied, may_change
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import KubeView
 
@@ -43,6 +45,12 @@ def continue_change(facts: Facts, decision: Decision) -> None:
     move = facts.memory.operation
     if move is None:
         return
+    first = refiller(facts, move.partition)
+    if first is not None:
+        text = f"migration {first} refills a lost copy of it first"
+        blocked = denied(move.kind.value, Reason.WAITING_ITS_TURN, text, move.partition).blocked
+        follow(decision, Step(MoveState.STARTED, blocked=blocked, message=text))
+        return
     ladder = cluster_ladder(facts, move)
     step: Step | None = None
     if not still_wanted(facts, move) or _steps_aside(facts, move, ladder):
@@ -61,13 +69,20 @@ def continue_change(facts: Facts, decision: Decision) -> None:
 
 
 def _steps_aside(facts: Facts, move: Move, ladder: Ladder) -> bool:
-    """Whether a copy that can't be put into service now (a replica is lost, say) makes way for a migration that may mend that."""
-    if move.target is None or move.target in facts.holders(move.partition):
-        return False
+    """Whether a change that can't go on now makes way for what may mend that: a migration, or giving up its own source whose data is lost. Asked of a
+    copy that was not put into service yet, and of one that is not given up yet."""
+    holders = facts.holders(move.partition)
     waiting = any(
         not task.over and task.approved and not task.dry_run and not task.cancel for task in facts.tasks
     )
-    new = {*facts.holders(move.partition), move.target}
+    if move.kind is MoveKind.MOVE and move.source is not None:
+        waiting = waiting or facts.data_lost(move.partition, move.source)
+    if move.target is not None and move.target not in holders:
+        new = {*holders, move.target}
+    elif move.kind is MoveKind.DROP and move.source in holders:
+        new = {*holders} - {move.source}
+    else:
+        return False
     return waiting and isinstance(
         may_change(facts, move.kind.value, move.partition, new, allow_pause=ladder.allow_pause), Denied
     )

@@ -234,7 +234,8 @@ class KubeView:
     """The cluster's objects, from complete lists: what is not here does not exist.
 
     ``objects`` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too); the other maps are the same
-    objects, and those made by Kubernetes, read for what the planners decide on. By name.
+    objects, and those made by Kubernetes, read for what the planners decide on. By name. ``absent``: kinds of others (monitors, certificates) whose
+    definition is not installed, or that the operator's role does not permit: none can be made.
     """
 
     objects: Mapping[ObjectKey, ObjectView] = field(default_factory=dict)
@@ -243,6 +244,7 @@ class KubeView:
     pods: Mapping[str, PodView] = field(default_factory=dict)
     pvcs: Mapping[str, PVCView] = field(default_factory=dict)
     jobs: Mapping[str, JobView] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
 
 
 # ---------------------------------------------------------------------------------------------------- all of it

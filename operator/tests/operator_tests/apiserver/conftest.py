@@ -16,7 +16,7 @@ from operator_tests.apiserver.control_plane import ControlPlane, control_plane, 
 from operator_tests.apiserver.installed import install, operator_token
 from operator_tests.apiserver.loop import ClusterLoop
 from operator_tests.apiserver.world import Journal, World
-from waltz_operator.kube.client import KubeClient
+from waltz_operator.kube.client import Kube, KubeClient
 
 _numbers = count(1)
 
@@ -29,15 +29,20 @@ class Plane:
     token: str
     directory: Path
 
-    def run(self, scenario: Callable[[World], Awaitable[None]], journal: Journal | None = None) -> World:
-        """Run a scenario in a namespace of its own, on a loop in which pods have names."""
+    def run(
+        self,
+        scenario: Callable[[World], Awaitable[None]],
+        journal: Journal | None = None,
+        through: Callable[[Kube], Kube] = lambda kube: kube,
+    ) -> World:
+        """Run a scenario in a namespace of its own, on a loop in which pods have names. ``through``: what lies between the operator and its client."""
         number = next(_numbers)
 
         async def main() -> World:
             admin = KubeClient(self.control.configuration())
             operator = KubeClient(self.control.configuration(self.token))
             directory = self.directory / f"world-{number}"
-            world = World(admin, operator, f"test-{number}", directory, journal or Journal())
+            world = World(admin, through(operator), f"test-{number}", directory, journal or Journal())
             try:
                 await world.open()
                 await scenario(world)

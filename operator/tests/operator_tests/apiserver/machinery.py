@@ -11,7 +11,7 @@ import copy
 import json
 import shutil
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ from waltz_operator.kube.errors import KubeConflictError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_protocol.errors import WaltzProtocolError
 
+_LOOKED_AT = (kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.PVC, kinds.STATEFUL_SET, kinds.WALTZ_CLUSTER)
+_OWNERS = (kinds.DEPLOYMENT, kinds.JOB, kinds.STATEFUL_SET, kinds.WALTZ_CLUSTER)
 _OWNED = (
     kinds.CONFIG_MAP, kinds.DEPLOYMENT, kinds.JOB, kinds.NETWORK_POLICY, kinds.POD, kinds.POD_DISRUPTION_BUDGET, kinds.PVC,
     kinds.SECRET, kinds.SERVICE, kinds.STATEFUL_SET,
@@ -58,6 +60,8 @@ class Machinery:
         """Names of the pods in the order in which their processes were started."""
         self.frozen: set[str] = set()
         self.run_jobs = True
+        self._found: dict[Kind, list[Object]] = {}
+        self._owners: set[str] = set()
 
     # ---- the whole
 
@@ -65,11 +69,15 @@ class Machinery:
         """Until nothing changes. Waits for processes to become ready, in bounded time."""
         for _ in range(_ROUNDS):
             changed = False
+            self._found.clear()
+            await asyncio.gather(*(self._look(kind) for kind in _LOOKED_AT))
             for part in (
                 self._collect_garbage, self._claims, self._stateful_sets, self._deployments, self._jobs, self._end_pods,
                 self._start_pods, self._readiness, self._statuses,
             ):  # fmt: skip
-                changed = await part() or changed
+                if await part():
+                    changed = True
+                    self._found.clear()
             if not changed:
                 return
         raise TimeoutError("the objects of the test do not settle")
@@ -91,6 +99,12 @@ class Machinery:
     async def list(self, kind: Kind) -> list[Object]:
         return await self._kube.list(kind, self.namespace)
 
+    async def _look(self, kind: Kind) -> Sequence[Object]:
+        """The same, asked once as long as nothing has changed: nobody else writes while this machinery is at work."""
+        if kind not in self._found:
+            self._found[kind] = await self.list(kind)
+        return self._found[kind]
+
     async def _delete(self, kind: Kind, obj: Mapping[str, Any]) -> bool:
         metadata = obj["metadata"]
         if metadata.get("deletionTimestamp") is not None:
@@ -104,23 +118,29 @@ class Machinery:
     # ---- controllers
 
     async def _collect_garbage(self) -> bool:
-        """Objects whose owner is gone go too."""
-        found = {kind: await self.list(kind) for kind in (*_OWNED, kinds.WALTZ_CLUSTER)}
+        """Objects whose owner is gone go too. Everything is looked through when an owner has gone."""
+        owners = {obj["metadata"]["uid"] for kind in _OWNERS for obj in await self._look(kind)}
+        gone, self._owners = not self._owners <= owners, self._owners | owners
+        if not gone:
+            return False
+        found = {kind: await self._look(kind) for kind in (*_OWNED, kinds.WALTZ_CLUSTER)}
         uids = {obj["metadata"]["uid"] for objects in found.values() for obj in objects}
         changed = False
         for kind, objects in found.items():
             for obj in objects:
-                owners = obj["metadata"].get("ownerReferences") or ()
-                if owners and not any(owner["uid"] in uids for owner in owners):
+                references = obj["metadata"].get("ownerReferences") or ()
+                if references and not any(owner["uid"] in uids for owner in references):
                     changed = await self._delete(kind, obj) or changed
+        if not changed:
+            self._owners = owners
         return changed
 
     async def _claims(self) -> bool:
         """Bind new claims, let deleted ones go (their protection waits for the pod), follow growth."""
         changed = False
         names = set()
-        in_use = {volume for pod in await self.list(kinds.POD) for volume in _claims_of(pod)}
-        for claim in await self.list(kinds.PVC):
+        in_use = {volume for pod in await self._look(kinds.POD) for volume in _claims_of(pod)}
+        for claim in await self._look(kinds.PVC):
             name = claim["metadata"]["name"]
             names.add(name)
             wanted = claim["spec"]["resources"]["requests"]["storage"]
@@ -142,9 +162,9 @@ class Machinery:
 
     async def _stateful_sets(self) -> bool:
         """One pod each; never replaced by itself (OnDelete)."""
-        pods = {pod["metadata"]["name"]: pod for pod in await self.list(kinds.POD)}
+        pods = {pod["metadata"]["name"]: pod for pod in await self._look(kinds.POD)}
         changed = False
-        for one in await self.list(kinds.STATEFUL_SET):
+        for one in await self._look(kinds.STATEFUL_SET):
             name = f"{one['metadata']['name']}-0"
             if (
                 one["metadata"].get("deletionTimestamp") is None
@@ -158,10 +178,10 @@ class Machinery:
     async def _deployments(self) -> bool:
         """A new pod first, then an old one goes: maxSurge 1, maxUnavailable 0."""
         changed = False
-        for one in await self.list(kinds.DEPLOYMENT):
+        for one in await self._look(kinds.DEPLOYMENT):
             if one["metadata"].get("deletionTimestamp") is not None:
                 continue
-            mine = [pod for pod in await self.list(kinds.POD) if _owned_by(pod, one)]
+            mine = [pod for pod in await self._look(kinds.POD) if _owned_by(pod, one)]
             alive = [pod for pod in mine if pod["metadata"].get("deletionTimestamp") is None]
             fresh = [pod for pod in alive if _hash(pod) == _hash(one["spec"]["template"])]
             old = [pod for pod in alive if pod not in fresh]
@@ -197,7 +217,7 @@ class Machinery:
     async def _jobs(self) -> bool:
         """Run a Job's command to its end; its report is its pod's termination message."""
         changed = False
-        for job in await self.list(kinds.JOB):
+        for job in await self._look(kinds.JOB):
             done = any(c["status"] == "True" for c in (job.get("status") or {}).get("conditions") or ())
             if done or job["metadata"].get("deletionTimestamp") is not None or not self.run_jobs:
                 continue
@@ -242,7 +262,7 @@ class Machinery:
 
     async def _end_pods(self) -> bool:
         """Stop the processes of pods that are being deleted, or are gone, and let the pods go."""
-        present = {pod["metadata"]["name"]: pod for pod in await self.list(kinds.POD)}
+        present = {pod["metadata"]["name"]: pod for pod in await self._look(kinds.POD)}
         changed = False
         for name in list(self.pods):
             pod = present.get(name)
@@ -268,7 +288,7 @@ class Machinery:
 
     async def _start_pods(self) -> bool:
         changed = False
-        for pod in await self.list(kinds.POD):
+        for pod in await self._look(kinds.POD):
             name = pod["metadata"]["name"]
             component = pod["metadata"]["labels"].get("app.kubernetes.io/component")
             if name in self.pods or component not in ("storage", "server") or name in self.frozen:
@@ -327,7 +347,7 @@ class Machinery:
                 break
             await asyncio.sleep(0.01)  # what is waited for are processes of their own pace
         changed = False
-        for pod in await self.list(kinds.POD):
+        for pod in await self._look(kinds.POD):
             name = pod["metadata"]["name"]
             process = self.pods.get(name)
             if process is None or pod["metadata"].get("deletionTimestamp") is not None:
@@ -346,9 +366,9 @@ class Machinery:
     async def _statuses(self) -> bool:
         """What the controllers report about their pods."""
         changed = False
-        pods = await self.list(kinds.POD)
+        pods = await self._look(kinds.POD)
         for kind in (kinds.STATEFUL_SET, kinds.DEPLOYMENT):
-            for one in await self.list(kind):
+            for one in await self._look(kind):
                 mine = [
                     p for p in pods if _owned_by(p, one) and p["metadata"].get("deletionTimestamp") is None
                 ]

@@ -57,3 +57,20 @@ def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:
         assert world.journal.lines[before:] == []  # nothing is written when nothing changed
 
     plane.run(scenario)
+
+
+def test_an_invalid_specification_gets_a_status_and_nothing_else(plane: Plane) -> None:
+    async def scenario(world: World) -> None:
+        lifetimes = {"certificateLifetimeHours": 2160, "authorityLifetimeHours": 2160}
+        await world.create(stories.spec(replicas=3, tls=lifetimes))
+        for _ in range(4):
+            await world.operator.one_pass(world.namespace)
+        valid = next(c for c in (await world.cluster())["status"]["conditions"] if c["type"] == "Valid")
+        assert (valid["status"], valid["reason"]) == ("False", "InvalidSpec")
+        assert [
+            line for line in world.journal.lines if not line.startswith(("put", "write the status"))
+        ] == []
+        await world.delete()
+        await world.settle()
+
+    plane.run(scenario)

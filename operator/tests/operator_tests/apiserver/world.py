@@ -13,6 +13,7 @@ import yaml
 
 from operator_tests.apiserver.installed import make_namespace
 from operator_tests.apiserver.machinery import Machinery
+from operator_tests.apiserver.writes import write_identity
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
@@ -39,15 +40,15 @@ class Killed(BaseException):
 class Fate(Protocol):
     """Decides when the operator dies."""
 
-    def strikes(self, moment: str, line: str) -> bool:
-        """``moment`` is before or after the write described by ``line``."""
+    def strikes(self, moment: str, write: str) -> bool:
+        """``moment`` is before or after this write (``writes.write_identity``)."""
         ...
 
 
 class Spared:
     """It never does."""
 
-    def strikes(self, moment: str, line: str) -> bool:
+    def strikes(self, moment: str, write: str) -> bool:
         return False
 
 
@@ -59,9 +60,9 @@ class Journal:
     lines: list[str] = field(default_factory=list)
     kills: int = 0
 
-    def live_or_die(self, moment: str, line: str) -> None:
+    def live_or_die(self, moment: str, write: str, line: str) -> None:
         """Killed, when it is time."""
-        if self.fate.strikes(moment, line):
+        if self.fate.strikes(moment, write):
             self.kills += 1
             self.lines.append(f"-- killed {moment} {line}")
             raise Killed(f"{moment} {line}")
@@ -89,10 +90,11 @@ class Operator:
             if isinstance(action, EmitEvent):
                 await really(action, observation)
                 return
-            journal.live_or_die("before", action.line)
+            write = write_identity(action, observation.snapshot)
+            journal.live_or_die("before", write, action.line)
             await really(action, observation)
             journal.lines.append(action.line)
-            journal.live_or_die("after", action.line)
+            journal.live_or_die("after", write, action.line)
 
         self.shell.applier.carry_out = carry_out  # type: ignore[method-assign]
 

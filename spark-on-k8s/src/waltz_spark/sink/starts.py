@@ -1,8 +1,9 @@
 """Where batches of a streaming query started, kept beside its checkpoint by the driver.
 
 One small file per batch: for each partition of the log a transaction id from before the first attempt at the batch. Attempts read
-back from there and no further. The file of batch n+1 is written when batch n is complete, so it also says that batch n is; that
-matters when the driver dies before Spark has noted the same. Files are written once: whoever comes later keeps what is there.
+back from there and no further. The file of batch n+1 is written when batch n is complete, before Spark notes the same. When the
+driver dies between the two, batch n is repeated and finds its rows in the log. Files are written once: whoever comes later keeps
+what is there.
 """
 
 from __future__ import annotations
@@ -33,15 +34,17 @@ class Starts:
         return self.batches[max(before)] if before else self.first
 
     def is_complete(self, batch: int) -> bool:
-        """Whether all rows of the batch are in the log. StaleBatchError when much later batches are."""
-        if batch + 1 in self.batches:
-            return True
-        if self.batches and max(self.batches) > batch + 1:
+        """Whether all rows of the batch are in the log."""
+        return batch + 1 in self.batches
+
+    def check_place(self, batch: int) -> None:
+        """StaleBatchError when batches after the next one to this have begun."""
+        last = max(self.batches, default=0)
+        if last > batch + 1:
             raise StaleBatchError(
-                f"batch {batch} was to be written, but batch {max(self.batches) - 1} is complete: the checkpoint was set back, or "
-                "stateLocation belongs to another query"
+                f"batch {batch} was to be written, but batch {last - 1} is complete: the checkpoint was set back, or stateLocation "
+                "belongs to another query"
             )
-        return False
 
 
 class StartsFolder:

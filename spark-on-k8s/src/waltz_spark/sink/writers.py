@@ -108,9 +108,12 @@ class BatchWriter(DataSourceArrowWriter):
         self._starts = starts
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """One task. Its errors end the attempt, and Spark tries again."""
-        context = _context()
-        return _write(self._options, TaskKey(self._query, 0, context.partitionId()), self._starts, iterator)
+        """One task. Its errors end the attempt, and Spark tries again. A write of this name that is complete adds nothing."""
+        if self._starts.is_complete(0):
+            log.info("write %s is in the log already", self._query)
+            return TaskMessage(0, 0, 0, {})
+        key = TaskKey(self._query, 0, _context().partitionId())
+        return _write(self._options, key, self._starts, iterator)
 
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:  # type: ignore[override]
         """All tasks are done."""
@@ -140,15 +143,15 @@ class StreamWriter(DataSourceStreamArrowWriter):
             raise OptionError(
                 "Spark did not say which query and batch a task belongs to: write with writeStream"
             )
-        return _write(
-            self._options, TaskKey(query, int(batch), context.partitionId()), self._starts, iterator
-        )
+        self._starts.check_place(int(batch))
+        key = TaskKey(query, int(batch), context.partitionId())
+        return _write(self._options, key, self._starts, iterator)
 
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """All tasks of the batch are done: note it before Spark does."""
         _report(f"batch {batchId}", messages)
         location = self._options.state_location
-        if location is not None and not self._starts.is_complete(batchId):
+        if location is not None:
             StartsFolder(location).note_complete(batchId, _next_start(self._starts, batchId, messages))
 
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
@@ -203,8 +206,5 @@ def _write(
             "delivery = at-least-once and spark.speculation = true: every speculative copy of a task would write its rows again; turn "
             "speculation off, or write exactly once"
         )
-    if options.state_location is not None and starts.is_complete(key.batch):
-        log.info("batch %d of query %s is in the log already", key.batch, key.query)
-        return TaskMessage(0, 0, 0, {})
     result = write_task(options, key, starts.of(key.batch), batches)
     return TaskMessage(result.written, result.found, result.skipped, dict(result.marks))

@@ -109,13 +109,15 @@ def test_the_lake_has_the_log_as_of_a_vector(spark: SparkSession, log: LocalLog,
     lake = job.Lake(str(tmp_path / "lake"))
     ends = {partition: log.end(partition) for partition in range(4)}
     half = {partition: end - 20 for partition, end in ends.items()}
-    first = job.export(spark, log.keys, lake, half, 40)
+    rows_per_file, all_rows = max(ends.values()) // 2, sum(ends.values())
+    first = job.export(spark, log.keys, lake, half, rows_per_file)
     assert first.next_ids == half
-    assert job.export(spark, log.keys, lake, half, 40) == first
-    second = job.export(spark, log.keys, lake, ends, 40)
-    third = job.compact(spark, lake, 10_000)
-    assert len(third.files) == 4 < len(second.files)
-    assert job.compact(spark, lake, 10_000) == third
+    assert job.export(spark, log.keys, lake, half, rows_per_file) == first
+    second = job.export(spark, log.keys, lake, ends, rows_per_file)
+    assert len(second.files) > 8
+    third = job.compact(spark, lake, all_rows)
+    assert len(third.files) == 4
+    assert job.compact(spark, lake, all_rows) == third
     for number, vector in ((first.number, half), (second.number, ends), (third.number, ends)):
         rows = {
             (r["partition"], r["transaction_id"], bytes(r["data"]))

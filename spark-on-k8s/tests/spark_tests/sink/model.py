@@ -7,8 +7,8 @@ be decided at any later time, after the attempt has given up on it or died, in a
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from waltz_protocol.locks import LockId
 from waltz_spark.sink import attempt as protocol
@@ -31,6 +31,15 @@ from waltz_spark.sink.survey import Header, RowSeen, Sighting, Survey
 
 KEY = TaskKey("query", 7, 0)
 USER_LOCK = LockId("account", 1)
+
+T = TypeVar("T")
+
+
+def changed(one: T, **changes: object) -> T:
+    """As ``dataclasses.replace``, in a fifth of the time: it is what the walk does most."""
+    new = object.__new__(type(one))
+    vars(new).update(vars(one), **changes)
+    return new
 
 
 @dataclass(frozen=True)
@@ -91,7 +100,7 @@ class World:
 
     def said(self, what: str, **changes: object) -> World:
         """The world after an event."""
-        return replace(self, trace=(self.trace, what), **changes)  # type: ignore[arg-type]
+        return changed(self, trace=(self.trace, what), **changes)
 
     @property
     def story(self) -> str:
@@ -146,7 +155,7 @@ def successors(world: World, job: Job) -> Iterator[World]:
             continue
         if world.crashes:
             yield _with(
-                world, number, replace(process, ended="crashed"), f"{number} dies", crashes=world.crashes - 1
+                world, number, changed(process, ended="crashed"), f"{number} dies", crashes=world.crashes - 1
             )
         if process.answers is None:
             yield _act(world, number, process)
@@ -154,7 +163,7 @@ def successors(world: World, job: Job) -> Iterator[World]:
             yield _take(world, number, process)
         elif world.timeouts:
             answers = tuple(Undecided() if one is None else one for one in process.answers)
-            gave_up = replace(process, answers=answers)
+            gave_up = changed(process, answers=answers)
             yield _with(world, number, gave_up, f"{number} gives up waiting", timeouts=world.timeouts - 1)
     for lane in world.lanes:
         yield _decide(world, lane)
@@ -186,19 +195,19 @@ def _act(world: World, number: int, process: Process) -> World:
     if action is None:
         if not process.chunks:
             protocol.finish(process.state)
-            return _with(world, number, replace(process, ended="done"), f"{number} is done")
+            return _with(world, number, changed(process, ended="done"), f"{number} is done")
         state = protocol.offer(process.state, process.chunks[0])
         return _with(
-            world, number, replace(process, state=state, chunks=process.chunks[1:]), f"{number} has more rows"
+            world, number, changed(process, state=state, chunks=process.chunks[1:]), f"{number} has more rows"
         )
     if isinstance(action, ReadBack):
         try:
             state = protocol.after_reading(process.state, *_read_back(world, action))
         except (SupersededError, StaleBatchError, RowConflictError) as error:
-            return _with(world, number, replace(process, ended=type(error).__name__), f"{number}: {error}")
-        return _with(world, number, replace(process, state=state), f"{number} reads up to {action.until}")
+            return _with(world, number, changed(process, ended=type(error).__name__), f"{number}: {error}")
+        return _with(world, number, changed(process, state=state), f"{number} reads up to {action.until}")
     requests = _requests(number, process, action)
-    waiting = replace(process, actions=process.actions + 1, answers=(None,) * len(requests))
+    waiting = changed(process, actions=process.actions + 1, answers=(None,) * len(requests))
     what = (
         f"{number} claims as of {action.as_of}"
         if isinstance(action, AppendClaim)
@@ -234,7 +243,7 @@ def _take(world: World, number: int, process: Process) -> World:
         state = protocol.after_claim(process.state, answers[0])
     else:
         state = protocol.after_sending(process.state, answers)
-    return _with(world, number, replace(process, state=state, answers=None), f"{number} learns {answers}")
+    return _with(world, number, changed(process, state=state, answers=None), f"{number} learns {answers}")
 
 
 def _read_back(world: World, action: ReadBack) -> tuple[list[Sighting], frozenset[int]]:
@@ -270,13 +279,13 @@ def _decide(world: World, lane: tuple[Request, ...]) -> World:
 def _commit(world: World, entry: Logged, locks: tuple[LockId, ...]) -> World:
     log = (*world.log, entry)
     touched = {**dict(world.locks), **dict.fromkeys(locks, len(log) - 1)}
-    return replace(world, log=log, locks=tuple(sorted(touched.items())))
+    return changed(world, log=log, locks=tuple(sorted(touched.items())))
 
 
 def _pop(world: World, lane: tuple[Request, ...]) -> World:
     lanes = list(world.lanes)
     lanes.remove(lane)
-    return replace(world, lanes=(*lanes, lane[1:]) if len(lane) > 1 else tuple(lanes))
+    return changed(world, lanes=(*lanes, lane[1:]) if len(lane) > 1 else tuple(lanes))
 
 
 def _answer(world: World, request: Request, outcome: Outcome) -> World:
@@ -286,10 +295,10 @@ def _answer(world: World, request: Request, outcome: Outcome) -> World:
     if not waits or answers is None or answers[request.slot] is not None:
         return world
     told = (*answers[: request.slot], outcome, *answers[request.slot + 1 :])
-    return _with(world, request.writer, replace(process, answers=told), None)
+    return _with(world, request.writer, changed(process, answers=told), None)
 
 
 def _with(world: World, number: int, process: Process, what: str | None, **changes: object) -> World:
     processes = (*world.processes[:number], process, *world.processes[number + 1 :])
-    changed = replace(world, processes=processes, **changes)  # type: ignore[arg-type]
-    return changed if what is None else changed.said(what)
+    after = changed(world, processes=processes, **changes)
+    return after if what is None else after.said(what)

@@ -13,8 +13,9 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from pyspark import SparkConf, SparkContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import lit
 
@@ -25,21 +26,24 @@ if TYPE_CHECKING:
 
 STREAM, BATCH = "stream", "batch"
 DIE, KILL_DRIVER, STAND_STILL = "die", "kill driver", "stand still"
+TWO_HOSTS = "two hosts"
+QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """``source`` is copied to ``target`` (partitions of the log); ``faults``: task number to what happens there, and after how many
-    rows. ``directory`` holds the checkpoint, and what happened already."""
+    """``source`` from the transaction ``first`` on is copied to ``target`` (partitions of the log); ``faults``: task number to what
+    happens there, and after how many rows. ``directory`` holds the checkpoint, and what happened already. ``master`` is Spark's, or
+    ``TWO_HOSTS``."""
 
     keys: dict[str, str]
     kind: str
     source: int
+    first: int
     target: int
     directory: str
     master: str
     faults: dict[str, tuple[str, int]]
-    options: dict[str, str]
     conf: dict[str, str]
     tasks: int = 2
 
@@ -52,23 +56,28 @@ def run(arguments: Arguments) -> None:
     """Copy everything, once."""
     os.environ["PYSPARK_PYTHON"] = sys.executable
     os.environ["SPARK_HOME"] = str(prepare(Path(arguments.directory) / "spark"))
-    builder = SparkSession.builder.master(arguments.master).config("spark.ui.enabled", "false")
-    for key, value in {
+    conf = {
+        "spark.ui.enabled": "false",
+        "spark.driver.memory": "512m",
+        "spark.driver.extraJavaOptions": QUICK_JAVA,
+        "spark.executor.extraJavaOptions": QUICK_JAVA,
         "spark.sql.shuffle.partitions": "2",
         "spark.sql.execution.arrow.maxRecordsPerBatch": "50",
         "spark.sql.warehouse.dir": f"{arguments.directory}/warehouse",
         "spark.ui.showConsoleProgress": "false",
         **arguments.conf,
-    }.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
+    }
+    started = SparkConf(loadDefaults=False).setAll(list(conf.items()))
+    SparkContext._ensure_initialized(conf=started)
+    master = two_hosts(arguments.directory) if arguments.master == TWO_HOSTS else arguments.master
+    spark = SparkSession.builder.config(conf=started).master(master).getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
     # Functions of this program go to the workers by value; the package is where they can import it.
     reader = spark.readStream if arguments.kind == STREAM else spark.read
     options = {
         **arguments.keys,
         "partitions": str(arguments.source),
-        "startingTransactions": "earliest",
+        "startingTransactions": json.dumps({str(arguments.source): arguments.first}),
         "minPartitions": str(arguments.tasks),
     }
     if arguments.kind == STREAM:
@@ -80,8 +89,29 @@ def run(arguments: Arguments) -> None:
     spark.stop()
 
 
+def two_hosts(directory: str) -> str:
+    """A Spark cluster of two workers, in the Java process of this program; its address.
+
+    Spark starts no copy of a task on the host where the task runs already, and the workers of ``local-cluster`` are all on one. These
+    have an address each.
+    """
+    gateway: Any = SparkContext._gateway
+    java, deploy = gateway.jvm, gateway.jvm.org.apache.spark.deploy
+    conf = java.org.apache.spark.SparkConf()
+    started = deploy.master.Master.startRpcEnvAndEndpoint("127.0.0.1", 0, 0, conf)
+    addresses = gateway.new_array(java.java.lang.String, 1)
+    addresses[0] = f"spark://127.0.0.1:{started._1().address().port()}"
+    for number in (1, 2):
+        folder = f"{directory}/worker-{number}"
+        deploy.worker.Worker.startRpcEnvAndEndpoint(
+            *(f"127.0.0.{number}", 0, 0, 1, 512, addresses, folder),
+            *(java.scala.Option.apply(number), conf, java.scala.Option.empty()),
+        )
+    return str(addresses[0])
+
+
 def write(arguments: Arguments, frame: DataFrame) -> None:
-    options = {**arguments.keys, **arguments.options}
+    options = arguments.keys
     if arguments.kind == BATCH:
         frame.write.format("waltz").options(**options).mode("append").save()
         return

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -23,6 +24,7 @@ from waltz_tools.cli.common import (
     render_listings,
     run_admin,
 )
+from waltz_tools.cli.figures import counted
 from waltz_tools.cli.progress import Advance, progress
 from waltz_tools.cli.status_page import live, page, status_listings
 from waltz_tools.errors import DegradedError
@@ -87,7 +89,7 @@ def check_connectivity(config: ConfigOption, output: OutputOption = OutputFormat
             broken += not reached
     render_listings(output, [listing])
     if broken:
-        raise DegradedError(f"{broken} connections do not work")
+        raise DegradedError(f"{counted(broken, 'connection')} broken")
     if not answers:
         raise DegradedError("no server is registered")
 
@@ -105,7 +107,7 @@ def status_(
     )
     render_listings(output, status_listings(status))
     if status.problems:
-        raise DegradedError(f"{len(status.problems)} problems: {status.problems[0]}")
+        raise DegradedError(f"{counted(len(status.problems), 'problem')}: {status.problems[0]}")
 
 
 def top(
@@ -118,16 +120,19 @@ def top(
 ) -> None:
     """The status, again and again, with appends per second of each partition; as JSON one object per look."""
     if output is OutputFormat.JSON:
-        run_admin(
-            config, lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows))
-        )
+        with suppress(KeyboardInterrupt):
+            run_admin(
+                config,
+                lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows)),
+            )
         return
     with Live(console=out_console(), auto_refresh=False) as screen:
 
         def draw(listings: list[Listing], problems: list[str]) -> None:
             screen.update(page(listings, problems), refresh=True)
 
-        run_admin(config, lambda c: live(c, interval_seconds, count, draw))
+        with suppress(KeyboardInterrupt):
+            run_admin(config, lambda c: live(c, interval_seconds, count, draw))
 
 
 def doctor(
@@ -138,10 +143,10 @@ def doctor(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )
     findings = advise(status)
-    title = f"cluster {status.name}: {len(findings) or 'no'} findings"
+    title = f"cluster {status.name}: {counted(len(findings), 'finding') if findings else 'no findings'}"
     listing = Listing("findings", title, ["Finding", "Next step"])
     for advice in findings:
         listing.add(advice.finding, advice.next_step)
     render_listings(output, [listing])
     if findings:
-        raise DegradedError(f"{len(findings)} findings: {findings[0].finding}")
+        raise DegradedError(f"{counted(len(findings), 'finding')}: {findings[0].finding}")

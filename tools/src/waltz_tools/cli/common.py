@@ -24,7 +24,7 @@ from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 from waltz_runtime.counting import new_event_loop
-from waltz_tools.errors import ToolError, UsageError
+from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
 
 T = TypeVar("T")
 
@@ -213,13 +213,27 @@ def render_result(output: OutputFormat, line: str, **facts: object) -> None:
 
 
 def print_json(value: object) -> None:
-    print_line(json.dumps(value, default=str))
+    print_line(json.dumps(_plain(value), default=str))
+
+
+def _plain(value: object) -> object:
+    """Addresses as text: they are tuples, which JSON would show as lists."""
+    if isinstance(value, Endpoint):
+        return str(value)
+    if isinstance(value, dict):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value
 
 
 def print_line(line: str) -> None:
-    """One line on standard output, at once."""
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+    """One line on standard output, at once. ReaderGoneError when nobody reads it any more (`waltz tail | head`)."""
+    try:
+        sys.stdout.write(line + "\n")
+        sys.stdout.flush()
+    except BrokenPipeError:
+        raise ReaderGoneError("nobody reads the output any more") from None
 
 
 def out_console() -> Console:
@@ -232,6 +246,6 @@ def _cell(value: object) -> str:
         return "-"
     if isinstance(value, bool):
         return "yes" if value else "no"
-    if isinstance(value, list | tuple | set | frozenset):
+    if isinstance(value, list | tuple | set | frozenset) and not isinstance(value, Endpoint):
         return ",".join(str(item) for item in value)
     return str(value)

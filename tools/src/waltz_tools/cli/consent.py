@@ -21,5 +21,10 @@ def consent(what: str, yes: bool) -> None:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
         raise UsageError(f"{what}: say --yes if that is meant (--dry-run shows what it would do)")
-    if not typer.confirm(f"{what}. Go on?", default=False, err=True):
+    try:
+        agreed = typer.confirm(f"{what}. Go on?", default=False, err=True)
+    except typer.Abort:  # Ctrl-C, or the end of the input
+        sys.stderr.write("\n")
+        agreed = False
+    if not agreed:
         raise ToolError("nothing was changed")

@@ -52,6 +52,14 @@ def _view(path: Path) -> SegmentView:
     return view_segment(str(path))
 
 
+def _expect(view: SegmentView, transaction: int, end: int) -> None:
+    """ToolError of one line unless the segment holds the transaction; ``end`` is the id after its last one."""
+    first = view.header.first_txid
+    if not first <= transaction < end:
+        holds = f"it holds {first} to {end - 1}" if end > first else "it holds none"
+        raise ToolError(f"{view.path} has no whole record of transaction {transaction}: {holds}")
+
+
 @app.command("dump-control-file")
 def dump_control_file(
     path: Annotated[
@@ -151,13 +159,10 @@ def dump_segment(
         )
     if record:
         first = view.header.first_txid if transaction is None else transaction
-        if transaction is not None and not view.header.first_txid <= transaction < view.next_txid:
-            raise ToolError(
-                f"{path} has no whole record of transaction {transaction}: it holds "
-                f"{view.header.first_txid} to {view.next_txid - 1}"
-            )
+        if transaction is not None:
+            _expect(view, transaction, view.next_txid)
         for each in segment_records(view, first, None if transaction is None else 1):
-            _show_record(output, each, text)
+            _show_record(output, each, None if text is None else _text(text, each))
     if view.end < view.file_bytes:
         raise DegradedError(
             f"{path}: transaction {view.next_txid} is broken or torn at byte {view.end} of {view.file_bytes}"
@@ -166,12 +171,18 @@ def dump_segment(
 
 @app.command("verify-segment")
 def verify_segment_(
-    path: SegmentArgument, transaction: TransactionOption = None, output: OutputOption = OutputFormat.TABLE
+    path: SegmentArgument,
+    transaction: Annotated[
+        int | None, typer.Option("--transaction", "-t", min=0, help="Begin there.", show_default=False)
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Does the index lead to each transaction, and are the checksums right? Exit code 3 when not."""
     from waltz_storage.engine.segment_view import verify_segment
 
     view = _view(path)
+    if transaction is not None:
+        _expect(view, transaction, max(view.next_txid, view.header.first_txid + len(view.index or ())))
     problems = verify_segment(view, transaction)
     listing = Listing("failures", f"{len(view.offsets)} whole records, {len(problems)} failures", ["Failure"])
     for problem in problems[:MAX_SHOWN_FAILURES]:
@@ -228,7 +239,17 @@ def check(
         raise DegradedError(f"{len(report.problems)} problems: {report.problems[0]}")
 
 
-def _show_record(output: OutputFormat, record: Record, text: Callable[[bytes], object] | None) -> None:
+def _text(deserialize: Callable[[bytes], object], record: Record) -> str:
+    """What the caller's function makes of the payload; ToolError of one line when it cannot."""
+    try:
+        return str(deserialize(record.data))
+    except Exception as error:
+        raise ToolError(
+            f"the deserializer failed at transaction {record.transaction_id}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _show_record(output: OutputFormat, record: Record, text: str | None) -> None:
     req_id = record.req_id
     if output is OutputFormat.JSON:
         facts: dict[str, object] = {
@@ -237,7 +258,7 @@ def _show_record(output: OutputFormat, record: Record, text: Callable[[bytes], o
             "header": record.header,
             "checksum": record.checksum,
         }
-        facts |= {"data": str(text(record.data))} if text is not None else {"data_hex": record.data.hex()}
+        facts |= {"data": text} if text is not None else {"data_hex": record.data.hex()}
         print_json(facts)
         return
     print_line(
@@ -245,7 +266,7 @@ def _show_record(output: OutputFormat, record: Record, text: Callable[[bytes], o
         f"sequence {req_id.seq_num}  header {record.header}  checksum {record.checksum & 0xFFFFFFFF:08x}  "
         f"{len(record.data)} bytes"
     )
-    for line in [str(text(record.data))] if text is not None else hex_dump(record.data):
+    for line in [text] if text is not None else hex_dump(record.data):
         print_line("  " + line)
 
 

@@ -39,6 +39,11 @@ class Seconds(float):
         return f"{float(self) / 3600:.0f} h"
 
 
+def counted(number: int, what: str) -> str:
+    """`1 finding`, `2 findings`."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def size_or_none(value: float | None) -> SizeBytes | None:
     """Whole bytes."""
     return None if value is None else SizeBytes(round(value))

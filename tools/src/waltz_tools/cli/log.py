@@ -30,7 +30,7 @@ from waltz_tools.cli.transactions import (
     plain_lines,
     show,
 )
-from waltz_tools.errors import ToolError, UsageError
+from waltz_tools.errors import ReaderGoneError, ToolError, UsageError
 
 PartitionOption = Annotated[int, typer.Option("--partition", "-p", min=0, help="Partition to append to.")]
 _CLUSTER_SECONDS = 30.0
@@ -52,7 +52,9 @@ def append(
             "--json-lines", help="Lines are what `waltz tail` prints; their partition and header count."
         ),
     ] = False,
-    header: Annotated[int, typer.Option("--header", help="Number beside the payload.")] = 0,
+    header: Annotated[
+        int, typer.Option("--header", min=-(1 << 31), max=(1 << 31) - 1, help="Number beside the payload.")
+    ] = 0,
     lock: Annotated[
         list[str] | None, typer.Option("--lock", help="Write lock name:id; can be repeated.")
     ] = None,
@@ -80,12 +82,21 @@ def append(
                     as_of=as_of,
                     deadline_seconds=deadline_seconds,
                 )
-                if output is OutputFormat.JSON:
-                    print_json({"partition": place, "transaction": committed.transaction_id})
-                else:
-                    print_line(f"{place} {committed.transaction_id}")
+                _tell(output, place, committed.transaction_id)
 
     run(work())
+
+
+def _tell(output: OutputFormat, partition: int, transaction: int) -> None:
+    try:
+        if output is OutputFormat.JSON:
+            print_json({"partition": partition, "transaction": transaction})
+        else:
+            print_line(f"{partition} {transaction}")
+    except ReaderGoneError as error:
+        raise ToolError(
+            f"{error}: ended after transaction {transaction} of partition {partition}, which is committed"
+        ) from None
 
 
 def _input(data: str | None, whole: bool, as_json: bool) -> Iterator[Line]:

@@ -86,10 +86,13 @@ def forget(
         return await forget_replica(store, c.root, str(node), chosen, tls=c.tls)
 
     done = run_admin(config, work)
+    kept = [number for number in chosen if number not in done]
     text = ",".join(map(str, done))
     line = (
         f"would forget {node} in partitions {text}"
         if dry_run
         else f"{node} is forgotten in partitions {text}"
     )
-    render_result(output, line, node=node, forgotten=done, dry_run=dry_run)
+    if kept:
+        line += f"; it is well in {','.join(map(str, kept))} and kept there"
+    render_result(output, line, node=node, forgotten=done, kept=kept, dry_run=dry_run)

@@ -27,7 +27,7 @@ from waltz_tools.cli.common import (
     run_admin,
 )
 from waltz_tools.cli.consent import DryRunOption, YesOption, consent
-from waltz_tools.cli.figures import SizeBytes, size_or_none
+from waltz_tools.cli.figures import SizeBytes, counted, size_or_none
 from waltz_tools.cli.progress import Advance, progress
 from waltz_tools.cli.repairs import forget, restore_reset
 from waltz_tools.cli.replace import replace
@@ -120,7 +120,13 @@ def remove_partition(
     """Tell a node that it has these partitions no more."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
     if dry_run:
-        (status,) = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
+
+        async def look(c: Context) -> storage_admin.NodeStatus:
+            await storage_admin.check_partitions(c.store, c.root, chosen)
+            (found,) = await storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin)
+            return found
+
+        status = run_admin(config, look)
         if status.error is not None:
             raise ToolError(status.error)
         held = [p for p in status.partitions if p.partition_id in chosen]
@@ -192,9 +198,13 @@ def sync_partitions(
             c.store, c.root, tls=c.tls, remove_surplus=remove_surplus, dry_run=dry_run
         ),
     )
+    told = [report.assigned, report.unassigned, report.surplus, report.failed]
+    title = "What storage nodes would be told" if dry_run else "Partitions told to storage nodes"
     listing = Listing(
         "nodes",
-        "What storage nodes would be told" if dry_run else "Partitions told to storage nodes",
+        title
+        if any(told)
+        else "nothing to tell: every storage node has the partitions that ZooKeeper gives it",
         ["Node", "Assigned", "Removed", "Surplus", "Failed"],
     )
     for node in sorted({*report.assigned, *report.unassigned, *report.surplus, *report.failed}):
@@ -208,7 +218,7 @@ def sync_partitions(
     render_listings(output, [listing])
     if not report.complete:
         raise DegradedError(
-            f"{len(report.failed)} storage nodes could not be told: {', '.join(sorted(report.failed))}"
+            f"{counted(len(report.failed), 'storage node')} could not be told: {', '.join(sorted(report.failed))}"
         )
 
 

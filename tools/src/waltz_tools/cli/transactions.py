@@ -102,15 +102,23 @@ def _json_line(number: int, raw: bytes) -> Line:
             data = text.encode()
         else:
             raise TypeError("it has neither data nor data_base64")
-        return Line(data, _whole(fields, "header"), _whole(fields, "partition"))
+        return Line(
+            data,
+            _whole(fields, "header", -(1 << 31), (1 << 31) - 1),
+            _whole(fields, "partition", 0, (1 << 31) - 1),
+        )
     except (ValueError, TypeError, binascii.Error) as error:
         raise UsageError(f"line {number} of the input is no transaction: {error}") from None
 
 
-def _whole(fields: Mapping[str, object], name: str) -> int | None:
+def _whole(fields: Mapping[str, object], name: str, low: int, high: int) -> int | None:
     value = fields.get(name)
-    if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
+    if value is None:
+        return None
+    if not isinstance(value, int) or isinstance(value, bool):
         raise TypeError(f"its {name} is no whole number")
+    if not low <= value <= high:
+        raise ValueError(f"its {name} {value} is not between {low} and {high}")
     return value
 
 

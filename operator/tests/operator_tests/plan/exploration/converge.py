@@ -8,6 +8,7 @@ from . import nature
 from .hands import Refused, carry_out
 from .invariants import Violation, judge
 from .operator_turn import cluster_pass, task_pass
+from .scenario import Scenario, empty
 from .world import BAD, READY, Luck, Replica, Universe, World, connect, up
 
 MAX_ROUNDS = 400
@@ -32,11 +33,15 @@ def one_pass(world: World, universe: Universe) -> World:
     return world
 
 
-def settle(world: World, universe: Universe, *, lazy: bool = False) -> World:
+def settle(
+    world: World, universe: Universe, *, lazy: bool = False, trail: list[World] | None = None
+) -> World:
     """Run to the fixed point without faults; NotReached when it never rests. ``lazy``: nothing else moves as long as the operator has something
-    to do."""
+    to do. ``trail`` gets the worlds on the way."""
     world = world._replace(luck=Luck())
     for _ in range(MAX_ROUNDS):
+        if trail is not None:
+            trail.append(world)
         after = one_pass(world, universe)
         if not lazy or after == world:
             after = next(nature.progress(after, universe), after)
@@ -116,9 +121,9 @@ def _check_as_asked(world: World, universe: Universe) -> None:
         problems.append(f"sets {world.sets}")
     if world.memory.operation is not None or world.jobs:
         problems.append("an operation is left")
-    if any(not task.over for task in world.tasks):
-        problems.append(f"a migration is left: {world.tasks}")
-    if spec.template != BAD:
+    if spec.template != BAD:  # else a lost copy can't be refilled before a good template comes
+        if any(not task.over for task in world.tasks):
+            problems.append(f"a migration is left: {world.tasks}")
         problems += _pods(world, universe, wanted)
         problems += _copies(world, universe, wanted)
     if spec.reclaim_delete and any(
@@ -170,4 +175,24 @@ def running(universe: Universe, empty: World) -> World:
     return settle(world, universe)._replace(luck=empty.luck)
 
 
-__all__ = ["NotReached", "Violation", "check_reached", "running", "settle"]
+def undisturbed(scenario: Scenario) -> list[World]:
+    """Worlds on the way through the scenario when nothing goes wrong, each with all the bad luck still to come: from these an exploration gets
+    to the end of long changes, too."""
+    universe, world = scenario.universe, empty(scenario.universe, scenario.luck)
+    trail: list[World] = []
+    if scenario.fresh:
+        settle(world, universe, trail=trail)
+    world = running(universe, world)
+    trail.append(world)
+    if scenario.task is not None:
+        settle(world._replace(tasks=(scenario.task,)), universe, trail=trail)
+    for spec, following in scenario.changes.items():
+        at_rest = settle(world._replace(spec=spec), universe)
+        for other in following:
+            settle(at_rest._replace(spec=other), universe, lazy=True, trail=trail)
+    if scenario.fresh:
+        trail.insert(0, empty(universe, scenario.luck))
+    return [one._replace(luck=scenario.luck) for one in trail]
+
+
+__all__ = ["NotReached", "Violation", "check_reached", "running", "settle", "undisturbed"]

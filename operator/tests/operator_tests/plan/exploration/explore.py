@@ -7,7 +7,7 @@ rest is dropped), or anything of ``nature`` may happen in between.
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from waltz_operator.reconcile.desired import Move
@@ -102,19 +102,21 @@ def _state(world: World, pending: tuple[Write, ...], seen: World, spec: int) -> 
 
 
 class Found(NamedTuple):
-    """What an exploration found: distinct states, and a sample of worlds to let come to rest."""
+    """What an exploration found: distinct states, and worlds to let come to rest: each accident of each world it began with, and a sample."""
 
     states: int
     sample: tuple[World, ...]
 
 
-def explore(scenario: Scenario, start: World, limit: int, *, seed: int = 0, sample_every: int = 0) -> Found:
-    """Visit up to ``limit`` distinct states, depth and breadth mixed."""
+def explore(
+    scenario: Scenario, starts: Sequence[World], limit: int, *, seed: int = 0, sample_every: int = 0
+) -> Found:
+    """Visit up to ``limit`` distinct states from these on, depth and breadth mixed."""
     source = random.Random(seed)
-    first = State(start, (), start, start.spec)
-    known = {first.identity}
-    frontier = [first]
-    sample: list[World] = []
+    first = {State(start, (), start, start.spec).identity: start for start in starts}
+    known = set(first)
+    frontier = [State(start, (), start, start.spec) for start in first.values()]
+    sample = [after for start in starts for after in nature.accidents(start, scenario.universe)]
     while frontier and len(known) < limit:
         index = -1 if source.random() < 0.7 else source.randrange(len(frontier))
         frontier[index], frontier[-1] = frontier[-1], frontier[index]

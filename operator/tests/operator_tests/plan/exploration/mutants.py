@@ -15,6 +15,7 @@ _RECONCILE = "operator/src/waltz_operator/reconcile"
 _MIGRATION = "operator/src/waltz_operator/migration"
 LIMIT = 20_000
 """States after which a bug counts as not found."""
+SAMPLE_EVERY = 20
 
 
 class Planted(NamedTuple):
@@ -62,6 +63,11 @@ MUTANTS = {
                 f"{_MIGRATION}/ladder.py",
                 "    if isinstance(record, PartitionRecord) and source in record.replicas:\n",
                 "    if not source:\n",
+            ),
+            (
+                f"{_MIGRATION}/ladder.py",
+                "    if isinstance(record, PartitionRecord) and set(record.replicas) != set(facts.holders(move.partition)):\n",
+                "    if not target:\n",
             ),
         ),
         "still counted on",
@@ -123,7 +129,7 @@ MUTANTS = {
                 "        if job is not None and job.deleting:  # its answer",
             ),
         ),
-        "verified is gone",
+        "never verified",
     ),
     "empty_disk_becomes_a_member": Planted(
         "A1: a lost disk is never assigned again by itself",
@@ -191,6 +197,18 @@ MUTANTS = {
         ),
         "under running nodes",
     ),
+    "refill_waits_for_what_waits_for_it": Planted(
+        "a lost copy is refilled before the change that it holds up goes on",
+        "lose a disk while draining",
+        (
+            (
+                f"{_MIGRATION}/precedence.py",
+                "    if task.kind is not TaskKind.REPLACE or task.over:\n",
+                "    if task.kind is not TaskKind.REPLACE or task.name:\n",
+            ),
+        ),
+        "is left",
+    ),
     "refill_of_a_healthy_replica": Planted(
         "replace touches only what is lost",
         "replace a lost disk",
@@ -218,17 +236,15 @@ def plant(name: str) -> None:
 
 def look_for(name: str) -> str:
     """What the exploration finds; empty when nothing."""
-    from operator_tests.plan.exploration.converge import check_reached, running
+    from operator_tests.plan.exploration.converge import check_reached, undisturbed
     from operator_tests.plan.exploration.explore import explore
-    from operator_tests.plan.exploration.scenario import empty, scenarios
+    from operator_tests.plan.exploration.scenario import scenarios
 
     scenario = next(one for one in scenarios() if one.name == MUTANTS[name].scenario)
     try:
-        start = empty(scenario.universe, scenario.luck)
-        if not scenario.fresh:
-            start = running(scenario.universe, start)
+        starts = undisturbed(scenario)
         for seed in range(3):
-            found = explore(scenario, start, LIMIT // 4, seed=seed, sample_every=LIMIT // 80)
+            found = explore(scenario, starts, LIMIT // 4, seed=seed, sample_every=SAMPLE_EVERY)
             for index, world in enumerate(found.sample):
                 check_reached(world, scenario.universe, lazy=index % 2 == 1)
     except AssertionError as error:
@@ -238,4 +254,4 @@ def look_for(name: str) -> str:
 
 if __name__ == "__main__":
     plant(sys.argv[1])
-    print(look_for(sys.argv[1])[:400])
+    print(look_for(sys.argv[1])[:4000])

@@ -225,7 +225,7 @@ def _copied(world: World, index: int, job: Job) -> World | None:
         return None
     if target.available:
         return world._replace(jobs=put(world.jobs, index, job._replace(state="failed")))
-    filled = target._replace(length=source.mark, mark=source.mark)
+    filled = target._replace(length=source.mark, mark=source.mark, compared=True)
     return world._replace(
         jobs=put(world.jobs, index, job._replace(state="succeeded", verified=source.mark)),
         data=put(world.data, job.partition, put(world.data[job.partition], job.target, filled)),

@@ -141,6 +141,13 @@ def scenarios() -> tuple[Scenario, ...]:
             Luck(disks=1, changes=2),
         ),
         Scenario(
+            "lose a disk while draining",
+            Universe(_SPARE, 1, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            {0: (1,), 1: (0,)},
+            Luck(disks=1, changes=1),
+            task=_task(TaskKind.DRAIN, source=connect(0)),
+        ),
+        Scenario(
             "rebalance two nodes a group",
             Universe(_TWO_AND_TWO, 2, (Spec((0, 2, 4)), Spec((0, 1, 2, 3, 4, 5)))),
             {0: (1,), 1: (0,)},

@@ -52,12 +52,14 @@ class Spec(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition on a storage node: number of records, and the mark of its last session."""
+    """A partition on a storage node: number of records, and the mark of its last session. ``compared``: a copy job has compared it, which
+    no observer sees and the judges remember."""
 
     available: bool
     session: int
     length: int
     mark: int
+    compared: bool = False
 
 
 class Listed(NamedTuple):

@@ -1,13 +1,12 @@
 """A streaming job of Spark on the cluster under load: an executor and then the driver are killed, the totals must be right.
 
-Submitted with the rendered script, from outside. `IMAGE` must be on the nodes (`build`, then `kind.load`).
+Submitted with the rendered script, from outside.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -16,34 +15,20 @@ from pathlib import Path
 
 import yaml
 
-from tests.e2e.images import TAG
+from tests.e2e import kind
+from tests.e2e.images import SPARK
 from tests.e2e.kubectl import Kubectl, wait_until
 from tests.e2e.load import NAME as LOAD
-from tests.e2e.shell import ROOT, CommandError, run
-from tests.e2e.world import CLUSTER, NAMESPACE, World
+from tests.e2e.shell import CommandError, run
+from tests.e2e.world import CLUSTER, NAMESPACE, WAIT_SECONDS, World
 from waltz_spark.kubernetes.application import Application, Executors, Network, Resources, Volume
 from waltz_spark.kubernetes.objects import objects
 from waltz_spark.kubernetes.render import files
 
-IMAGE = f"waltz-spark:{TAG}"
 NAME = "log-totals"
 DRIVER = f"{NAME}-driver"
 EXECUTORS = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=executor"
 FOLDER = "/var/lib/waltz-spark"
-_CONTEXT = (
-    *(
-        "requirements/build.txt",
-        "spark-on-k8s/deploy",
-        "spark-on-k8s/pyproject.toml",
-        "spark-on-k8s/README.md",
-    ),
-    *("spark-on-k8s/src", "spark-on-k8s/jobs"),
-    *(
-        f"{member}/{part}"
-        for member in ("libs/protocol", "libs/cluster", "client")
-        for part in ("pyproject.toml", "README.md", "src")
-    ),
-)
 _PLAIN = """
 import asyncio, json, sys, zlib
 from waltz_client import WaltzClient
@@ -66,34 +51,22 @@ asyncio.run(main(json.loads(sys.argv[1])))
 """
 
 
-def build(base_image: str) -> str:
-    """Build the image from what the Dockerfile needs and nothing else; its name."""
-    archive = subprocess.run(
-        ["tar", "c", "--exclude=__pycache__", *_CONTEXT],
-        cwd=ROOT,
-        capture_output=True,
-        check=True,
-        timeout=120,
-    )
-    command = ["docker", "build", "--quiet", "-f", "spark-on-k8s/deploy/Dockerfile", "-t", IMAGE]
-    command += ["--build-arg", f"BASE_IMAGE={base_image}", "-"]
-    subprocess.run(command, input=archive.stdout, capture_output=True, check=True, timeout=900)
-    return IMAGE
-
-
 def streaming(world: World) -> None:
     """Count the whole log while it is written; the counts are those of a plain reader in spite of two kills."""
+    kind.load([SPARK], world.first_node)
     endpoints = world.cluster()["status"]["endpoints"]
     application = describe(endpoints, NAMESPACE, world.first_node)
     world.kubectl.apply(*objects(application))
     clock = time.monotonic()
     try:
         submit(world.kubectl, application, ["--trigger-seconds", "1"])
-        wait_until("the streaming job has counted something", lambda: batches(world.kubectl) > 0, 300)
+        wait_until(
+            "the streaming job has counted something", lambda: batches(world.kubectl) > 0, WAIT_SECONDS
+        )
         world.notes.append(f"first result {time.monotonic() - clock:.0f} s after submission")
         kill_executor(world)
         kill_driver(world, application)
-        result = wait_until("the streaming job ends", lambda: totals(world.kubectl), 420)
+        result = wait_until("the streaming job ends", lambda: totals(world.kubectl), WAIT_SECONDS)
         world.notes.append(f"end {time.monotonic() - clock:.0f} s after submission")
         compare(world.kubectl, result)
         counted = sum(one["transactions"] for one in result.values())
@@ -113,7 +86,7 @@ def describe(endpoints: dict[str, str], namespace: str, node: str) -> Applicatio
     return Application(
         name=NAME,
         namespace=namespace,
-        image=IMAGE,
+        image=SPARK,
         main="/opt/waltz/jobs/log_totals.py",
         arguments=("--output", f"{FOLDER}/totals", "--checkpoint", f"{FOLDER}/checkpoint"),
         streaming=True,
@@ -163,9 +136,9 @@ def kill_executor(world: World) -> None:
     before = world.pods(EXECUTORS)
     victim = sorted(before)[0]
     world.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
-    wait_until("another executor comes", lambda: set(world.pods(EXECUTORS)) - set(before), 180)
+    wait_until("another executor comes", lambda: set(world.pods(EXECUTORS)) - set(before), WAIT_SECONDS)
     done = batches(world.kubectl)
-    wait_until("batches go on", lambda: batches(world.kubectl) > done, 180)
+    wait_until("batches go on", lambda: batches(world.kubectl) > done, WAIT_SECONDS)
     world.notes.append(f"executor killed: batches went on, {time.monotonic() - clock:.0f} s")
 
 
@@ -173,7 +146,7 @@ def kill_driver(world: World, application: Application) -> None:
     """The driver is gone without notice, its executors with it: submitted again, it goes on where it was, to the end."""
     clock = time.monotonic()
     world.kubectl("delete", "pod", DRIVER, "--grace-period=0", "--force")
-    wait_until("the executors are gone", lambda: not world.pods(EXECUTORS), 180)
+    wait_until("the executors are gone", lambda: not world.pods(EXECUTORS), WAIT_SECONDS)
     submit(world.kubectl, application, ["--until-end"])
     world.notes.append(f"driver killed: submitted again after {time.monotonic() - clock:.0f} s")
 

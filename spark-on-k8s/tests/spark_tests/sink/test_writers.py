@@ -1,0 +1,107 @@
+"""The writers' decisions around a batch: what is written again, what is refused, what is noted. Without Spark and without a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from waltz_spark.errors import OptionError
+from waltz_spark.options import STREAM_WRITE, WRITE
+from waltz_spark.sink import task, writers
+from waltz_spark.sink.claims import TaskKey
+from waltz_spark.sink.errors import StaleBatchError
+from waltz_spark.sink.options import WriteOptions
+from waltz_spark.sink.starts import Starts, StartsFolder
+from waltz_spark.sink.task_writer import TaskResult
+from waltz_spark.sink.writers import BatchWriter, StreamWriter, TaskMessage
+
+CLIENT = {"zookeeper.connectString": "localhost:1", "cluster.root": "/waltz", "client.ssl.enabled": "false"}
+
+
+class FakeTask:
+    """The task context of Spark: task 2 of batch 5 of query q."""
+
+    def __init__(self) -> None:
+        self.properties = {writers.QUERY_PROPERTY: "q", writers.BATCH_PROPERTY: "5"}
+
+    def partitionId(self) -> int:  # noqa: N802
+        return 2
+
+    def getLocalProperty(self, key: str) -> str | None:  # noqa: N802
+        return self.properties.get(key)
+
+
+@pytest.fixture
+def context(monkeypatch: pytest.MonkeyPatch) -> FakeTask:
+    fake = FakeTask()
+    monkeypatch.setattr(writers, "_context", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def written(monkeypatch: pytest.MonkeyPatch, context: FakeTask) -> list[tuple[TaskKey, Mapping[int, int]]]:
+    """What attempts were made: key, and where the batch started."""
+    found: list[tuple[TaskKey, Mapping[int, int]]] = []
+
+    def write_task(options: object, key: TaskKey, start: Mapping[int, int], batches: object) -> TaskResult:
+        found.append((key, start))
+        return TaskResult(3, 0, 0, {0: 40})
+
+    monkeypatch.setattr(task, "write_task", write_task)
+    return found
+
+
+def stream(directory: Path, starts: Starts, **options: str) -> StreamWriter:
+    given = {**CLIENT, "checkpointLocation": str(directory), **options}
+    return StreamWriter(WriteOptions.load(given, STREAM_WRITE), starts)
+
+
+def batch(starts: Starts, **options: str) -> BatchWriter:
+    return BatchWriter(WriteOptions.load({**CLIENT, **options}, WRITE), "w", starts)
+
+
+def test_a_batch_that_spark_repeats_is_looked_for_in_the_log_whatever_the_notes_say(
+    tmp_path: Path, written: list[Any]
+) -> None:
+    """A checkpoint that lost its last batch (a restored copy) may plan that batch with other rows than those in the log."""
+    stream(tmp_path, Starts({0: 1}, {5: {0: 20}, 6: {0: 30}})).write(iter(()))
+    assert written == [(TaskKey("q", 5, 2), {0: 20})]
+
+
+def test_a_checkpoint_that_was_set_back_further_is_refused(tmp_path: Path, written: list[Any]) -> None:
+    notes = {5: {0: 20}, 6: {0: 30}, 7: {0: 40}}
+    with pytest.raises(StaleBatchError, match="batch 5 was to be written, but batch 6 is complete"):
+        stream(tmp_path, Starts({0: 1}, notes)).write(iter(()))
+    assert written == []
+
+
+def test_a_complete_batch_is_noted_once_with_the_farthest_mark(tmp_path: Path) -> None:
+    folder = StartsFolder(str(tmp_path / "waltz-sink"))
+    starts = folder.note_first({0: 1, 1: 7})
+    messages = [TaskMessage(3, 0, 0, {0: 40}), None, TaskMessage(1, 0, 0, {0: 38})]
+    for more in (messages, [TaskMessage(0, 3, 0, {0: 99})]):
+        stream(tmp_path, starts).commit(more, 5)
+    noted = folder.read()
+    assert noted is not None
+    assert noted.batches == {6: {0: 40, 1: 7}}
+
+
+def test_a_batch_write_of_a_name_that_is_complete_adds_nothing(written: list[Any]) -> None:
+    done = Starts({0: 1}, {1: {0: 9}})
+    assert batch(done, writeId="w", stateLocation="/s").write(iter(())) == TaskMessage(0, 0, 0, {})
+    assert written == []
+    assert batch(Starts({0: 1}), writeId="w", stateLocation="/s").write(iter(())).written == 3
+
+
+def test_rows_without_claims_are_not_written_by_speculative_copies(
+    context: FakeTask, written: list[Any]
+) -> None:
+    context.properties[writers.SPECULATION] = "true"
+    with pytest.raises(OptionError, match=r"at-least-once and spark\.speculation"):
+        batch(Starts({}), delivery="at-least-once").write(iter(()))
+    assert batch(Starts({})).write(iter(())).written == 3
+    context.properties[writers.SPECULATION] = "false"
+    assert batch(Starts({}), delivery="at-least-once").write(iter(())).written == 3
