@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import itertools
 import json
 import os
 import statistics
@@ -34,6 +35,8 @@ from waltz_spark.spark_home import prepare
 
 WAIT_SECONDS = 120.0
 SAMPLE_SECONDS = 0.05
+EMPTY_TRIGGERS = 7
+WARM_UP_SECONDS = 3.0
 MIB = 2**20
 
 
@@ -156,13 +159,11 @@ class Behind(LagListener):
     def __init__(self, ends: Callable[[], Mapping[int, int]]) -> None:
         super().__init__()
         self.behind: list[int] = []
-        self.triggers: list[tuple[int, int]] = []
         self._ends = ends
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:  # noqa: N802
         super().onQueryProgress(event)
         progress = event.progress
-        self.triggers.append((progress.numInputRows, int(progress.durationMs.get("triggerExecution", 0))))
         if progress.numInputRows:
             read = Offsets.from_json(json.loads(progress.sources[0].endOffset)).next_ids
             self.behind.append(sum(end - read[p] for p, end in self._ends().items()))
@@ -178,23 +179,37 @@ def stream(application: Application) -> dict[str, Any]:
         writer = frame.writeStream.format("noop").option("checkpointLocation", f"{directory}/c")
         query = writer.trigger(processingTime="1 second").start()
         try:
-            _wait(query, lambda: len(listener.triggers) > 1)
+            _wait(query, lambda: len(_empty_triggers(query)) > 1)
+            pacer.pace(WARM_UP_SECONDS)  # the first batch starts Python workers
+            _wait(query, lambda: _rows(query) >= pacer.appended and len(_empty_triggers(query)) > 1)
+            listener.behind.clear()
             pacer.pace(options.seconds)
-            settled = listener.behind[3:] or listener.behind
-            count = len(listener.triggers)
-            _wait(query, lambda: len(listener.triggers) > count + 6)
-            empty = [ms for read, ms in listener.triggers[count + 1 :] if read == 0]
+            _wait(
+                query, lambda: _rows(query) >= pacer.appended and len(_empty_triggers(query)) > EMPTY_TRIGGERS
+            )
+            empty = _empty_triggers(query)
         finally:
             query.stop()
             application.session.streams.removeListener(listener)
     return {
         "rate": options.rate,
         "appended": pacer.appended,
-        "triggers_behind": max(settled) / options.rate,
-        "triggers_behind_median": statistics.median(settled) / options.rate,
+        "triggers_behind": max(listener.behind) / options.rate,
+        "triggers_behind_median": statistics.median(listener.behind) / options.rate,
         "empty_trigger_ms": statistics.median(empty),
         "empty_trigger_ms_max": max(empty),
     }
+
+
+def _rows(query: StreamingQuery) -> int:
+    """Rows read; of at most a hundred triggers, which is what Spark keeps."""
+    return sum(trigger.numInputRows for trigger in query.recentProgress)
+
+
+def _empty_triggers(query: StreamingQuery) -> list[int]:
+    """Milliseconds of the last triggers, as far back as none had new data. Spark tells no listener of them."""
+    recent = itertools.takewhile(lambda trigger: trigger.numInputRows == 0, reversed(query.recentProgress))
+    return [int(trigger.durationMs["triggerExecution"]) for trigger in recent]
 
 
 def _wait(query: StreamingQuery, condition: Callable[[], bool]) -> None:
@@ -236,9 +251,9 @@ class Pacer:
                 await client.writable(partition, deadline_seconds=30)
             payload = bytes(self._options.payload)
             loop = asyncio.get_running_loop()
-            started = loop.time()
+            started, before = loop.time(), self.appended
             while (now := loop.time() - started) < seconds:
-                while self.appended < now * self._options.rate:
+                while self.appended - before < now * self._options.rate:
                     client.append_nowait(
                         partition=self.appended % client.num_partitions, data=payload, on_done=self._done
                     )

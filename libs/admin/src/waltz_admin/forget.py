@@ -2,7 +2,8 @@
 
 Afterwards the majority is counted over the replicas that stay, so what only the forgotten one vouches for may be dropped.
 Nobody else may stay silent while that happens: every remaining replica must answer now, else a second lost disk would
-pass unnoticed. And a replica that is well is not given up: the wrong name on the command line may be that of the last copy. If the forgotten replica is still assigned it comes back as a new one and is refilled.
+pass unnoticed. And a replica that is well is not given up: the wrong name on the command line may be that of the last copy.
+If the forgotten replica is still assigned it comes back as a new one and is refilled.
 """
 
 from collections.abc import Sequence
@@ -52,7 +53,8 @@ async def forget_replica(
 
     All partitions are checked before the first is written, each under its version: a server that goes on meanwhile
     wins, and the error says so. AdminError for an unknown partition or one without metadata, UnsafeChangeError when a
-    remaining replica does not answer or the one to forget is well in all of them (where it is well it is kept), UnknownReplicaError, LastReplicaError; nothing was changed then.
+    remaining replica does not answer or the one to forget is well in all of them (where it is well it is kept),
+    UnknownReplicaError, LastReplicaError; nothing was changed then.
     """
     _, params = await read_params(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < params.num_partitions]
@@ -82,7 +84,7 @@ async def forget_replica(
     if well and not changes:
         raise UnsafeChangeError(
             f"{connect_string} answers and holds what it should in partitions {','.join(map(str, well))}: nothing waits "
-            "for it to be given up; `waltz doctor` says what is wrong"
+            "for it to be given up; `waltz doctor` says what is wrong, and a node that is to be given up all the same is stopped first"
         )
     for partition, changed, version in changes:
         await metadata.write_partition(partition, changed, version)
