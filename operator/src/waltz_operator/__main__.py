@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import math
 import os
 import sys
 from collections.abc import Sequence
@@ -27,6 +28,17 @@ class _Parser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"Error: {message} (usage: {self.prog} --help)\n")
+
+
+def _seconds(text: str) -> float:
+    """A time in seconds, more than none."""
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 < value < math.inf:
+        raise argparse.ArgumentTypeError(f"{text} is not a number of seconds above 0")
+    return value
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +62,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--http-host", default="0.0.0.0")
     run.add_argument("--http-port", type=int, default=settings.DEFAULT_HTTP_PORT)
     run.add_argument(
-        "--resync-seconds", type=float, default=60.0, help="look at every object at least so often"
+        "--resync-seconds", type=_seconds, default=60.0, help="look at every object at least so often"
     )
     copy = commands.add_parser(
         "copy-partition", parents=[common], help="copy and verify one partition; what copy Jobs run"

@@ -1,15 +1,18 @@
 """Sessions with ZooKeeper: one per ensemble and credentials, shared by the clusters that live in it, opened when first needed.
 
-A session that was lost comes back by itself (``waltz_cluster.zk_client``); one that never came up is tried again at the next call.
+A session that was lost comes back by itself (``waltz_cluster.zk_client``); one that never came up is tried again at the next call. A call waits
+``patience_seconds`` for a new session, which goes on being opened behind its back: clusters whose ZooKeeper is away must not take up
+the passes of the others.
 """
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from waltz_cluster.errors import ConfigError
+from waltz_cluster.errors import ClusterError, ConfigError, ConnectError
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tasks import spawn
 
 Connect = Callable[[ZooKeeperSettings], Awaitable[ZooKeeperStore]]
 Owner = tuple[str, str]
@@ -17,6 +20,7 @@ Owner = tuple[str, str]
 
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_TIMEOUT_SECONDS = 15.0
+PATIENCE_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,33 +62,60 @@ async def _connect(settings: ZooKeeperSettings) -> ZooKeeperStore:
 class Ensembles:
     """One writer: the loop. A session is closed when the last cluster that used it is released."""
 
-    def __init__(self, connect: Connect = _connect) -> None:
+    def __init__(self, connect: Connect = _connect, patience_seconds: float = PATIENCE_SECONDS) -> None:
         self._connect = connect
+        self._patience = patience_seconds
         self._stores: dict[_Key, ZooKeeperStore] = {}
-        self._locks: dict[_Key, asyncio.Lock] = {}
+        self._opening: dict[_Key, asyncio.Task[ZooKeeperStore | ClusterError]] = {}
         self._users: dict[Owner, _Key] = {}
 
     async def store(self, owner: Owner, ensemble: Ensemble) -> ZooKeeperStore:
-        """The session for a cluster; ConfigError, ConnectError (within CONNECT_TIMEOUT_SECONDS)."""
+        """The session for a cluster; ConfigError, ConnectError (also when there is none yet)."""
         if not ensemble.connect_string:
             raise ConfigError("the WaltzCluster names no ZooKeeper")
         key = (ensemble.connect_string, ensemble.scheme, ensemble.credentials, ensemble.acl)
         if self._users.get(owner, key) != key:
             await self.release(owner)
         self._users[owner] = key
-        async with self._locks.setdefault(key, asyncio.Lock()):
-            if key not in self._stores:
-                self._stores[key] = await self._connect(ensemble.settings())
+        if key in self._stores:
             return self._stores[key]
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = spawn(self._open(key, ensemble.settings()), f"session with {ensemble.connect_string}")
+            self._opening[key] = opening
+        await asyncio.wait({opening}, timeout=self._patience)
+        if not opening.done():
+            raise ConnectError(f"ZooKeeper at {ensemble.connect_string} has not answered yet")
+        if self._opening.get(key) is opening:
+            del self._opening[key]  # a failure is told once; the next call tries again
+        if opening.cancelled():
+            raise ConnectError(
+                f"the session with ZooKeeper at {ensemble.connect_string} is not wanted any more"
+            )
+        found = opening.result()
+        if isinstance(found, ClusterError):
+            raise found
+        return found
+
+    async def _open(self, key: _Key, settings: ZooKeeperSettings) -> ZooKeeperStore | ClusterError:
+        try:
+            store = self._stores[key] = await self._connect(settings)
+        except ClusterError as error:
+            return error
+        return store
 
     async def release(self, owner: Owner) -> None:
         """The cluster is gone, or moved."""
         key = self._users.pop(owner, None)
-        if key is not None and key not in self._users.values():
-            self._locks.pop(key, None)
-            store = self._stores.pop(key, None)
-            if store is not None:
-                await store.close()
+        if key is None or key in self._users.values():
+            return
+        opening = self._opening.pop(key, None)
+        if opening is not None:
+            opening.cancel()
+            await asyncio.wait({opening})
+        store = self._stores.pop(key, None)
+        if store is not None:
+            await store.close()
 
     async def close(self) -> None:
         """End all sessions."""

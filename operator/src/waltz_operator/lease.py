@@ -13,6 +13,7 @@ One writer: the task that awaits ``run``. Invariants
 import asyncio
 import datetime
 import logging
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -191,7 +192,7 @@ class OperatorLease:
             spec["leaseTransitions"] = int(spec.get("leaseTransitions") or 0) + 1
         spec |= {
             "holderIdentity": holder,
-            "leaseDurationSeconds": max(1, round(self._times.duration)),
+            "leaseDurationSeconds": math.ceil(self._times.duration),
             "renewTime": text,
         }
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}

@@ -18,7 +18,7 @@ from waltz_operator import settings
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.parse import parse_cluster, status_body
 from waltz_operator.api.validate import validate
-from waltz_operator.ensembles import Ensembles
+from waltz_operator.ensembles import CONNECT_TIMEOUT_SECONDS, Ensembles
 from waltz_operator.kube import config
 from waltz_operator.kube.client import KubeClient
 from waltz_operator.migration.plan import plan_migration
@@ -33,7 +33,7 @@ from waltz_operator.tls.keeper import certificate_steps
 async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     """Print the plan. KubeError, ResourceError: one line for a person."""
     kube = KubeClient(await config.load(options.kubeconfig))
-    ensembles, tls_files = Ensembles(), TlsFiles()
+    ensembles, tls_files = Ensembles(patience_seconds=CONNECT_TIMEOUT_SECONDS), TlsFiles()
     observer = Observer(kube, ensembles, tls_files, time.time, operator_namespace=settings.own_namespace())
     try:
         observation = await observer.observe(options.namespace, options.cluster)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 import socket
 from dataclasses import dataclass
 
@@ -46,5 +47,5 @@ def own_namespace() -> str:
 
 
 def own_identity() -> str:
-    """Name of this process: that of its pod, with the process id so that a restart in the same pod is another one."""
-    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{os.getpid()}"
+    """Name of this process: that of its pod, with a random part so that a restart in the same pod is another one (its process id is the same)."""
+    return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"

@@ -183,6 +183,13 @@ def zookeeper_pods(cluster: WaltzCluster) -> tuple[str, ...]:
     return tuple(f"{zookeeper_name(cluster)}-{n}.{domain}" for n in range(managed.replicas))
 
 
+def zookeeper_claims(cluster: WaltzCluster) -> tuple[str, ...]:
+    """Volume claims of the managed ensemble: its StatefulSet makes them from its template; none of an ensemble of one's own."""
+    managed = cluster.spec.zookeeper.managed
+    count = managed.replicas if managed is not None else 0
+    return tuple(f"data-{zookeeper_name(cluster)}-{n}" for n in range(count))
+
+
 def connect_string(cluster: WaltzCluster) -> str:
     """``zookeeper.connectString`` of every role. A managed ensemble is named pod by pod: clients try each."""
     pods = zookeeper_pods(cluster)

@@ -74,12 +74,26 @@ class Kube(Protocol):
         ...
 
 
+async def _write_once(
+    request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
+) -> aiohttp.ClientResponse:
+    """aiohttp sends a PUT or DELETE again by itself when the connection ends without an answer; what became of the first would not be known."""
+    try:
+        return await send(request)
+    except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:
+        if request.method == "GET" or isinstance(error, aiohttp.ClientConnectorError):
+            raise
+        raise aiohttp.ClientConnectionError(f"the connection ended: {error}") from error
+
+
 class KubeClient:
     """:class:`Kube` over HTTP. Owner: who made it closes it."""
 
     def __init__(
         self, configuration: Configuration, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     ) -> None:
+        told = configuration.client_session_kwargs or {}
+        configuration.client_session_kwargs = {**told, "middlewares": (_write_once,)}
         self._api = ApiClient(configuration)
         self._api.user_agent = _USER_AGENT
         self._timeout_seconds = timeout_seconds

@@ -8,7 +8,7 @@ from waltz_operator.api.cluster_status import Condition, ConditionStatus, Condit
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.health import Health
-from waltz_operator.reconcile.plan_replicas import waiting_text
+from waltz_operator.reconcile.progress import progressing
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import KubeView, TreeView, Unknown
 from waltz_operator.reconcile.times import timestamp
@@ -29,7 +29,7 @@ def conditions(
     """All of them, in a fixed order."""
     found: dict[ConditionType, Fact] = {
         ConditionType.AVAILABLE: _available(facts, decision, health),
-        ConditionType.PROGRESSING: _progressing(facts, decision),
+        ConditionType.PROGRESSING: progressing(facts, decision),
         ConditionType.DEGRADED: _degraded(facts, decision, health),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
         ConditionType.VALID: _valid(decision, refused),
@@ -67,24 +67,6 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
     if health.unhealthy:
         return "False", Reason.UNHEALTHY, health.why_unhealthy
     return "True", Reason.AS_WANTED, f"all {health.healthy} partitions take writes"
-
-
-def _progressing(facts: Facts, decision: Decision) -> Fact:
-    if facts.desired.deleting:
-        return "True", Reason.DELETING, decision.message or "the cluster is being deleted"
-    blocked = decision.blocked[0] if decision.blocked else None
-    under_way = waiting_text(facts)
-    if blocked is not None and not decision.risky:
-        return "False", Reason(blocked.reason), f"{blocked.what}: {blocked.text}"
-    if decision.waiting is not None:
-        return "True", decision.waiting[0], decision.waiting[1]
-    if under_way is not None:
-        return "True", *under_way
-    if decision.step:
-        return "True", Reason.RESTARTING, decision.step
-    if decision.actions:
-        return "True", Reason.APPLYING, decision.actions[0].line
-    return "False", Reason.AS_WANTED, "nothing is to be done"
 
 
 def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:

@@ -19,7 +19,7 @@ class Decision:
     """Collected by the parts of the planner, in the order of the actions. ``risky`` is set by the part that takes the one step of this
     pass that changes assignments, takes a node down or deletes something; the others leave it alone then.
 
-    ``invalid``: the resource or what it points at is wrong (type, text), nothing is written but the status. ``step``: the step of the
+    ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong (type, text), nothing is written but the status. ``step``: the step of the
     operation under way, for a person.
     """
 
@@ -27,6 +27,7 @@ class Decision:
     actions: list[Action] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     risky: bool = False
+    held: bool = False
     invalid: tuple[Reason, str] | None = None
     waiting: tuple[Reason, str] | None = None
     step: str = ""

@@ -15,7 +15,13 @@ from uuid import UUID, uuid5
 
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
 from waltz_operator.api.metadata import GROUP
-from waltz_operator.api.topology import NodeIdentity, cluster_label, copy_job_name, storage_nodes
+from waltz_operator.api.topology import (
+    NodeIdentity,
+    cluster_label,
+    copy_job_name,
+    storage_nodes,
+    zookeeper_claims,
+)
 
 SKIP_TEARDOWN = f"{GROUP}/skip-teardown"
 """Annotation whose value is the cluster's own name: delete without touching ZooKeeper (the ensemble is gone for ever)."""
@@ -75,6 +81,8 @@ class Desired:
     allow_pause: bool = False
     skip_teardown: bool = False
     by_connect: Mapping[str, NodeIdentity] = field(default_factory=dict)
+    zookeeper_claims: tuple[str, ...] = ()
+    """Volume claims of the managed ZooKeeper."""
 
     @property
     def expected_key(self) -> UUID:
@@ -106,4 +114,5 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         allow_pause=spec.storage.allow_pause,
         skip_teardown=meta.annotations.get(SKIP_TEARDOWN) == meta.name,
         by_connect={node.connect_string: node for node in nodes},
+        zookeeper_claims=zookeeper_claims(cluster),
     )

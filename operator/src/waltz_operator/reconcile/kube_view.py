@@ -21,6 +21,10 @@ from waltz_operator.reconcile.snapshot import (
 
 Object = Mapping[str, Any]
 
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = "waltz-operator"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_GROUP = "waltz.dev/group"
 LABEL_NODE = "waltz.dev/node"
@@ -143,6 +147,15 @@ def _why_stuck(obj: Object, conditions: Mapping[str, Object]) -> str:
     return ""
 
 
+def is_ours(obj: Object) -> bool:
+    """Whether an object with the label of the instance is the operator's, or a volume claim that the managed ZooKeeper's StatefulSet made:
+    a claim template cannot be changed, and ours does not say who manages it."""
+    labels = _labels(obj)
+    if labels.get(LABEL_MANAGED_BY) == MANAGED_BY:
+        return True
+    return labels.get(LABEL_NAME) == "waltz" and labels.get(LABEL_COMPONENT) == "zookeeper"
+
+
 def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
     """``expandable``: storage class → whether its volumes can grow; classes that could not be read are not in it."""
     requested = _part(obj, "spec", "resources", "requests").get("storage")
@@ -160,6 +173,7 @@ def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
         expandable.get(str(storage_class)),
         any(c.get("type") == "FileSystemResizePending" and c.get("status") == "True" for c in conditions),
         _deleting(obj),
+        str(labels.get(LABEL_COMPONENT, "")),
     )
 
 

@@ -32,7 +32,13 @@ from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, Object
 from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
-from waltz_operator.reconcile.kube_view import kube_view
+from waltz_operator.reconcile.kube_view import (
+    LABEL_INSTANCE,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    is_ours,
+    kube_view,
+)
 from waltz_operator.reconcile.snapshot import (
     KubeView,
     NodeView,
@@ -51,10 +57,6 @@ from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint
 
 T = TypeVar("T")
-
-LABEL_INSTANCE = "app.kubernetes.io/instance"
-LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
-MANAGED_BY = "waltz-operator"
 
 _KINDS: tuple[Kind, ...] = (
     kinds.CONFIG_MAP,
@@ -228,13 +230,17 @@ class Observer:
     # ---- Kubernetes
 
     async def _kube_view(self, cluster: WaltzCluster) -> KubeView | Unknown:
-        labels = {LABEL_INSTANCE: cluster.metadata.name, LABEL_MANAGED_BY: MANAGED_BY}
+        instance = {LABEL_INSTANCE: cluster.metadata.name}
+        labels = {**instance, LABEL_MANAGED_BY: MANAGED_BY}
         namespace = cluster.metadata.namespace
 
         absent: set[str] = set()
 
         async def listed(kind: Kind) -> tuple[str, list[Object]]:
             try:
+                if kind is kinds.PVC:
+                    claims = await self._kube.list(kind, namespace, instance)
+                    return kind.kind, [one for one in claims if is_ours(one)]
                 return kind.kind, await self._kube.list(kind, namespace, labels)
             except (KubeNotFoundError, KubeForbiddenError):
                 if kind not in kinds.EXTENSIONS:

@@ -94,6 +94,7 @@ def follow(decision: Decision, step: Step) -> None:
     decision.soon()
     if step.blocked is not None:
         decision.block(step.blocked)
+        decision.held = True
     if step.actions:
         decision.take(*step.actions)
 

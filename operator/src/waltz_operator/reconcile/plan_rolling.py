@@ -12,6 +12,7 @@ from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.gate import Allowed, may_restart
 from waltz_operator.reconcile.objects import Rendered
+from waltz_operator.reconcile.patience import stands_still
 from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, PodView
 
@@ -53,13 +54,22 @@ def _why(kube: KubeView, wanted: Mapping[str, str], node: NodeIdentity) -> Resta
 
 
 def storage_busy(facts: Facts, kube: KubeView, restarts: Sequence[Restart]) -> bool:
-    """Whether a storage node is down, or one is about to be restarted."""
-    down = any(
-        not pod.ready or pod.deleting
-        for node in facts.desired.nodes
-        if (pod := kube.pods.get(node.pod)) is not None
+    """Whether a storage node is down, or one is still to be restarted. One that waits for a person is not waited for."""
+    return any(_away(kube, node) for node in facts.desired.nodes) or any(
+        _to_come(facts, one.node) for one in restarts
     )
-    return down or (bool(restarts) and isinstance(may_restart(facts, restarts[0].node), Allowed))
+
+
+def _away(kube: KubeView, node: NodeIdentity) -> bool:
+    pod = kube.pods.get(node.pod)
+    if pod is None:
+        return not node.external and node.statefulset in kube.statefulsets
+    return not pod.ready or pod.deleting
+
+
+def _to_come(facts: Facts, node: NodeIdentity) -> bool:
+    answer = may_restart(facts, node)
+    return isinstance(answer, Allowed) or not stands_still(facts, answer.blocked)
 
 
 def restart_next(

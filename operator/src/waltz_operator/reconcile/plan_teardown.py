@@ -1,6 +1,9 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in ZooKeeper (only when it has the recorded
 key) and the volumes; the managed ZooKeeper last, by garbage collection. With Retain the tree and all volumes stay. Pure.
 
+The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may still say Retain when the policy
+was changed just before the deletion. They are only asked to go: each waits for its pod, which goes after the finalizer.
+
 ``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for ever.
 """
 
@@ -29,7 +32,7 @@ def tear_down(facts: Facts, decision: Decision) -> None:
     if facts.desired.reclaim_delete:
         if not facts.desired.skip_teardown and _tree_remains(facts, decision):
             return
-        if _volumes_remain(facts, kube, decision):
+        if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
     decision.step = "done"
     decision.teardown_complete = True
@@ -94,4 +97,17 @@ def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
     for name, claim in left.items():
         if not claim.deleting:
             decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
+    return bool(left)
+
+
+def _zookeeper_volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    left = [
+        (name, claim)
+        for name in facts.desired.zookeeper_claims
+        if (claim := kube.pvcs.get(name)) is not None
+        and claim.component == "zookeeper"
+        and not claim.deleting
+    ]
+    for name, claim in left:
+        decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
     return bool(left)

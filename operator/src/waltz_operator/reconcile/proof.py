@@ -30,7 +30,14 @@ from waltz_operator.reconcile.gate import (
 )
 from waltz_operator.reconcile.observed import facts_of
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import NeverStarted, NodeReplica, Snapshot, TreeMissing, TreeView
+from waltz_operator.reconcile.snapshot import (
+    KubeView,
+    NeverStarted,
+    NodeReplica,
+    Snapshot,
+    TreeMissing,
+    TreeView,
+)
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
@@ -102,11 +109,20 @@ def _volume(facts: Facts, action: DeletePVC) -> Answer:
     if facts.desired.deleting:
         if not facts.desired.reclaim_delete:
             return denied(action.line, Reason.NOT_EMPTY, "the volumes are to be kept")
+        if not _volume_of(facts, action.name):
+            return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of the cluster")
         return Allowed("the cluster is deleted with its data")
     node = next((one for one in facts.leaving if one.pvc == action.name), None)
     if node is None:
         return denied(action.line, Reason.REFUSED_CHANGE, "it is no volume of a node that leaves")
     return may_reclaim(facts, node)
+
+
+def _volume_of(facts: Facts, claim: str) -> bool:
+    """Whether it is a volume of the cluster's: of a storage node, present or past, or of the managed ZooKeeper."""
+    view = facts.kube.pvcs.get(claim) if isinstance(facts.kube, KubeView) else None
+    nodes = {node.pvc for node in (*facts.desired.nodes, *facts.leaving) if not node.external}
+    return claim in nodes.union(facts.desired.zookeeper_claims) or (view is not None and bool(view.node))
 
 
 def _object(facts: Facts, action: DeleteObject) -> Answer:

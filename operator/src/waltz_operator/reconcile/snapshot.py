@@ -193,7 +193,8 @@ class PVCView:
     """A volume claim of the cluster. ``requested_bytes`` is spec, ``capacity_bytes`` what the volume has (None: not bound).
 
     ``storage_class``: None when it names none. ``expandable``: what that class allows (None: it could not be read).
-    ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending). ``group`` and ``node``: its labels.
+    ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending). ``group``, ``node`` and ``component``: its
+    labels.
     """
 
     uid: str
@@ -205,6 +206,7 @@ class PVCView:
     expandable: bool | None = None
     restart_to_grow: bool = False
     deleting: bool = False
+    component: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,8 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import API_VERSION
 from waltz_operator.api.security import HOUR, TlsMode
 from waltz_operator.reconcile.actions import ApplyObject, EmitEvent
-from waltz_operator.reconcile.observe import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGED_BY, Access
+from waltz_operator.reconcile.kube_view import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGED_BY
+from waltz_operator.reconcile.observe import Access
 from waltz_operator.reconcile.snapshot import ObjectKey
 from waltz_operator.tls.authority import TlsMaterialError, describe
 from waltz_operator.tls.rotation import Step, decide

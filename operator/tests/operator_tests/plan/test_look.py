@@ -1,0 +1,81 @@
+"""What a look at Kubernetes takes for the cluster's own volume claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from operator_tests.kube.unused import UnusedKube
+from operator_tests.resources.clusters import PLAIN, UID
+from waltz_cluster.errors import ConnectError
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.store import ZooKeeperStore
+from waltz_operator.api.metadata import API_VERSION
+from waltz_operator.ensembles import Ensembles
+from waltz_operator.kube import kinds
+from waltz_operator.kube.client import Object
+from waltz_operator.kube.errors import KubeNotFoundError
+from waltz_operator.kube.kinds import Kind
+from waltz_operator.reconcile.observe import Observer
+from waltz_operator.reconcile.snapshot import KubeView
+from waltz_operator.tls.files import TlsFiles
+
+CLUSTER = {
+    "apiVersion": API_VERSION,
+    "kind": "WaltzCluster",
+    "metadata": {"name": "ledger", "namespace": "demo", "uid": UID},
+    "spec": {**PLAIN, "tls": {"mode": "Disabled"}},
+}
+
+
+def claim(
+    name: str, component: str, instance: str = "ledger", app: str = "waltz", manager: str = ""
+) -> Object:
+    labels = {"name": app, "instance": instance, "component": component, "managed-by": manager}
+    return {
+        "metadata": {
+            "name": name,
+            "labels": {f"app.kubernetes.io/{key}": value for key, value in labels.items() if value},
+        }
+    }
+
+
+CLAIMS = [
+    claim("data-ledger-storage-1-0-0", "storage", manager="waltz-operator"),
+    claim("data-ledger-zookeeper-0", "zookeeper"),
+    claim("data-other-zookeeper-0", "zookeeper", instance="other"),
+    claim("data-ledger-postgres-0", "zookeeper", app="postgres"),
+    claim("data-ledger-web-0", "web"),
+]
+
+
+class Claims(UnusedKube):
+    """A cluster, the claims of the namespace, and nothing else."""
+
+    async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
+        if kind is not kinds.WALTZ_CLUSTER:
+            raise KubeNotFoundError(f"no {kind.kind} {name}", status=404)
+        return CLUSTER
+
+    async def list(
+        self, kind: Kind, namespace: str | None, labels: Mapping[str, str] | None = None
+    ) -> list[Object]:
+        wanted = (labels or {}).items()
+        found = CLAIMS if kind is kinds.PVC else []
+        return [one for one in found if wanted <= one["metadata"]["labels"].items()]
+
+
+async def _no_session(_: ZooKeeperSettings) -> ZooKeeperStore:
+    raise ConnectError("nobody listens")
+
+
+async def test_claims_made_by_the_managed_zookeepers_stateful_set_are_seen_and_nobody_elses() -> None:
+    files, ensembles = TlsFiles(), Ensembles(_no_session)
+    try:
+        look = await Observer(Claims(), ensembles, files, lambda: 0.0).observe("demo", "ledger")
+    finally:
+        files.close()
+        await ensembles.close()
+    kube = look.snapshot.kube
+    assert isinstance(kube, KubeView)
+    assert sorted(kube.pvcs) == ["data-ledger-storage-1-0-0", "data-ledger-zookeeper-0"]
+    assert kube.pvcs["data-ledger-zookeeper-0"].component == "zookeeper"

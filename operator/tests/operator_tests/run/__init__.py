@@ -1,0 +1,1 @@
+"""The process around the planner, on virtual time: the Lease, the workers, Events, settings."""

@@ -1,0 +1,87 @@
+"""Sessions with ZooKeeper: shared, opened behind the caller's back, never waited for long."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from waltz_cluster.errors import ConnectError
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.store import ZooKeeperStore
+from waltz_operator.ensembles import Ensemble, Ensembles
+
+ONE, TWO = ("n", "one"), ("n", "two")
+HERE = Ensemble("zk:2181", "/root")
+
+
+class Server:
+    """Takes ``seconds`` to answer, or refuses."""
+
+    def __init__(self, seconds: float = 0.0, refuses: bool = False) -> None:
+        self.seconds, self.refuses = seconds, refuses
+        self.asked = 0
+        self._memory = MemoryZooKeeper()
+
+    async def connect(self, _settings: ZooKeeperSettings) -> ZooKeeperStore:
+        self.asked += 1
+        await asyncio.sleep(self.seconds)
+        if self.refuses:
+            raise ConnectError("zk:2181 refuses")
+        return self._memory.session(10.0)
+
+
+@pytest.mark.looptime
+async def test_clusters_of_one_ensemble_share_a_session_until_the_last_is_released() -> None:
+    server = Server()
+    ensembles = Ensembles(server.connect)
+    first = await ensembles.store(ONE, HERE)
+    assert await ensembles.store(TWO, HERE) is first
+    assert server.asked == 1
+    await ensembles.release(ONE)
+    assert await ensembles.store(TWO, HERE) is first
+    await ensembles.release(TWO)
+    assert await ensembles.store(TWO, HERE) is not first
+    await ensembles.close()
+
+
+@pytest.mark.looptime
+async def test_a_slow_ensemble_is_not_waited_for_and_used_once_it_answers() -> None:
+    server = Server(seconds=4.0)
+    ensembles = Ensembles(server.connect, patience_seconds=1.0)
+    loop = asyncio.get_running_loop()
+    for _ in range(3):
+        before = loop.time()
+        with pytest.raises(ConnectError, match="has not answered yet"):
+            await ensembles.store(ONE, HERE)
+        assert loop.time() - before == pytest.approx(1.0)
+    await asyncio.sleep(1.5)
+    await ensembles.store(ONE, HERE)
+    assert server.asked == 1
+    await ensembles.close()
+
+
+@pytest.mark.looptime
+async def test_a_refusal_is_told_and_tried_again() -> None:
+    server = Server(refuses=True)
+    ensembles = Ensembles(server.connect)
+    for _ in range(2):
+        with pytest.raises(ConnectError, match="refuses"):
+            await ensembles.store(ONE, HERE)
+    server.refuses = False
+    await ensembles.store(ONE, HERE)
+    assert server.asked == 3
+    await ensembles.close()
+
+
+@pytest.mark.looptime
+async def test_a_session_that_nobody_wants_any_more_is_not_opened_on() -> None:
+    server = Server(seconds=60.0)
+    ensembles = Ensembles(server.connect, patience_seconds=5.0)
+    waiting = asyncio.gather(ensembles.store(ONE, HERE), return_exceptions=True)
+    await asyncio.sleep(0.1)
+    await ensembles.release(ONE)
+    (answer,) = await waiting
+    assert isinstance(answer, ConnectError)
+    assert "not wanted any more" in str(answer)
