@@ -10,6 +10,7 @@ What each action does to Kubernetes is in ``kube_hand``, to ZooKeeper and to sto
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
@@ -88,7 +89,8 @@ class Applier:
         self._check = check
 
     async def apply(self, actions: Iterable[Step], observation: Observation) -> Outcome:
-        """Carry out the actions until one fails. LeaseLostError ends it at once and passes, as does cancellation."""
+        """Carry out the actions until one fails. LeaseLostError ends it at once and passes; cancellation does when the write under way has
+        ended, so that whoever waits for the end may give the Lease away."""
         done: list[Step] = []
         second: Observation | None = None
         metadata = observation.snapshot.cluster.metadata
@@ -103,7 +105,7 @@ class Applier:
                         _log.warning("%s: %s: %s", metadata.name, action.line, text)
                         return Outcome(tuple(done), action, text)
                     self._check()
-                await self.carry_out(action, observation)
+                await _to_its_end(self.carry_out(action, observation))
             except LeaseLostError:
                 raise
             except (KubeError, ResourceError, AdminError, ClusterError, WaltzProtocolError, OSError) as error:
@@ -145,6 +147,18 @@ class Applier:
             raise AdminError(f"{action.name} is not known as the volume of a storage node")
         node = topology.node_identity(cluster, view.group, view.node, None)
         await self._waltz.prove_unused(node.connect_string, observation)
+
+
+async def _to_its_end(write: Awaitable[None]) -> None:
+    """Await a write; cancellation waits for it first (it has its own time limits)."""
+    ending = asyncio.gather(write, return_exceptions=True)
+    try:
+        (result,) = await asyncio.shield(ending)
+    except asyncio.CancelledError:
+        await asyncio.wait({ending})
+        raise
+    if isinstance(result, BaseException):
+        raise result
 
 
 def _not_installed(action: Step, error: Exception) -> bool:

@@ -1,0 +1,66 @@
+"""A write that has left is waited for, also by whoever is cancelled: only then may the Lease be given away."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import pytest
+
+from waltz_operator.kube.errors import KubeConflictError
+from waltz_operator.reconcile.actions import EmitEvent
+from waltz_operator.reconcile.apply import Applier
+from waltz_operator.reconcile.snapshot import ObjectKey
+from waltz_protocol.aio.tasks import spawn
+
+pytestmark = pytest.mark.looptime
+
+EVENT = EmitEvent(ObjectKey("WaltzCluster", "ledger"), "Restarting", "a node is restarted")
+
+
+class Hand:
+    """Takes a second for each write."""
+
+    def __init__(self, error: Exception | None = None) -> None:
+        self.begun = self.ended = 0
+        self._error = error
+
+    async def carry_out(self, _action: object, _observation: object) -> None:
+        self.begun += 1
+        await asyncio.sleep(1.0)
+        self.ended += 1
+        if self._error is not None:
+            raise self._error
+
+
+class Looked:
+    """As much of an observation as the applier needs for harmless steps."""
+
+    class snapshot:  # noqa: N801
+        class cluster:  # noqa: N801
+            class metadata:  # noqa: N801
+                namespace, name = "demo", "ledger"
+
+
+def applier(hand: Hand) -> Applier:
+    return Applier(cast("Any", hand), cast("Any", hand), cast("Any", None), lambda: None)
+
+
+async def test_cancellation_waits_for_the_write_under_way_and_makes_no_other() -> None:
+    hand = Hand()
+    work = spawn(applier(hand).apply([EVENT, EVENT], cast("Any", Looked)), "pass")
+    await asyncio.sleep(0.5)
+    assert (hand.begun, hand.ended) == (1, 0)
+    work.cancel()
+    await asyncio.wait({work})
+    assert work.cancelled()
+    assert (hand.begun, hand.ended) == (1, 1)
+
+
+async def test_a_write_that_fails_ends_the_pass_with_its_line() -> None:
+    outcome = await applier(Hand(KubeConflictError("it has changed"))).apply(
+        [EVENT, EVENT], cast("Any", Looked)
+    )
+    assert outcome.done == ()
+    assert outcome.failed == EVENT
+    assert "it has changed" in outcome.error
