@@ -18,6 +18,12 @@ from tests.e2e.world import NAMESPACE, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
 QUIET_SECONDS = 10.0
 EXAMPLES = "waltz.dev/e2e=examples"
+FOREIGN = (
+    ("monitoring.coreos.com", "PodMonitor", "podmonitors"),
+    ("monitoring.coreos.com", "ServiceMonitor", "servicemonitors"),
+    ("cert-manager.io", "Certificate", "certificates"),
+)
+"""Kinds of other projects that examples ask for: group, kind, plural."""
 MANIFESTS = ROOT / "manifests"
 
 
@@ -53,7 +59,11 @@ def nothing(world: World) -> None:
 
 def examples(world: World) -> None:
     """Every example is applied, each in a namespace of its own where no pod may run; the operator takes all of them as valid, and lets
-    them go with their namespaces."""
+    them go with their namespaces. Kinds of other projects are there for that long, without anybody who acts on them."""
+    definitions = [_definition(*kind) for kind in FOREIGN]
+    names = [one["metadata"]["name"] for one in definitions]
+    world.kubectl.in_namespace("").apply(*definitions)
+    world.kubectl("wait", "--for=condition=Established", "crd", *names, "--timeout=60s")
     files = {f"example-{path.stem}": path for path in sorted((MANIFESTS / "examples").glob("*.yaml"))}
     world.kubectl.in_namespace("").apply(*(one for space in files for one in _space(space)))
     wait_until(
@@ -67,7 +77,20 @@ def examples(world: World) -> None:
         raise AssertionError("; ".join(faults))
     world.kubectl("delete", "namespaces", "-l", EXAMPLES, "--wait=false")
     wait_until("the examples are gone", lambda: not world.kubectl.list("namespaces", EXAMPLES), WAIT_SECONDS)
+    world.kubectl("delete", "crd", *names)
     world.notes.append(f"{len(files)} files, {len(clusters)} clusters")
+
+
+def _definition(group: str, kind: str, plural: str) -> dict[str, Any]:
+    schema = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+    version = {"name": "v1", "served": True, "storage": True, "schema": {"openAPIV3Schema": schema}}
+    names = {"kind": kind, "plural": plural, "singular": kind.lower()}
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{plural}.{group}", "labels": dict([EXAMPLES.split("=")])},
+        "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
 
 
 def _space(name: str) -> tuple[dict[str, Any], ...]:
