@@ -36,6 +36,8 @@ class ClusterState:
         self.paths = ClusterPaths(CLUSTER_ROOT)
         self.rotten: dict[tuple[str, int], None] = {}
         """(node, partition) whose files were damaged behind its back and not filled afresh since."""
+        self.switched_off: dict[tuple[str, int], int] = {}
+        """(node, partition) → how many administrators have taken the copy out of service and not put it back."""
         self.lost: dict[tuple[str, int], None] = {}
         """(node, partition) whose copy was destroyed or damaged and that has not been whole since."""
         self.changing: Counter[int] = Counter()
@@ -44,6 +46,10 @@ class ClusterState:
     def _peek(self, path: str) -> bytes | None:
         node = self._zookeeper.find(path)
         return None if node is None else node.data
+
+    def switched_off_partitions(self, name: str) -> list[int]:
+        """Partitions of the node that an administrator has out of service."""
+        return [partition for (node, partition), count in self.switched_off.items() if node == name and count]
 
     def rotten_partitions(self, name: str) -> list[int]:
         """Partitions of the node that are in ``rotten``."""

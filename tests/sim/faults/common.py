@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
+from tests.sim.cluster.admin import RefusedError
 from tests.sim.cluster.role import Role
 from tests.sim.cluster.storage_role import StorageRole
 
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 POLL_SECONDS = 0.5
+AGAIN_SECONDS = 1.0
 PERMISSION_SECONDS = 20.0
 """How long a destructive fault waits until the others have everything."""
 
@@ -34,6 +37,18 @@ def storage_of(world: World, name: str) -> StorageRole:
     if not role.alive or role.node is None:
         raise SkippedError(f"{name} does not serve")
     return role
+
+
+async def until_done(world: World, action: Callable[[], Awaitable[None]]) -> None:
+    """What a fault has begun is always undone before the run ends."""
+    while True:
+        try:
+            await action()
+        except RefusedError as error:
+            world.loop.note(f"to be tried again: {error}")
+            await asyncio.sleep(AGAIN_SECONDS)
+        else:
+            return
 
 
 async def wait_dead(role: Role, seconds: float) -> bool:

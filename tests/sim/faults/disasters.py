@@ -4,12 +4,11 @@ out of service by hand."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.admin import RefusedError
 from tests.sim.cluster.storage_role import StorageRole
-from tests.sim.faults.common import SkippedError, storage_of
+from tests.sim.faults.common import SkippedError, storage_of, until_done
 from tests.sim.faults.network_faults import block
 from tests.sim.faults.plan import ZOOKEEPER, Fault
 from tests.sim.faults.storage_faults import lose_disk
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
 
 LAG_SECONDS = 2.0
 LAGGING_SYNC = Seconds(0.2, 0.8)
-AGAIN_SECONDS = 1.0
 CUT_SECONDS = 4.0
 TAKE_OVER_SECONDS = 0.8
 """About so long it takes until another server has taken over."""
@@ -104,7 +102,7 @@ async def states_lost(world: World, fault: Fault) -> None:
         for role in world.servers.values():
             role.kill()
         await asyncio.sleep(fault.seconds)
-        await _until_done(world, lambda: world.admin.restore_states(partition, saved, version))
+        await until_done(world, lambda: world.admin.restore_states(partition, saved, version))
     finally:
         world.state.changing[partition] -= 1
 
@@ -122,8 +120,11 @@ async def unavailable(world: World, fault: Fault) -> None:
         await world.admin.set_available(partition, role.name, False)
     except RefusedError as error:
         raise SkippedError(str(error)) from None
+    off = (role.name, partition)
+    world.state.switched_off[off] = world.state.switched_off.get(off, 0) + 1
     await asyncio.sleep(fault.seconds)
-    await _until_done(world, lambda: world.admin.set_available(partition, role.name, True))
+    await until_done(world, lambda: world.admin.set_available(partition, role.name, True))
+    world.state.switched_off[off] -= 1
     after = None if held is None else held.info
     if before is not None and after is not None and after.session_id < before.session_id:
         world.violation(
@@ -155,18 +156,6 @@ async def split(world: World, fault: Fault) -> None:
         role.power_off()
         await asyncio.sleep(0.5)
         role.release()
-
-
-async def _until_done(world: World, action: Callable[[], Awaitable[None]]) -> None:
-    """What a fault has begun is always undone before the run ends."""
-    while True:
-        try:
-            await action()
-        except RefusedError as error:
-            world.loop.note(f"to be tried again: {error}")
-            await asyncio.sleep(AGAIN_SECONDS)
-        else:
-            return
 
 
 HANDLERS = {

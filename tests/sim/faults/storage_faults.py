@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.storage_role import StorageRole
-from tests.sim.faults.common import SkippedError, permission, storage_of
+from tests.sim.faults.common import SkippedError, permission, storage_of, until_done
 from tests.sim.faults.plan import Fault
 from tests.sim.kernel.disk import FAST_READ, Seconds
 from tests.sim.kernel.executor import Moment
@@ -109,6 +110,7 @@ async def restore(world: World, fault: Fault) -> None:
     """The directory is replaced by an older copy of itself, by the book: reset before the start."""
     snapshot = storage_of(world, fault.targets[0]).disk.snapshot()
     rotten_then = world.state.rotten_partitions(fault.targets[0])
+    off_then = world.state.switched_off_partitions(fault.targets[0])
     await asyncio.sleep(fault.seconds)
     role = await permission(world, fault.targets[0])
     role.hold()
@@ -121,6 +123,8 @@ async def restore(world: World, fault: Fault) -> None:
     world.state.rotten.update(dict.fromkeys((role.name, partition) for partition in rotten_then))
     role.release()
     await world.repairs.refill(role.name)
+    for partition in off_then:  # the copy says so still
+        await until_done(world, partial(world.admin.set_available, partition, role.name, True))
 
 
 async def sync_failure(world: World, fault: Fault) -> None:
