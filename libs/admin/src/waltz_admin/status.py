@@ -133,12 +133,15 @@ async def read_status(
 
 
 def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> ClusterStatus:
-    """Make the page of what was answered. Pure."""
+    """Make the page of what was answered, servers and nodes in the order of their addresses. Pure."""
     groups = view.nodes.groups
     return ClusterStatus(
         view.params.name,
         str(view.store.cluster_key),
-        tuple(_server(view, server.server_id, server.endpoint, answers) for server in view.servers),
+        tuple(
+            _server(view, server.server_id, server.endpoint, answers)
+            for server in sorted(view.servers, key=lambda server: server.endpoint)
+        ),
         tuple(
             _node(node, groups.get(node), tuple(sorted(held)), nodes.get(node))
             for node, held in sorted(view.nodes.partitions.items())

@@ -1,5 +1,6 @@
 """The status page from answers: every standing of a replica, every reason of a partition."""
 
+from dataclasses import replace
 from uuid import UUID
 
 import pytest
@@ -42,6 +43,18 @@ def held(
     return NodePartition(P, session, 10, 10, assigned, available, last)
 
 
+def _view(known: PartitionMetadata | str | None, *, registered: bool) -> ClusterView:
+    return ClusterView(
+        ClusterParams("test", 1),
+        StoreParams(UUID(int=7), 1),
+        (ServerDescriptor(1, SERVER),) if registered else (),
+        PartitionAssignment(1, 1, {1: ((P, Generation(3)),)}),
+        registered,
+        NodeMaps(dict.fromkeys(NODES, 1), dict.fromkeys(NODES, (P,)), dict.fromkeys(NODES, 2), (0, 0, 0)),
+        {P: known},
+    )
+
+
 def page(
     known: PartitionMetadata | str | None,
     nodes: dict[str, NodePartition | str | None],
@@ -52,16 +65,7 @@ def page(
     disks: dict[str, NodeDisk | None] | None = None,
 ) -> ClusterStatus:
     """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no answer."""
-    servers = (ServerDescriptor(1, SERVER),) if registered else ()
-    view = ClusterView(
-        ClusterParams("test", 1),
-        StoreParams(UUID(int=7), 1),
-        servers,
-        PartitionAssignment(1, 1, {1: ((P, Generation(3)),)}),
-        registered,
-        NodeMaps(dict.fromkeys(NODES, 1), dict.fromkeys(NODES, (P,)), dict.fromkeys(NODES, 2), (0, 0, 0)),
-        {P: known},
-    )
+    view = _view(known, registered=registered)
     reached = dict.fromkeys(NODES, connected)
     answer = ServerAnswer() if healthy is None else ServerAnswer(frozenset({0}), reached, {0: healthy})
     statuses = {}
@@ -140,6 +144,13 @@ def test_the_server_is_what_is_missing() -> None:
     silent = page(metadata(), {}, healthy=None)
     assert silent.partitions[0].waits_for == "a server that takes it over"
     assert f"server {SERVER} does not answer" in silent.problems
+
+
+def test_servers_are_in_the_order_of_their_addresses_whenever_they_came() -> None:
+    servers = (ServerDescriptor(1, SERVER), ServerDescriptor(2, Endpoint("server", 6)))
+    view = replace(_view(None, registered=True), servers=servers)
+    status = summarize(view, Answers({}, {}), {})
+    assert [str(server.endpoint) for server in status.servers] == ["server:6", "server:7"]
 
 
 def test_recovery_under_way_and_unreached_nodes() -> None:
