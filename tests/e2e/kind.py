@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import os
+import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import yaml
 
-from tests.e2e.shell import run
+from tests.e2e.shell import CommandError, run
 
 NAME = "waltz-e2e"
 NODES = (f"{NAME}-control-plane", f"{NAME}-worker", f"{NAME}-worker2")
 _NODE_IMAGE = "KIND_NODE_IMAGE"
+_PAUSE_SECONDS = 5.0
 
 
 def _configuration() -> str:
@@ -47,12 +50,28 @@ def cluster(folder: Path, *, keep: bool, reuse: bool) -> Iterator[Path]:
         yield kubeconfig
     finally:
         if not keep:
-            delete()
+            _tidy()
+
+
+def _tidy() -> None:
+    """Delete the cluster; what the run found out counts, also when that fails."""
+    try:
+        delete()
+    except CommandError as error:
+        print(f"e2e: the cluster could not be deleted: {error}", file=sys.stderr)
 
 
 def delete() -> None:
-    """Delete the cluster."""
-    run(["kind", "delete", "cluster", "--name", NAME], timeout_seconds=180)
+    """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times. CommandError."""
+    for last in (False, False, True):
+        try:
+            run(["kind", "delete", "cluster", "--name", NAME], timeout_seconds=180)
+        except CommandError:
+            if last:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
 
 
 def load(images: list[str], *nodes: str) -> None:

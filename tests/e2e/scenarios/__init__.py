@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from tests.e2e.scenarios import (
     command,
     deletion,
+    examples,
     failures,
     gaps,
     growth,
@@ -16,6 +17,7 @@ from tests.e2e.scenarios import (
     rolling,
     spark,
     start,
+    uninstall,
 )
 from tests.e2e.world import World
 
@@ -35,7 +37,7 @@ class Scenario:
 ALL = (
     Scenario("fresh install", start.install, written=False, disturbed=False),
     Scenario("nothing happens", start.nothing, disturbed=False),
-    Scenario("examples are applied", start.examples, written=False, disturbed=False, beside=True),
+    Scenario("examples are applied", examples.apply_all, written=False, disturbed=False, beside=True),
     Scenario("waltz k8s shows it", command.look, disturbed=False),
     Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),
     Scenario("planned storage restart", rolling.restart_storage),
@@ -59,4 +61,6 @@ ALL = (
     Scenario("a machine dies and comes back", failures.kill_machine),
     Scenario("deleted with Retain, adopted again", deletion.retain, written=False),
     Scenario("deleted with Delete", deletion.delete, written=False),
+    Scenario("the operator is uninstalled", uninstall.uninstall, written=False, disturbed=False),
+    Scenario("the operator of one namespace", uninstall.namespaced, written=False, disturbed=False),
 )

@@ -29,6 +29,8 @@ NAME = "log-totals"
 DRIVER = f"{NAME}-driver"
 EXECUTORS = f"app.kubernetes.io/instance={NAME},app.kubernetes.io/component=executor"
 FOLDER = "/var/lib/waltz-spark"
+TRIGGER_SECONDS = 5
+"""A batch costs the machine seconds of computing, which everything else in the cluster shares."""
 _PLAIN = """
 import asyncio, json, sys, zlib
 from waltz_client import WaltzClient
@@ -59,7 +61,7 @@ def streaming(world: World) -> None:
     world.kubectl.apply(*objects(application))
     clock = time.monotonic()
     try:
-        submit(world.kubectl, application, ["--trigger-seconds", "1"])
+        submit(world.kubectl, application, ["--trigger-seconds", str(TRIGGER_SECONDS)])
         wait_until(
             "the streaming job has counted something", lambda: batches(world.kubectl) > 0, WAIT_SECONDS
         )

@@ -16,7 +16,7 @@ from waltz_operator.migration.precedence import refiller, refills
 from waltz_operator.migration.status import migration_status
 from waltz_operator.migration.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.reconcile.actions import Action, Blocked, DeleteJob, Plan, SetStatus
-from waltz_operator.reconcile.decision import LATER, SOON
+from waltz_operator.reconcile.decision import AT_ONCE, LATER, SOON
 from waltz_operator.reconcile.desired import Move, MoveKind
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.gate import Denied, may_change
@@ -154,7 +154,7 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
         phase=MigrationPhase.CANCELLING if task.cancel else MigrationPhase.RUNNING,
         records=_with(task.records, _told(facts, record, ladder, state, step)),
     )
-    decision.requeue_seconds = SOON
+    decision.requeue_seconds = AT_ONCE if step.finished else SOON
 
 
 def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
@@ -248,6 +248,7 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
         records = tuple(started if one.move.same == move.same else one for one in task.records)
         decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
         decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
+        decision.requeue_seconds = AT_ONCE  # its first step comes when this record stands
         return
     if not decision.blocked:
         text = "another migration refills lost copies first"

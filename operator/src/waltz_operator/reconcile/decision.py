@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from waltz_operator.reconcile.actions import Action, Blocked
-from waltz_operator.reconcile.desired import Memory
+from waltz_operator.reconcile.desired import Memory, Move
 from waltz_operator.reconcile.reasons import Reason
 
-SOON = 2.0
+AT_ONCE = 0.1
+"""Seconds until the next look when what was just written is all that the next step needs, and nothing else would tell of it."""
+SOON = 1.0
 """Seconds until the next look while something is under way."""
 LATER = 30.0
 """Seconds until the next look while nothing is."""
@@ -37,7 +39,12 @@ class Decision:
 
     def soon(self) -> None:
         """Look again soon."""
-        self.requeue_seconds = SOON
+        self.requeue_seconds = min(self.requeue_seconds, SOON)
+
+    def recorded(self, move: Move | None) -> None:
+        """Record which replica change is under way (None: it is over). The next step only waits for that to be written."""
+        self.memory = replace(self.memory, operation=move)
+        self.requeue_seconds = AT_ONCE
 
     def take(self, *actions: Action) -> None:
         """The one risky step of this pass."""

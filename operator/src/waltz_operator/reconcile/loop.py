@@ -2,7 +2,7 @@
 
 Order: our finalizer before anything is made; certificates before pods that mount them; the cluster's plan; then each migration on a look of its own
 (what the cluster's plan wrote may have changed what a migration may do). At the end of a deletion the finalizer goes.
-A pass that wrote something is followed by another one at once; the fixed point is a pass that writes nothing.
+A pass that wrote something is followed by another one soon; the fixed point is a pass that writes nothing.
 """
 
 from __future__ import annotations
@@ -16,8 +16,22 @@ from typing import Protocol
 from waltz_operator.api.metadata import FINALIZER, ObjectMeta
 from waltz_operator.kube import kinds
 from waltz_operator.metrics import OperatorMetrics
-from waltz_operator.reconcile.actions import EmitEvent, Plan, SetStatus
+from waltz_operator.reconcile.actions import (
+    AssignInZooKeeper,
+    AssignOnNode,
+    CreateTree,
+    DeleteTree,
+    EmitEvent,
+    Plan,
+    RegisterNode,
+    RemoveOnNode,
+    SetAvailability,
+    SetStatus,
+    UnassignInZooKeeper,
+    UnregisterNode,
+)
 from waltz_operator.reconcile.apply import Applier, Outcome, Step
+from waltz_operator.reconcile.decision import AT_ONCE, SOON
 from waltz_operator.reconcile.finalizer import SetFinalizer
 from waltz_operator.reconcile.observe import Observation, Observer
 from waltz_operator.reconcile.snapshot import ObjectKey, Snapshot
@@ -26,10 +40,19 @@ from waltz_operator.tls.keeper import certificate_steps, expiry
 
 _log = logging.getLogger(__name__)
 
-SOON_SECONDS = 1.0
-"""After a pass that wrote something: the API server's watches would wake us anyway; ZooKeeper and admin ports have none."""
-
 _NO_CHANGE = (SetStatus, EmitEvent)
+_UNWATCHED = (
+    AssignInZooKeeper,
+    AssignOnNode,
+    CreateTree,
+    DeleteTree,
+    RegisterNode,
+    RemoveOnNode,
+    SetAvailability,
+    UnassignInZooKeeper,
+    UnregisterNode,
+)
+"""Writes to ZooKeeper and to admin ports: done when they return, and no event tells of them. The API server's watches tell of all others."""
 
 
 class Planner(Protocol):
@@ -149,7 +172,13 @@ class Reconciler:
             text = f"{outcome.failed.line}: {outcome.error}"
             return PassResult(self._resync_seconds, wrote, text, refused=not outcome.retriable)
         wait = self._resync_seconds if requeue_seconds is None else requeue_seconds
-        return PassResult(SOON_SECONDS if wrote else min(wait, self._resync_seconds), wrote)
+        if wrote:
+            wait = (
+                AT_ONCE
+                if all(isinstance(step, (*_NO_CHANGE, *_UNWATCHED)) for step in outcome.done)
+                else SOON
+            )
+        return PassResult(min(wait, self._resync_seconds), wrote)
 
 
 def _certificates(observation: Observation, *, settled: bool) -> Sequence[Step]:

@@ -6,8 +6,6 @@ after the specification has changed again. All else is derived from what is seen
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from waltz_operator.api.migration import MoveState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.migration.ladder import Ladder, Step, next_step, undo_step
@@ -62,8 +60,7 @@ def continue_change(facts: Facts, decision: Decision) -> None:
     if step is None:
         step = next_step(facts, move, ladder)
     if step.finished:
-        decision.memory = replace(decision.memory, operation=None)
-        decision.soon()
+        decision.recorded(None)
         return
     follow(decision, step)
 
@@ -110,8 +107,7 @@ def begin_change(facts: Facts, decision: Decision) -> None:
         if step.blocked is not None:
             decision.block(step.blocked)
             continue
-        decision.memory = replace(decision.memory, operation=move._replace(started_at=facts.now))
-        decision.soon()
+        decision.recorded(move._replace(started_at=facts.now))
         return
 
 

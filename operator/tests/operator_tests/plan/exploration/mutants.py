@@ -167,8 +167,8 @@ MUTANTS = {
         (
             (
                 f"{_RECONCILE}/plan_replicas.py",
-                "        decision.memory = replace(decision.memory, operation=None)\n",
-                "        decision.memory = replace(decision.memory)\n",
+                "        decision.recorded(None)\n",
+                "        decision.recorded(move)\n",
             ),
         ),
         "operation is left",

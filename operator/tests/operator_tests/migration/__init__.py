@@ -1,0 +1,1 @@
+"""The planner of a WaltzCluster, by rule and by state exploration."""
