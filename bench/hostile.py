@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.integration.hostile.catalogue import ALL
+from tests.integration.hostile.catalogue import ALL, Attack
 from tests.integration.hostile.stage import MIB, Damage, stage
 
 from bench.figures import Figure
@@ -23,17 +23,24 @@ async def measure_hostile(directory: Path, plan: Plan, tls: bool) -> list[Figure
     figures: list[tuple[Figure, Figure]] = []
     settings = LocalSettings(directory, partitions=2, servers=1, tls=tls)
     async with LocalCluster(settings) as cluster, stage(cluster, _FILLED_BYTES) as attacked:
-        for attack in ALL:
-            kinds = [*attack.kinds, "server-http"] if attack.kinds == ("http",) else attack.kinds
-            if attack.needs_tls not in (None, tls):
-                continue
-            for kind in kinds:
-                damage = await attacked.suffer(
-                    attack, kind, calm_seconds=plan.hostile_seconds, at_least_seconds=plan.hostile_seconds
-                )
-                figures.append(_figures(f"{attack.name.replace('_', ' ')}, {_port(kind)}", damage, tls))
+        for attack, kind in _attacks(plan, tls):
+            damage = await attacked.suffer(
+                attack, kind, calm_seconds=plan.hostile_seconds, at_least_seconds=plan.hostile_seconds
+            )
+            figures.append(_figures(f"{attack.name.replace('_', ' ')}, {_port(kind)}", damage, tls))
         await attacked.is_unharmed()
     return [figure for kind in zip(*figures, strict=True) for figure in kind]
+
+
+def _attacks(plan: Plan, tls: bool) -> list[tuple[Attack, str]]:
+    """Which attacks, each with the port it is tried on."""
+    found: list[tuple[Attack, str]] = []
+    for attack in ALL:
+        if attack.needs_tls not in (None, tls) or (attack.heavy and not plan.hostile_thorough):
+            continue
+        kinds = (*attack.kinds, "server-http") if attack.kinds == ("http",) else attack.kinds
+        found += [(attack, kind) for kind in (kinds if plan.hostile_thorough else kinds[:1])]
+    return found
 
 
 def _port(kind: str) -> str:

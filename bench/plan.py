@@ -58,6 +58,7 @@ class Plan:
     session_timeout_ms: int = 4_000
     settle_seconds: float = 3.0  # how long writers are watched after a process ended
     hostile_seconds: float = 4.0  # of each attack, and of the calm before it
+    hostile_thorough: bool = True  # every attack on every port; otherwise the light ones, each on one port
     spark_long_transactions: int = 1_000_000  # read by one task
     spark_seconds: float = 20.0  # of paced appends under a streaming query
     tls_modes: tuple[bool, ...] = (False, True)
@@ -86,7 +87,8 @@ QUICK = Plan(
     start_records=20_000,
     session_timeout_ms=2_000,
     settle_seconds=1.5,
-    hostile_seconds=1.0,
+    hostile_seconds=0.5,
+    hostile_thorough=False,
     spark_long_transactions=20_000,
     spark_seconds=6.0,
     tls_modes=(True,),

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import avg, col, count, from_json, lit
 from pyspark.sql.functions import sum as total
 
-from waltz_spark.job import log_options, parser, run, session
+from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -69,12 +69,7 @@ def run_stream(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(lambda frame, _: _replace(frame, output))
     )
-    writer = (
-        writer.trigger(availableNow=True)
-        if until_end
-        else writer.trigger(processingTime=f"{seconds:g} seconds")
-    )
-    writer.start().awaitTermination()
+    run_query(writer, until_end=until_end, seconds=seconds)
 
 
 def _replace(frame: DataFrame, output: str) -> None:
@@ -90,12 +85,7 @@ def main(arguments: Sequence[str] | None) -> None:
     )
     flags.add_argument("--stream", action="store_true", help="go on with what is committed later")
     flags.add_argument("--checkpoint", help="with --stream: folder that outlives the job")
-    flags.add_argument(
-        "--until-end", action="store_true", help="with --stream: end when everything committed now is counted"
-    )
-    flags.add_argument(
-        "--trigger-seconds", type=float, default=1.0, help="with --stream: time between two batches"
-    )
+    stream_flags(flags, "with --stream: ")
     given = flags.parse_args(arguments)
     if given.stream and not given.checkpoint:
         flags.error("--stream needs --checkpoint")

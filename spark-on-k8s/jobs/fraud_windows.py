@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import col, from_json, lit
 
-from waltz_spark.job import log_options, parser, run, session
+from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame  # type: ignore[import-untyped]
@@ -107,12 +107,7 @@ def run_stream(
         .options(**client)
         .option("checkpointLocation", checkpoint)
     )
-    writer = (
-        writer.trigger(availableNow=True)
-        if until_end
-        else writer.trigger(processingTime=f"{seconds:g} seconds")
-    )
-    writer.start().awaitTermination()
+    run_query(writer, until_end=until_end, seconds=seconds)
 
 
 def main(arguments: Sequence[str] | None) -> None:
@@ -124,10 +119,7 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--alerts-partition", type=int, required=True, help="partition of the log for the alerts"
     )
-    flags.add_argument(
-        "--until-end", action="store_true", help="end when everything committed now is looked at"
-    )
-    flags.add_argument("--trigger-seconds", type=float, default=1.0, help="time between two batches")
+    stream_flags(flags)
     given = flags.parse_args(arguments)
     if given.limit < 1 or given.window < 1:
         flags.error("--limit and --window are at least 1")

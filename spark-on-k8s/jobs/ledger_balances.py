@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import array, col, explode, from_json, lit, struct, when
 from pyspark.sql.functions import sum as total
 
-from waltz_spark.job import log_options, parser, run, session
+from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -72,12 +72,7 @@ def run_stream(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(replace)
     )
-    writer = (
-        writer.trigger(availableNow=True)
-        if until_end
-        else writer.trigger(processingTime=f"{seconds:g} seconds")
-    )
-    writer.start().awaitTermination()
+    run_query(writer, until_end=until_end, seconds=seconds)
 
 
 def read_current(spark: SparkSession, output: str) -> DataFrame:
@@ -95,10 +90,7 @@ def main(arguments: Sequence[str] | None) -> None:
         "--output", required=True, help="folder for the tables (Parquet), a path or URI for Spark"
     )
     flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
-    flags.add_argument(
-        "--until-end", action="store_true", help="end when everything committed now is counted"
-    )
-    flags.add_argument("--trigger-seconds", type=float, default=1.0, help="time between two batches")
+    stream_flags(flags)
     given = flags.parse_args(arguments)
     options = log_options(given)
     spark = session("ledger-balances")

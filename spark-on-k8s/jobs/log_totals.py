@@ -16,7 +16,7 @@ from pyspark.sql.functions import max as largest
 from pyspark.sql.functions import min as smallest
 from pyspark.sql.functions import sum as total
 
-from waltz_spark.job import log_options, parser, run, session
+from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -51,12 +51,7 @@ def run_stream(
         .option("checkpointLocation", checkpoint)
         .foreachBatch(lambda frame, _: frame.coalesce(1).write.mode("overwrite").json(output))
     )
-    writer = (
-        writer.trigger(availableNow=True)
-        if until_end
-        else writer.trigger(processingTime=f"{seconds:g} seconds")
-    )
-    writer.start().awaitTermination()
+    run_query(writer, until_end=until_end, seconds=seconds)
     rows = [row.asDict() for row in spark.read.json(output).collect()]
     return {str(row.pop("partition")): row for row in rows}
 
@@ -68,10 +63,7 @@ def main(arguments: Sequence[str] | None) -> None:
         "--output", required=True, help="folder for the totals (JSON lines), a path or URI for Spark"
     )
     flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
-    flags.add_argument(
-        "--until-end", action="store_true", help="end when everything committed now is counted"
-    )
-    flags.add_argument("--trigger-seconds", type=float, default=1.0, help="time between two batches")
+    stream_flags(flags)
     given = flags.parse_args(arguments)
     options = log_options(given)
     spark = session("log-totals")

@@ -27,11 +27,11 @@ LEDGER = "tests/integration/test_ledger.py::test_ten_kills_of_everything_and_the
 TUTORIAL = "tests/integration/test_tutorial.py::test_the_tutorial"
 UP = "tests/integration/test_local_up.py::test_up_append_tail_stop_and_up_again_finds_all_data"
 DOCUMENTS = "tests/integration/cli/test_documents.py"
-LINES = f"{DOCUMENTS}::test_command_lines_of_python_programs_are_understood"
+SERVICES = f"{DOCUMENTS}::test_lines_of_the_services"
 INSTALL = "tests/e2e/scenarios/start.py::install"
 SPARK_JOB = "tests/e2e/scenarios/spark.py::streaming"
-RENDERED = "spark-on-k8s/tests/spark_tests/deploy/test_rendered.py"
-PINNED = "tests/repo/test_setup.py::test_every_dependency_of_a_member_is_pinned"
+EXAMPLES = "tests/e2e/scenarios/examples.py::apply_all"
+INSTALLED = "tests/integration/test_install_lines.py"
 
 COVERED: list[tuple[str, str, str]] = [
     # file, pattern of the command, the test or the scenario of `make e2e` that runs it, or the target it is
@@ -40,18 +40,17 @@ COVERED: list[tuple[str, str, str]] = [
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
     ("bench/README.md", r"make bench", "make bench"),
-    ("bench/README.md", r".* bench --(quick|runs 3|only hostile)", LINES),
-    ("bench/README.md", r".*", f"{DOCUMENTS}::test_benchmark_lines_in_short"),
-    ("docs/applications.md", r"pip install .*", PINNED),
-    ("docs/testing.md", r".*tests\.sim --seeds 0:300",
-     "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs"),
-    ("docs/testing.md", r".*tests\.sim --replay .*", f"{DOCUMENTS}::test_replay_lines_of_the_testing_page"),
+    ("bench/README.md", r".* -m bench --.*", f"{DOCUMENTS}::test_benchmark_lines_in_short"),
+    ("bench/README.md", r".* -m bench\.limit .*", f"{DOCUMENTS}::test_the_line_of_the_yardstick"),
+    ("docs/applications.md", r"pip install .*", f"{INSTALLED}::test_the_line_for_applications"),
+    ("docs/testing.md", r".*tests\.sim --(seeds|replay) .*", f"{DOCUMENTS}::test_lines_of_the_testing_page"),
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
     ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
     ("examples/ledger/README.md", r".*", TUTORIAL),
-    ("services/server/README.md", r"waltz-server .*", LINES),
+    ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
+    ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),
     ("tools/README.md", r"waltz local up .*", UP),
     ("tools/README.md", r"waltz tail --from 0 --follow",
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
@@ -60,17 +59,17 @@ COVERED: list[tuple[str, str, str]] = [
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
     ("README.md", r"kubectl .*manifests/base", INSTALL),
-    ("README.md", r"kubectl .*ledger\.yaml", "tests/e2e/scenarios/start.py::examples"),
+    ("README.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
     ("docs/operator.md", r"kubectl .*overlays/namespaced",
-     "operator/tests/operator_tests/api/test_manifests.py::test_an_installation_is_complete"),
-    ("docs/operator.md", r"kubectl .*ledger\.yaml", "tests/e2e/scenarios/start.py::examples"),
+     "tests/e2e/scenarios/uninstall.py::namespaced"),
+    ("docs/operator.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl (get|wait) .*", INSTALL),
-    ("docs/spark.md", r"pip install .*|export PYSPARK_PYTHON=.*", PINNED),
+    ("docs/spark.md", r"pip install .*|export PYSPARK_PYTHON=.*", f"{INSTALLED}::test_the_lines_for_spark"),
     ("docs/spark.md", r"python -m waltz_spark\.kubernetes .*", f"{DOCUMENTS}::test_the_rendering_line_of_the_spark_page"),
     ("docs/spark.md", r"docker build .*", "tests/e2e/images.py::build"),
     ("docs/spark.md", r"cd .*|.*objects\.yaml|.*spark-submit\.sh", SPARK_JOB),
-    ("docs/spark.md", r"kubectl apply .*(kubeflow|apache)\.yaml", f"{RENDERED}::test_the_operators_know_every_field"),
+    ("docs/spark.md", r"kubectl apply .*(kubeflow|apache)\.yaml", EXAMPLES),
 ]  # fmt: skip
 
 
@@ -78,6 +77,7 @@ IN_SHORT = {
     # make target -> the test that runs its program, in short; or another target, or CI, that runs it
     "demo": "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server",
     "bench": f"{DOCUMENTS}::test_benchmark_lines_in_short",
+    "demo-spark": "tests/integration/test_demo_spark.py::test_the_spark_demo_passes_with_few_rows",
     "soak": "tests/integration/test_soak.py::test_deleted_directory_and_older_copy_under_load",
     "sim": "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs",
     "mutants": "tests/sim/test_mutants.py::test_some_planted_bugs_are_found_at_the_seeds_noted",
@@ -87,8 +87,8 @@ IN_SHORT = {
     "check": ".ci/run", "test": ".ci/run", "e2e": ".ci/run",
     "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
-BY_HAND = {"fmt", "lock", "clean", "coverage", "demo-spark"}
-"""Change the working tree, or take long: people run them."""
+BY_HAND = {"fmt", "lock", "clean", "coverage"}
+"""Change the working tree, or take long: people run them, and no block of a document has one of them."""
 
 
 @cache
@@ -144,6 +144,24 @@ def test_every_entry_has_a_command() -> None:
         if not any(file == where and re.fullmatch(pattern, command) for file, _, command in known)
     ]
     assert idle == []
+
+
+def test_commands_stand_in_fences() -> None:
+    """Where they are seen by these tests: not in blocks that are only indented."""
+    wrong = []
+    for path in _documents():
+        text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)
+        wrong += [
+            f"{path.relative_to(ROOT)}: {line}"
+            for line, word in re.findall(r"^\n {4,}((\S+) .*)$", text, re.MULTILINE)
+            if word in PROGRAMS
+        ]
+    assert wrong == []
+
+
+def test_no_block_has_what_people_run_by_hand() -> None:
+    named = {command.split()[1] for _, _, command in _commands() if re.match(r"make [a-z]", command)}
+    assert not named & BY_HAND
 
 
 def test_every_target_is_run_by_something() -> None:

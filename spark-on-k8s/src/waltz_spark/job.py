@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.settings import load_file
@@ -46,6 +47,24 @@ def parser(description: str) -> argparse.ArgumentParser:
         help="one option whose value is the content of a file (a password); may be repeated",
     )
     return made
+
+
+def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
+    """Add what every stream can be told: when it ends, and its pace; ``run_query`` takes both. ``when`` stands before the help texts."""
+    flags.add_argument(
+        "--until-end", action="store_true", help=f"{when}end when everything committed now is done"
+    )
+    flags.add_argument("--trigger-seconds", type=float, default=1.0, help=f"{when}time between two batches")
+
+
+def run_query(writer: DataStreamWriter, *, until_end: bool, seconds: float) -> None:
+    """Run a query: up to what is committed when it starts, or for ever, with ``seconds`` between two batches."""
+    triggered = (
+        writer.trigger(availableNow=True)
+        if until_end
+        else writer.trigger(processingTime=f"{seconds:g} seconds")
+    )
+    triggered.start().awaitTermination()
 
 
 def log_options(arguments: argparse.Namespace) -> dict[str, str]:

@@ -1,24 +1,26 @@
 """The commands of README.md and tools/README.md as a shell runs them, on a live cluster; tests/repo holds the list of all others."""
 
+import contextlib
+import http.client
+import json
 import os
 import re
-import shlex
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.integration.cli.blocks import blocks
 from tests.integration.cli.live import SECONDS, Live
+from tests.integration.processes import free_port
 from tests.repo.files import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
 ELSEWHERE = re.compile(
     r"make |kubectl |waltz demo|waltz local up|\.venv/bin/waltz local up|waltz tail .*--follow"
-)
-PROGRAM = re.compile(
-    r"(?:\.venv/bin/)?(?:python -m (?P<module>[a-z_.]+)|(?P<script>waltz-server|waltz-storage))\b(?P<rest>.*)"
 )
 
 
@@ -64,27 +66,6 @@ def test_commands_of_the_tools(live: Live) -> None:
         assert ended.returncode == 0, (command, ended)
 
 
-@pytest.mark.parametrize("name", ["bench/README.md", "docs/testing.md", "services/server/README.md"])
-def test_command_lines_of_python_programs_are_understood(name: str, tmp_path: Path) -> None:
-    """Every option is one of the program's; what they do is tried by the tests of this file and by `make bench`, and the like."""
-    lines = [
-        command for block in blocks(ROOT / name, ROOT) for command in block.commands if PROGRAM.match(command)
-    ]
-    assert lines
-    helps: dict[str, str] = {}
-    for line in lines:
-        match = PROGRAM.match(line)
-        assert match is not None
-        module = match["module"] or match["script"].replace("-", "_")
-        if module not in helps:
-            command = [str(ROOT / ".venv" / "bin" / "python"), "-m", module, "--help"]
-            helps[module] = subprocess.run(
-                command, cwd=ROOT, check=True, capture_output=True, text=True, timeout=SECONDS
-            ).stdout
-        for word in shlex.split(match["rest"], comments=True):
-            assert not word.startswith("--") or word in helps[module], (line, word)
-
-
 def _lines(name: str, pattern: str) -> list[str]:
     found = [
         command
@@ -112,19 +93,81 @@ def _here(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
     )
 
 
-def test_replay_lines_of_the_testing_page(tmp_path: Path) -> None:
-    for line in _lines("docs/testing.md", r"tests\.sim --replay"):
+@pytest.mark.parametrize("role", ["server", "storage"])
+def test_lines_of_the_services(role: str, live: Live, tmp_path: Path) -> None:
+    """As they stand there, with a file of that name: a further process beside the cluster, healthy, and gone after SIGTERM."""
+    ports = [f"{role}.port", f"{role}.jetty.port", *(["storage.admin.port"] if role == "storage" else [])]
+    keys = live.keys(f"{role}-1")
+    assert {name for name in keys if name.endswith(".port")} == set(ports)
+    keys |= {name: free_port() for name in ports}
+    if role == "storage":
+        keys["storage.directory"] = str(tmp_path / "data")
+        (tmp_path / "data").mkdir()
+    (tmp_path / "CONFIG.yaml").write_text(yaml.safe_dump(keys))
+    environment = {**os.environ, "PATH": f"{ROOT / '.venv' / 'bin'}:{os.environ['PATH']}"}
+    for line in _lines(f"services/{role}/README.md", r"CONFIG\.yaml"):
+        with (tmp_path / "log").open("wb") as log:
+            command = ["bash", "-c", f"exec {line}"]
+            process = subprocess.Popen(command, cwd=tmp_path, env=environment, stdout=log, stderr=log)
+        try:
+            _until_healthy(int(str(keys[f"{role}.jetty.port"])), process, tmp_path / "log")
+        finally:
+            process.terminate()
+            code = process.wait(SECONDS)
+        assert code == 0, (tmp_path / "log").read_text()
+    live.until("cluster", "verify")
+
+
+def _until_healthy(port: int, process: "subprocess.Popen[bytes]", log: Path) -> None:
+    deadline = time.monotonic() + SECONDS
+    while True:
+        assert process.poll() is None, log.read_text()
+        assert time.monotonic() < deadline, log.read_text()
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=SECONDS)
+        with contextlib.suppress(OSError), contextlib.closing(connection):
+            connection.request("GET", "/health")
+            if connection.getresponse().status == 200:
+                return
+        time.sleep(0.05)
+
+
+def test_lines_of_the_testing_page(tmp_path: Path) -> None:
+    """As they stand there; of the many seeds, three."""
+    (many,) = _lines("docs/testing.md", r"tests\.sim --seeds")
+    for line in (f"{many} --seeds 0:3", *_lines("docs/testing.md", r"tests\.sim --replay")):
         done = _here(line, tmp_path)
         assert done.returncode == 0, (line, done)
     assert (tmp_path / "t").stat().st_size > 10_000
 
 
-def test_benchmark_lines_in_short(tmp_path: Path) -> None:
-    """The same options, with a second in place of many."""
-    (parts,) = _lines("bench/README.md", r"--only writing")
-    done = _here(f"{parts} --quick --results {tmp_path}", tmp_path)
+BENCHMARKS = {
+    # what a line has -> what makes it short, and the parts and runs that are measured then
+    "--quick": ("--only tasks", ["tasks"], 1),
+    "--runs 3": ("--only memory --quick", ["memory"], 3),
+    "--only writing": ("--quick", ["tasks", "writing"], 1),
+    "--only hostile": ("--quick", ["hostile"], 1),
+}
+
+
+@pytest.mark.parametrize("has", BENCHMARKS)
+def test_benchmark_lines_in_short(has: str, tmp_path: Path) -> None:
+    """The same options, with a second in place of many, and one part in place of all."""
+    short, parts, runs = BENCHMARKS[has]
+    (line,) = _lines("bench/README.md", rf"-m bench {has}\b")
+    done = _here(f"{line} {short} --results {tmp_path}", tmp_path)
     assert done.returncode == 0, done
-    assert (tmp_path / "results.json").exists()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert (results["options"]["parts"], results["options"]["runs"]) == (parts, runs)
+    assert results["figures"]
+    assert {len(figure["runs"]) for figure in results["figures"]} == {runs}
+
+
+def test_every_benchmark_line_is_run() -> None:
+    for line in _lines("bench/README.md", r"-m bench "):
+        assert any(re.search(rf"-m bench {has}\b", line) for has in BENCHMARKS), line
+
+
+def test_the_line_of_the_yardstick(tmp_path: Path) -> None:
     (yardstick,) = _lines("bench/README.md", r"bench\.limit")
     done = _here(f"{yardstick} --seconds 1", tmp_path)
     assert done.returncode == 0, done

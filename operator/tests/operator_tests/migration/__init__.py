@@ -1,1 +1,1 @@
-"""The planner of a WaltzCluster, by rule and by state exploration."""
+"""Replica changes: the ladder of one, where copies belong, who waits for whom."""

@@ -129,6 +129,16 @@ def test_it_is_over_when_the_source_has_nothing() -> None:
     assert step(look(WELL, held=REMAINING)) == Step(MoveState.DONE, finished=True)
 
 
+def test_a_copy_that_is_given_up_stays_while_the_metadata_counts_it() -> None:
+    drop = Move(MoveKind.DROP, 0, SOURCE, None)
+    (first,) = step(look(WELL, held=FOUR), drop).actions
+    assert isinstance(first, UnassignInZooKeeper)
+    waits = step(look(WELL, held=REMAINING, counted=FOUR, source=answer(WELL)), drop)
+    assert (waits.state, waits.actions, waits.finished) == (MoveState.SOURCE_UNASSIGNED, (), False)
+    (last,) = step(look(WELL, held=REMAINING, source=answer(WELL)), drop).actions
+    assert isinstance(last, RemoveOnNode)
+
+
 def test_a_source_that_was_unregistered_needs_no_answer() -> None:
     found = look(WELL, held=REMAINING, source=SILENT)
     assert reason(step(found)) is Reason.NODE_SILENT

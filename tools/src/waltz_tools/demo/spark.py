@@ -23,6 +23,7 @@ from waltz_spark.spark_home import prepare
 from waltz_tools.demo.flights import Flight, FlightPlan, encode_payload, load_plan
 from waltz_tools.errors import ProcessFailedError, ToolError
 from waltz_tools.local import LocalCluster, LocalSettings
+from waltz_tools.local.java import find_java
 
 Delays = dict[str, dict[str, int | float | None]]
 JOB = "flight_delays.py"
@@ -114,7 +115,7 @@ async def run_job(job: Path, directory: Path, name: str, arguments: Sequence[str
 
 
 def spark_environment(directory: Path) -> Mapping[str, str]:
-    """Two cores, no web page, few partitions; workers run this Python."""
+    """Two cores, no web page, few partitions; workers run this Python, and Java is the one of the local cluster."""
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
@@ -124,6 +125,7 @@ def spark_environment(directory: Path) -> Mapping[str, str]:
     }
     arguments = " ".join(f"--conf {key}={value}" for key, value in conf.items())
     return {
+        "JAVA_HOME": str(Path(find_java()).resolve().parent.parent),
         "PYSPARK_PYTHON": sys.executable,
         "SPARK_HOME": str(prepare(directory / "spark")),
         "PYSPARK_SUBMIT_ARGS": f"--master local[2] {arguments} pyspark-shell",
