@@ -16,6 +16,8 @@ FIRST_SECONDS = (1.0, 12.0)
 """From the beginning of a scenario to the first kill: in the middle of what was just asked for."""
 BETWEEN_SECONDS = (20.0, 80.0)
 """From the moment at which the next operator acts to the moment at which it is killed: anywhere in its work."""
+_WAYS = (("--grace-period=0", "--force"), ("--grace-period=1",))
+"""As a crash between any two of its writes, when the next operator waits for the Lease to run out; or with just the time to give it back."""
 _LOOK_SECONDS = 1.0
 
 
@@ -45,8 +47,7 @@ class OperatorKiller:
             pause = BETWEEN_SECONDS
             try:
                 holder = self._holder()
-                # No grace: as a crash between any two of its writes.
-                self._kubectl("delete", "pods", "-l", OPERATOR, "--grace-period=0", "--force", "--wait=false")
+                self._kubectl("delete", "pods", "-l", OPERATOR, *self._random.choice(_WAYS), "--wait=false")
                 self.kills += 1
                 self._wait_for_another(holder)
             except CommandError:

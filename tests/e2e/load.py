@@ -81,9 +81,9 @@ class Load:
     def _ready(self) -> bool:
         return bool(json.loads(self._kubectl("get", "--raw", f"{self._path}/ready"))["ready"])
 
-    def begin_round(self) -> None:
-        """Measure from now on."""
-        self._kubectl("create", "--raw", f"{self._path}/round", "-f", os.devnull)
+    def begin_round(self, interval_seconds: float) -> None:
+        """Measure from now on, with an append to each partition so often."""
+        self._kubectl("create", "--raw", f"{self._path}/round?interval={interval_seconds}", "-f", os.devnull)
 
     def measured(self) -> Measured:
         """The round until now."""

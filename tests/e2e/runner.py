@@ -69,7 +69,7 @@ def run_one(world: World, scenario: Scenario, folder: Path, seed: int) -> Result
     try:
         with ExitStack() as stack:
             if scenario.written:
-                world.load.begin_round()
+                world.load.begin_round(scenario.interval_seconds)
             if scenario.disturbed:
                 operator = world.kubectl.in_namespace(OPERATOR_NAMESPACE)
                 killer = stack.enter_context(OperatorKiller(operator, seed))

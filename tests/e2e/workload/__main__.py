@@ -1,6 +1,6 @@
 """`python -m workload CLIENT.yml`: writes to every partition, and answers on port 8080.
 
-POST /round begins a measurement and answers with the totals so far; GET /round ends none and answers with what came since:
+POST /round?interval=SECONDS begins a measurement, with an append per partition so often, and answers with the totals so far; GET /round ends none and answers with what came since:
 acknowledged, longest gap in seconds. POST /lap: the longest gap since the last lap, a part of the round. GET /check?from=round|start reads the log and judges it.
 GET /ready: 200 once every partition has acknowledged something. SIGTERM ends it.
 """
@@ -35,6 +35,7 @@ class Load:
 
     async def begin(self, request: web.Request) -> web.Response:
         """A round begins."""
+        self.record.interval_seconds = float(request.query["interval"])
         self._clock = time.monotonic()
         self._before = self.record.totals()
         for partition, part in self.record.partitions.items():

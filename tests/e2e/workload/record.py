@@ -54,10 +54,12 @@ class PartitionRecord:
 
 @dataclass(slots=True)
 class Record:
-    """All partitions. `run` makes the payloads of one writer process unlike those of any other."""
+    """All partitions. `run` makes the payloads of one writer process unlike those of any other; every `interval_seconds` each of them
+    is appended to, or as often as outcomes come."""
 
     run: str
     partitions: dict[int, PartitionRecord] = field(default_factory=dict)
+    interval_seconds: float = 0.05
 
     def payload(self, partition: int, sequence: int) -> bytes:
         """What is appended."""

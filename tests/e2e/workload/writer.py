@@ -1,4 +1,4 @@
-"""One writer per partition: an append every `INTERVAL_SECONDS`, the next one when the one before has its outcome."""
+"""One writer per partition: an append every so often, the next one when the one before has its outcome."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from waltz_client import AppendError, Outcome, WaltzClient, WaltzClientError
 from .check import Verdict, judge
 from .record import PartitionRecord, Record
 
-INTERVAL_SECONDS = 0.01
 DEADLINE_SECONDS = 120.0
 PAUSE_SECONDS = 0.1
 _READ_SECONDS = 300.0
@@ -34,7 +33,7 @@ async def write(client: WaltzClient, record: Record, partition: int, stop: async
         else:
             part.acknowledge(sequence, done.transaction_id, time.monotonic())
         sequence += 1
-        due = max(due + INTERVAL_SECONDS, time.monotonic())
+        due = max(due + record.interval_seconds, time.monotonic())
         await asyncio.sleep(due - time.monotonic())
 
 
