@@ -155,6 +155,8 @@ async def _taken_over(world: World, partition: int, session: int) -> None:
 def _order_end(role: StorageRole, partition: int, mark: int, amount: float) -> asyncio.Event:
     """End the node inside the cutting of what lies above ``mark``; the event is set when that has happened."""
     directory = partition_directory(partition)
+    if not role.disk.is_dir(directory):
+        raise SkippedError(f"{role.name} has no copy any more")
     firsts = [int(name[:-4]) for name in role.disk.listdir(directory) if name.endswith(layout.DATA_SUFFIXES)]
     deleted = sum(first > mark + 1 for first in firsts)
     end = StorageRole.kill if int(amount * 100) % 2 else StorageRole.power_off
