@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration images e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration images engine e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -54,15 +54,27 @@ TAG ?= $(VERSION)
 VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
 REVISION = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
-images:
-	@test -n "$(ENGINE)" || { echo "make images needs docker or buildah on PATH" >&2; exit 1; }
+images: image-storage image-server image-operator image-zookeeper image-spark
+	@for name in storage server operator zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
+
+image-storage: engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.storage -t waltz-storage:$(TAG) .
+
+image-server: engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.server -t waltz-server:$(TAG) .
+
+image-operator: engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f operator/Dockerfile -t waltz-operator:$(TAG) .
+
+image-zookeeper: engine
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) --build-arg PYTHON_IMAGE=$(PYTHON_BASE_IMAGE) \
 		-f manifests/zookeeper/Dockerfile -t waltz-zookeeper:$(TAG) .
+
+image-spark: engine
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) -f spark-on-k8s/deploy/Dockerfile -t waltz-spark:$(TAG) .
-	@for name in storage server operator zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
+
+engine:
+	@test -n "$(ENGINE)" || { echo "make images needs docker or buildah on PATH" >&2; exit 1; }
 
 # The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.
 e2e: setup

@@ -14,9 +14,14 @@ SHIPPED = ("waltz-operator", "waltz-server", "waltz-storage", "waltz-zookeeper")
 _BUILD_SECONDS = 900.0
 
 
+def build_spark() -> None:
+    """Build Spark's image, which is large and needed late and on one node."""
+    _make("image-spark")
+
+
 def build() -> list[str]:
-    """Build everything; the names to load onto every node (not Spark's image, which is large and needed on one)."""
-    run(["make", "images", f"TAG={TAG}"], timeout_seconds=_BUILD_SECONDS, environment=dict(os.environ))
+    """Build all others and a second tag to upgrade to; their names."""
+    _make(*(f"image-{name.removeprefix('waltz-')}" for name in SHIPPED))
     command = ["docker", "build", "--quiet", "-f", "tests/e2e/workload/Dockerfile", "-t", WORKLOAD]
     run([*command, "--build-arg", f"CLIENT_IMAGE=waltz-operator:{TAG}", "."], timeout_seconds=_BUILD_SECONDS)
     names = [f"{name}:{TAG}" for name in SHIPPED]
@@ -29,3 +34,7 @@ def build() -> list[str]:
             text=f"FROM {name}:{TAG}\n",
         )
     return [*names, WORKLOAD, *following]
+
+
+def _make(*targets: str) -> None:
+    run(["make", *targets, f"TAG={TAG}"], timeout_seconds=_BUILD_SECONDS, environment=dict(os.environ))

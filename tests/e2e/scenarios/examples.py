@@ -81,7 +81,12 @@ def _definition(group: str, version: str, kind: str, plural: str) -> dict[str, A
     return {
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
-        "metadata": {"name": f"{plural}.{group}", "labels": dict([EXAMPLES.split("=")])},
+        "metadata": {
+            "name": f"{plural}.{group}",
+            "labels": dict([EXAMPLES.split("=")]),
+            # Groups under k8s.io are refused without it.
+            "annotations": {"api-approved.kubernetes.io": "unapproved, for a test"},
+        },
         "spec": {"group": group, "names": names, "scope": "Namespaced", "versions": [served]},
     }
 

@@ -16,7 +16,7 @@ from pathlib import Path
 import yaml
 
 from tests.e2e import kind
-from tests.e2e.images import SPARK
+from tests.e2e.images import SPARK, build_spark
 from tests.e2e.kubectl import Kubectl, wait_until
 from tests.e2e.load import NAME as LOAD
 from tests.e2e.shell import CommandError, run
@@ -55,6 +55,7 @@ asyncio.run(main(json.loads(sys.argv[1])))
 
 def streaming(world: World) -> None:
     """Count the whole log while it is written; the counts are those of a plain reader in spite of two kills."""
+    build_spark()
     kind.load([SPARK], world.first_node)
     endpoints = world.cluster()["status"]["endpoints"]
     application = describe(endpoints, NAMESPACE, world.first_node)
