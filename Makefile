@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration images engine e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration images _engine e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -57,23 +57,23 @@ BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVIS
 images: image-storage image-server image-operator image-zookeeper image-spark
 	@for name in storage server operator zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
 
-image-storage: engine
+image-storage: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.storage -t waltz-storage:$(TAG) .
 
-image-server: engine
+image-server: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.server -t waltz-server:$(TAG) .
 
-image-operator: engine
+image-operator: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f operator/Dockerfile -t waltz-operator:$(TAG) .
 
-image-zookeeper: engine
+image-zookeeper: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) --build-arg PYTHON_IMAGE=$(PYTHON_BASE_IMAGE) \
 		-f manifests/zookeeper/Dockerfile -t waltz-zookeeper:$(TAG) .
 
-image-spark: engine
+image-spark: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) -f spark-on-k8s/deploy/Dockerfile -t waltz-spark:$(TAG) .
 
-engine:
+_engine:
 	@test -n "$(ENGINE)" || { echo "make images needs docker or buildah on PATH" >&2; exit 1; }
 
 # The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.

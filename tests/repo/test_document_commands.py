@@ -83,7 +83,7 @@ IN_SHORT = {
     "mutants": "tests/sim/test_mutants.py::test_some_planted_bugs_are_found_at_the_seeds_noted",
     "nemesis": "tests/integration/test_nemesis.py::test_a_minute_of_faults_loses_nothing",
     "fuzz": "tests/fuzz/test_corpus.py::test_random_changes_are_handled",
-    "images": "tests/e2e/images.py::build", "engine": "images",
+    "images": "tests/e2e/images.py::build",
     **{f"image-{name}": "images" for name in ("storage", "server", "operator", "zookeeper", "spark")},
     "check": ".ci/run", "test": ".ci/run", "e2e": ".ci/run",
     "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
