@@ -21,7 +21,7 @@ from waltz_server.store.backoff import Backoff
 
 
 class ReplicaUnavailableError(StoreError):
-    """The storage node could not be reached; the message says why in one line."""
+    """The storage node could not be reached, or does not have what it said it had; the message says which in one line."""
 
     retriable = True
 

@@ -165,6 +165,8 @@ class ReplicaRecovery:
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
         run = self._run
         own = await link.record_header(run.session_id, run.partition_id, txid)
+        if own is None:  # no fork: its copy was taken away or set back since it answered
+            raise ReplicaUnavailableError(f"record {txid}, which it said it had, is gone")
         other_link = run.link_of(reference)
         try:
             other = None
@@ -177,7 +179,7 @@ class ReplicaRecovery:
             self._recovery.reference_failed(self.name, reference)
             await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
-        self._recovery.compared(self.name, equal=own is not None and own[:2] == other[:2])
+        self._recovery.compared(self.name, equal=own[:2] == other[:2])
 
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
         run, recovery = self._run, self._recovery

@@ -110,3 +110,26 @@ async def test_sessions_that_open_and_lose_their_quorum_at_once_are_not_tried_in
         loading.cancel()
         await asyncio.gather(loading, return_exceptions=True)
         assert tried < 15
+
+
+async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -> None:
+    """An administrator empties a copy while its server waits for a quorum; before, that passed for a fork for the rest of the session."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM, 60)
+        emptied = cluster.nodes["c:1"]
+        asked = emptied.calls.count("max")
+        assert asked
+        emptied.wipe()
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].start()
+        await until(lambda: emptied.max_txid == 9, 60)
+        await until(lambda: [r.state for r in server.store.replicas] == ["voting"] * 3, 60)
+        await server.append(entries(5))
+        await until(lambda: emptied.max_txid == 14)
+        cluster.check_equal(14)
