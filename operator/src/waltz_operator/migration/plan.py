@@ -136,7 +136,7 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
         decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
         return
     ladder = ladder_of(facts, task, record.move)
-    back = task.cancel or not _possible(facts, record.move)
+    back = task.cancel or _in_the_way(facts, record.move) is not None
     step = undo_step(facts, record.move, ladder) if back else None
     undone = step is not None
     if step is None:
@@ -164,21 +164,21 @@ def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
     return next_step(facts, move, ladder)
 
 
-def _possible(facts: Facts, move: Move) -> bool:
-    """Whether the change still leads somewhere: its target is wanted, its group has no other copy already, and it does not wait for a lost copy
-    of a node that leaves, which is given up first."""
+def _in_the_way(facts: Facts, move: Move) -> str | None:
+    """Why the change leads nowhere now: its target is not wanted, its group has another copy already, or it waits for a lost copy of a node that
+    leaves, which is given up first. None when it does lead somewhere."""
     target, holders = move.target, facts.holders(move.partition)
     if target is None or not facts.staying(target):
-        return False
+        return f"{target or 'its target'} is not in the specification (any more)"
     if move.source is not None and not facts.staying(move.source) and target not in holders:
         lost = facts.data_lost(move.partition, move.source)
         answer = may_change(facts, move.kind.value, move.partition, {*holders, target})
         if lost and isinstance(answer, Denied):
-            return False
+            return f"the copy on {move.source} is lost, and is given up first"
     if move.kind is MoveKind.REFILL or target in facts.holders(move.partition):
-        return True
+        return None
     others = [n for n in copies_in(facts, facts.group(target), move.partition) if n != move.source]
-    return not others
+    return f"{', '.join(others)} of the same group has a copy already" if others else None
 
 
 def _told(facts: Facts, record: Record, ladder: Ladder, state: MoveState, step: Step) -> Record:
@@ -240,9 +240,14 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
     """Record the first change that may be made now; its first step comes when the record stands."""
     task = decision.task
     for move in todo[:MAX_TRIED]:
+        obstacle = _in_the_way(facts, move)
         step = next_step(facts, move, ladder_of(facts, task, move))
-        if step.blocked is not None:
-            decision.blocked.append(step.blocked)
+        blocked = step.blocked
+        if obstacle is not None:  # begun, it would be taken back at once, and begun again
+            text = f"partition {move.partition}: {obstacle}"
+            blocked = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
+        if blocked is not None:
+            decision.blocked.append(blocked)
             continue
         started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
         records = tuple(started if one.move.same == move.same else one for one in task.records)

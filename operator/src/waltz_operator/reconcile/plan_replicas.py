@@ -107,6 +107,8 @@ def begin_change(facts: Facts, decision: Decision) -> None:
         if step.blocked is not None:
             decision.block(step.blocked)
             continue
+        if step.finished:  # recorded, it would be over at once, and recorded again
+            continue
         decision.recorded(move._replace(started_at=facts.now))
         return
 
