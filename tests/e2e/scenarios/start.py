@@ -15,7 +15,7 @@ from tests.e2e.images import SHIPPED, TAG
 from tests.e2e.shell import ROOT
 from tests.e2e.world import NAMESPACE, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
-QUIET_SECONDS = 10.0
+QUIET_SECONDS = 5.0
 MANIFESTS = ROOT / "manifests"
 
 
@@ -35,7 +35,7 @@ def install_operator(world: World, form: str = "base") -> None:
     """One of the kustomizations under manifests, with this run's tag."""
     operator = world.kubectl.in_namespace(OPERATOR_NAMESPACE)
     with tagged(form) as folder:
-        operator("apply", "--server-side", "-k", folder)
+        world.kubectl.in_namespace("")("apply", "--server-side", "-k", folder)
     operator("wait", "--for=condition=Established", "crd", "waltzclusters.waltz.dev", "--timeout=60s")
     operator("rollout", "status", "deployment/waltz-operator", "--timeout=120s")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.start import install_operator, tagged
-from tests.e2e.world import CLUSTER, OPERATOR_NAMESPACE, WAIT_SECONDS, World
+from tests.e2e.world import CLUSTER, NAMESPACE, OPERATOR_NAMESPACE, WAIT_SECONDS, World
 
 ONLY = "waltz"
 """The namespace of manifests/overlays/namespaced."""
@@ -35,6 +35,7 @@ def namespaced(world: World) -> None:
     specification = world.specification()
     specification["spec"]["reclaimPolicy"] = "Delete"
     here.apply(specification)
+    world.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     world.kubectl.apply(specification)  # in a namespace that is none of its business
     here("wait", f"waltzcluster/{CLUSTER}", "--for=condition=Available", "--timeout=5m", timeout_seconds=320)
     if world.cluster().get("status"):
