@@ -119,6 +119,8 @@ async def unavailable(world: World, fault: Fault) -> None:
     try:
         await world.admin.set_available(partition, role.name, False)
     except RefusedError as error:
+        # A write that failed may be on disk all the same: the administrator looks after it.
+        await until_done(world, lambda: _put_back(world, role, partition))
         raise SkippedError(str(error)) from None
     off = (role.name, partition)
     world.state.switched_off[off] = world.state.switched_off.get(off, 0) + 1
@@ -130,6 +132,12 @@ async def unavailable(world: World, fault: Fault) -> None:
         world.violation(
             "node_kept", f"{role.name}: partition {partition}: {after} after a flag was changed in {before}"
         )
+
+
+async def _put_back(world: World, role: StorageRole, partition: int) -> None:
+    """Into service again, while the node has a copy at all. RefusedError."""
+    if partition in world.state.concerned(role.name):
+        await world.admin.set_available(partition, role.name, True)
 
 
 async def split(world: World, fault: Fault) -> None:
