@@ -1,6 +1,7 @@
 """What the roles are told, and what runs ZooKeeper."""
 
 import asyncio
+import contextlib
 import random
 from pathlib import Path
 
@@ -84,6 +85,23 @@ async def test_zookeeper_starts_on_the_machines_java_and_stops(tmp_path: Path) -
     finally:
         assert await process.stop(10)
     assert not await is_serving(port)
+
+
+async def test_zookeeper_is_not_asked_in_the_moment_in_which_it_opens_its_port() -> None:
+    """It does not get over a command that comes before its database is there."""
+    early: list[bytes] = []
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(TimeoutError):
+            early.append(await asyncio.wait_for(reader.read(4), 0.1))
+        assert await reader.readexactly(4) == b"srvr"
+        writer.write(b"Zookeeper version: 3")
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        assert await is_serving(port)
+    assert early == []
 
 
 def test_java_is_found_in_the_wheel_when_the_machine_has_none(monkeypatch: pytest.MonkeyPatch) -> None:

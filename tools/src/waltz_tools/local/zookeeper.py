@@ -32,6 +32,9 @@ _MAIN_CLASS = "org.apache.zookeeper.server.ZooKeeperServerMain"
 _TICK_MS = 500
 _MAX_SESSION_TIMEOUT_MS = 120_000
 _PROBE_SECONDS = 2.0
+_BEFORE_COMMAND_SECONDS = 0.25
+"""ZooKeeper opens its port a moment before its database. A connection with a command that it has to close in between stays open, with an
+exception in its log, and it was seen to serve nobody afterwards. So a command comes this long after the connection."""
 
 _LOGGING = """\
 status = error
@@ -114,6 +117,7 @@ async def is_serving(port: int) -> bool:
         async with asyncio.timeout(_PROBE_SECONDS):
             reader, writer = await asyncio.open_connection(LOOPBACK, port)
             try:
+                await asyncio.sleep(_BEFORE_COMMAND_SECONDS)
                 writer.write(b"srvr")
                 answer = await reader.read(4096)
             finally:
