@@ -8,6 +8,7 @@ from collections.abc import Callable
 
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import Process
+from waltz_runtime.process import find_user_error
 
 RESTART_SECONDS = 0.5
 TERMINATE_SECONDS = 15.0
@@ -110,8 +111,8 @@ class Role(ABC):
         """The process is gone."""
 
     def foreseen(self, error: BaseException) -> bool:
-        """Whether the process may end with this error (a mistake of the surroundings, named in one line)."""
-        return bool(getattr(error, "user_error", False))
+        """Whether the process may end with this error (a mistake of the surroundings, named in one line, as its entry point does)."""
+        return find_user_error(error) is not None
 
     def _ended(self, silent: bool) -> None:
         process = self.process

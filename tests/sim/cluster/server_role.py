@@ -10,7 +10,6 @@ from tests.sim.cluster.shape import SERVER_PORT, Shape
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.zookeeper import SimZooKeeper
 from tests.sim.kernel.zookeeper_session import SimSession
-from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
@@ -89,7 +88,3 @@ class ServerRole(Role):
         """Whoever looks at the server's memory now would see a ghost."""
         self.server = None
         self.session = None
-
-    def foreseen(self, error: BaseException) -> bool:
-        """ZooKeeper may be away when it starts: it says so in one line and is started again."""
-        return isinstance(error, ClusterError) or super().foreseen(error)
