@@ -7,6 +7,10 @@ Crash order: the destination's low-water mark is set after every batch, so a cop
 is run again. What is copied is checked: ids without a gap and the checksum of every record's data. The target is the
 source's local low-water mark (everything up to it is committed); it is read again when it is reached and followed until
 it stands still. A hole in the source ends the copy with an error that names it.
+
+The destination may be a member of the present session: what it holds beyond its low-water mark may have been acknowledged, and it keeps
+the session by which a recovery counts its vote. So nothing is cut that equals the source: only from the first record on that differs
+from a committed one, which no quorum can have (safety rules A5, B1).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -159,28 +163,60 @@ async def copy_partition(
             f"the source holds committed records up to {target} only, the destination up to {low_water_mark}: "
             "nothing was changed"
         )
-    await data.truncate(session_id, partition_id, low_water_mark, offline=True)
     current = await data.max_transaction_id(session_id, partition_id, offline=True)
-    if current > low_water_mark:
-        raise OfflineCopyError(
-            f"the destination still has records up to {current} after cutting to {low_water_mark}"
-        )
-    done = Progress(0, current, target)
-    progress(done)
+    equal = low_water_mark
+    copied = 0
+    progress(Progress(copied, min(current, target), target))
     while True:
+        held = min(current, target)
+        if equal < held:
+            equal = await _equal_through(source, destination, partition_id, equal, held, batch_size)
+            if equal < held:
+                current = await _cut(data, session_id, partition_id, equal)
         if current >= target:
             newer = (await source.last_session_info(partition_id)).local_low_water_mark
             if newer <= target:
-                return done
+                return Progress(copied, target, target)
             target = newer
+            continue
         first = current + 1
         records = await source.record_list(partition_id, first, min(batch_size, target - current))
         check_records(records, first, target)
         await data.append(session_id, partition_id, records, offline=True)
-        current = records[-1].transaction_id
-        await data.set_low_water_mark(session_id, partition_id, current, offline=True)
-        done = Progress(done.copied + len(records), current, target)
-        progress(done)
+        equal = current = records[-1].transaction_id
+        mark = max(current, low_water_mark)  # a mark that was set before the records came is never taken back
+        await data.set_low_water_mark(session_id, partition_id, mark, offline=True)
+        copied += len(records)
+        progress(Progress(copied, current, target))
+
+
+async def _equal_through(
+    source: AdminPort, destination: AdminPort, partition_id: int, through: int, last: int, batch_size: int
+) -> int:
+    """The last id up to ``last`` such that both hold the same records after ``through``."""
+    while through < last:
+        first, count = through + 1, min(batch_size, last - through)
+        theirs = await source.record_list(partition_id, first, count)
+        check_records(theirs, first, last)
+        ours = await destination.record_list(partition_id, first, count)
+        compared = min(len(theirs), len(ours))  # a node may answer with fewer than asked for
+        if compared == 0:
+            return through
+        for one, other in zip(theirs[:compared], ours[:compared], strict=True):
+            if one != other:
+                return through
+            through += 1
+    return through
+
+
+async def _cut(data: StoragePort, session_id: int, partition_id: int, through: int) -> int:
+    await data.truncate(session_id, partition_id, through, offline=True)
+    current = await data.max_transaction_id(session_id, partition_id, offline=True)
+    if current > through:
+        raise OfflineCopyError(
+            f"the destination still has records up to {current} after cutting to {through}"
+        )
+    return current
 
 
 async def _check_status(source: AdminPort, destination: AdminPort, partition_id: int) -> None:

@@ -79,8 +79,9 @@ class Node:
     ) -> None:
         self._check_offline(session_id, offline)
         self._call("mark")
-        assert low_water_mark == len(self.records) - 1
-        self.session = SessionInfo(session_id, low_water_mark, low_water_mark)
+        assert low_water_mark >= self.session.low_water_mark, "a node refuses a mark below the one it has"
+        local = min(low_water_mark, len(self.records) - 1)
+        self.session = SessionInfo(session_id, low_water_mark, local)
 
 
 def source(count: int, mark: int) -> Node:
@@ -107,6 +108,37 @@ async def test_uncertain_records_of_the_destination_are_replaced() -> None:
     b.records[10:] = [record(i, b"never committed") for i in range(10, 30)]
     done = await copy_partition(a, b, b, 3, 7)
     assert done.copied == 30
+    assert b.records == a.records
+
+
+@pytest.mark.parametrize("mark", [9, 14])
+async def test_records_that_the_source_has_too_are_never_cut(mark: int) -> None:
+    """The destination's vote for them may have been counted: in a recovery of the old quorum it is the only one that tells."""
+    a, b = source(26, mark), destination(24, session=8, mark=9)
+    done = await copy_partition(a, b, b, 3, 7)
+    assert done == Progress(0, mark, mark)
+    assert b.records == a.records[:24]
+    assert "truncate" not in b.calls
+
+
+async def test_only_what_differs_is_cut_also_when_the_source_vouches_for_more_meanwhile() -> None:
+    a, b = source(40, 19), destination(36, session=8, mark=9)
+    b.records[25:] = [record(i, b"never committed") for i in range(25, 36)]
+
+    def grow(_: Progress) -> None:
+        a.session = SessionInfo(9, 39, 39)
+
+    done = await copy_partition(a, b, b, 3, 10, grow)
+    assert done == Progress(15, 39, 39)
+    assert b.records == a.records
+    assert b.calls.count("truncate") == 1
+
+
+async def test_a_replica_that_is_behind_its_low_water_mark_is_filled() -> None:
+    """Servers may raise the mark of a replica before its records are copied."""
+    a, b = source(60, 59), destination(20, session=4, mark=45)
+    done = await copy_partition(a, b, b, 3, 10)
+    assert done == Progress(40, 59, 59)
     assert b.records == a.records
 
 
@@ -157,6 +189,7 @@ def test_what_the_source_sends_is_checked() -> None:
 @pytest.mark.parametrize("step", ["append 1", "append 2", "mark 1", "mark 2", "list 3", "truncate 1"])
 async def test_a_copy_that_died_anywhere_is_completed_by_the_next(step: str) -> None:
     a, b = source(60, 59), destination(15, session=2, mark=9)
+    b.records[12:] = [record(i, b"never committed") for i in range(12, 15)]
     (a if step.startswith("list") else b).die_at = step
     with pytest.raises(ConnectionError):
         await copy_partition(a, b, b, 3, 20)
