@@ -10,10 +10,10 @@ from typing import TypeVar
 from uuid import UUID
 
 from tests.sim.cluster.server_role import CLUSTER_ROOT
-from tests.sim.cluster.shape import ADMIN_PORT, Shape, connect_string
+from tests.sim.cluster.shape import ADMIN_PORT, STORAGE_PORT, Shape, connect_string
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.zookeeper import SimZooKeeper
-from waltz_admin import assignments, nodes, seeding, storage_admin
+from waltz_admin import assignments, nodes, offline_copy, seeding, storage_admin
 from waltz_admin.errors import AdminError
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -135,6 +135,23 @@ class Admin:
                 store, CLUSTER_ROOT, Endpoint(node, ADMIN_PORT), [partition], available, tls=NO_TLS
             ),
         )
+
+    async def copy(self, partition: int, source: str, target: str) -> int:
+        """Copy a partition past the servers onto a copy that is out of service; how many records it lacked."""
+        done = await self.run(
+            f"copy {partition} {source} {target}",
+            lambda store: offline_copy.recover_partition(
+                store,
+                CLUSTER_ROOT,
+                source_admin=Endpoint(source, ADMIN_PORT),
+                destination_admin=Endpoint(target, ADMIN_PORT),
+                destination_storage_port=STORAGE_PORT,
+                partition_id=partition,
+                source_tls=NO_TLS,
+                destination_tls=NO_TLS,
+            ),
+        )
+        return done.copied
 
     async def clear_states(self, partition: int) -> tuple[PartitionMetadata, int]:
         """Lose the replica states of a partition, not its session id; what was there, and its version. RefusedError without

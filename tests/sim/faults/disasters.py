@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 LAG_SECONDS = 2.0
 LAGGING_SYNC = Seconds(0.2, 0.8)
 CUT_SECONDS = 4.0
+COPIED, DARKENED = 0.6, 0.4
+"""How often a copy out of service is filled past the servers, and its source goes dark afterwards."""
 TAKE_OVER_SECONDS = 0.8
 """About so long it takes until another server has taken over."""
 
@@ -108,7 +110,7 @@ async def states_lost(world: World, fault: Fault) -> None:
 
 
 async def unavailable(world: World, fault: Fault) -> None:
-    """An administrator takes a copy out of service and puts it back; nothing else about it changes."""
+    """An administrator takes a copy out of service, may fill it past the servers, and puts it back."""
     role = storage_of(world, fault.targets[0])
     concerned = world.state.concerned(role.name)
     if not concerned:
@@ -125,13 +127,36 @@ async def unavailable(world: World, fault: Fault) -> None:
     off = (role.name, partition)
     world.state.switched_off[off] = world.state.switched_off.get(off, 0) + 1
     await asyncio.sleep(fault.seconds)
+    source = await _copy(world, fault, role, partition) if fault.amount < COPIED else None
     await until_done(world, lambda: world.admin.set_available(partition, role.name, True))
     world.state.switched_off[off] -= 1
+    if source is not None and fault.amount < DARKENED:  # those that are left must tell what was acknowledged
+        source.hold()
+        source.power_off()
+        await asyncio.sleep(fault.seconds)
+        source.release()
     after = None if held is None else held.info
     if before is not None and after is not None and after.session_id < before.session_id:
         world.violation(
             "node_kept", f"{role.name}: partition {partition}: {after} after a flag was changed in {before}"
         )
+
+
+async def _copy(world: World, fault: Fault, role: StorageRole, partition: int) -> StorageRole | None:
+    """Fill it from another copy: that one, or None when it was refused."""
+    others = [name for name in world.state.assigned(partition) if name != role.name]
+    if not others:
+        return None
+    source = world.storage[world.loop.rng(f"fault {fault.number} copy").choice(others)]
+    try:
+        copied = await world.admin.copy(partition, source.name, role.name)
+    except RefusedError as error:
+        world.loop.note(f"refused: {error}")
+        world.counts["copies refused"] += 1
+        return None
+    world.loop.note(f"copied {copied} records of partition {partition} from {source.name} to {role.name}")
+    world.counts["copies past the servers"] += 1
+    return source
 
 
 async def _put_back(world: World, role: StorageRole, partition: int) -> None:
