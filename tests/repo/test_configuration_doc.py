@@ -93,6 +93,7 @@ MEANINGS = {
     "is free; default: 2 % of the file system, 1 GiB at most. 0 = refused only when the file system is full.",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
+    "storage.queue.totalBytes": "The same over all partitions: on a disk that stands still every queue fills.",
     "storage.maxConnections": "More connections to a port than this are closed at once.",
     "storage.maxHandshakes": "Connections to a port that have not finished TLS and Hello; beyond it the slowest give way.",
     "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back.",

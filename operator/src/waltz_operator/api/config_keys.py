@@ -53,6 +53,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.ssl.allowedPeers": Key(Kind.TEXT),
         "storage.admin.ssl.allowedPeers": Key(Kind.TEXT),
         "storage.queue.maxBytes": Key(Kind.INTEGER, 1024),
+        "storage.queue.totalBytes": Key(Kind.INTEGER, 1048576),
         "storage.log.level": Key(Kind.TEXT),
         "storage.log.json": Key(Kind.BOOLEAN),
         "storage.graphite.hostname": Key(Kind.TEXT),

@@ -2,7 +2,7 @@
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
 ``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while the disk is
-fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.maxConnections`` and
+fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.queue.totalBytes`` (of all partitions), ``storage.maxConnections`` and
 ``storage.maxHandshakes`` (of each port), ``storage.receiveBytes`` (requests that have not arrived completely, over all
 connections), ``storage.ssl.allowedPeers`` and ``storage.admin.ssl.allowedPeers`` (names of client certificates that may
 connect to the port), ``storage.log.level`` and ``storage.log.json``.
@@ -49,6 +49,7 @@ class StorageSettings(ZooKeeperSettings):
     allowed_peers: AllowedPeers = Field(default=None, alias="storage.ssl.allowedPeers")
     admin_allowed_peers: AllowedPeers = Field(default=None, alias="storage.admin.ssl.allowedPeers")
     queue_bytes: int = Field(default=32 << 20, alias="storage.queue.maxBytes", ge=1024)
+    queue_total_bytes: int = Field(default=512 << 20, alias="storage.queue.totalBytes", ge=1 << 20)
     log_level: str = Field(default="INFO", alias="storage.log.level")
     log_json: bool = Field(default=False, alias="storage.log.json")
     graphite_host: str | None = Field(default=None, alias="storage.graphite.hostname")
@@ -84,8 +85,8 @@ class StorageSettings(ZooKeeperSettings):
         return EngineSettings(self.segment_threshold_bytes, self.segment_cache_capacity)
 
     def queue_limits(self) -> QueueLimits:
-        """Bounds of each partition's queue."""
-        return QueueLimits(max_bytes=self.queue_bytes)
+        """Bounds of each partition's queue and of all together."""
+        return QueueLimits(max_bytes=self.queue_bytes, total_bytes=self.queue_total_bytes)
 
     def port_limits(self) -> tuple[Limits, Limits]:
         """Of the storage port and of the admin port; each has so many connections."""

@@ -205,6 +205,50 @@ async def test_storage_7_14_a_full_queue_stalls_no_other_partition(tmp_path: Pat
         ]
 
 
+async def test_storage_7_14_the_queues_of_all_partitions_share_one_bound(tmp_path: Path) -> None:
+    """A disk that stands still: many partitions that each stay below their own bound must not fill the memory."""
+    gate = GatedExecutor()
+    limits = QueueLimits(total_bytes=1000)
+    async with (
+        running_node(tmp_path, executor=gate, assign=(0, 1, 2), queue_limits=limits) as node,
+        connected(node) as server,
+    ):
+        for partition_id in range(3):
+            await server.last_session_info(4, partition_id)
+        assert node.pool.queued_bytes == 0
+        gate.open = False
+        outcomes: list[str] = []
+        data = bytes(300)
+        for partition_id in range(3):
+            server.submit_append(
+                4,
+                partition_id,
+                1,
+                wire_record(0, data),
+                lambda e, p=partition_id: outcomes.append(f"{p}:{e}"),  # type: ignore[misc]
+            )
+        while not outcomes:
+            await asyncio.sleep(0)
+        assert outcomes == ["2:the queues of this node are full"]
+        assert node.pool.queued_bytes <= 1000
+        gate.release()
+        while len(outcomes) < 3:
+            await asyncio.sleep(0)
+        gate.open = True
+        assert sorted(outcomes[1:]) == ["0:None", "1:None"]
+        await server.append(4, 2, records(0, 1, 400))
+        assert node.pool.queued_bytes == 0
+
+
+async def test_storage_7_14_a_request_larger_than_the_shared_bound_is_taken_alone(tmp_path: Path) -> None:
+    async with (
+        running_node(tmp_path, assign=(0,), queue_limits=QueueLimits(total_bytes=1000)) as node,
+        connected(node) as server,
+    ):
+        await server.append(4, 0, records(0, 1, 5000))
+        assert node.pool.queued_bytes == 0
+
+
 async def test_safety_b2_a_full_queue_does_not_answer_a_raise_early(tmp_path: Path) -> None:
     gate = GatedExecutor()
     async with (

@@ -348,3 +348,49 @@ async def test_a_node_opens_what_had_no_room_once_there_is_some() -> None:
         assert node.health()[0]
         assert await server.max_transaction_id(4, 0) == 2
         assert f"{GROUP}.partition-0.log-bytes" in node.registry.metrics
+
+
+def test_a_file_system_that_cannot_be_asked_lets_the_write_say() -> None:
+    """Unknown is not full and not broken: appends go on, and nobody asks again before the next regular look."""
+    disk = empty_disk()
+    looks = [0]
+    problem: list[OSError] = []
+
+    def look() -> DiskUsage:
+        looks[0] += 1
+        if problem:
+            raise problem[0]
+        return DiskUsage(1 << 40, free[0])
+
+    free = [1 << 39]
+    room = DiskRoom(look, RESERVE)
+    manager = opened(disk, room)
+    partition = manager.assign(0)
+    append(partition, 0)
+    for code in (errno.ESTALE, errno.EIO, errno.EACCES):
+        problem[:] = [OSError(code, os.strerror(code))]
+        before = looks[0]
+        for _ in range(5):
+            append(partition, partition.max_txid + 1)
+        assert looks[0] == before + 1
+        assert (partition.failed, room.full, manager.status()) == (None, None, {0: True})
+        with pytest.raises(OSError, match=os.strerror(code)):
+            room.refresh()  # the regular look tells it
+        append(partition, partition.max_txid + 1)
+        assert looks[0] == before + 2
+        problem.clear()
+        room.refresh()
+        append(partition, partition.max_txid + 1)
+        assert looks[0] == before + 4
+    free[0] = 0
+    with pytest.raises(DiskFullError):
+        append(partition, partition.max_txid + 1)
+    problem[:] = [OSError(errno.EIO, os.strerror(errno.EIO))]
+    append(partition, partition.max_txid + 1)
+    assert manager.status() == {0: True}
+    disk.capacity_bytes = disk.used_bytes()
+    with pytest.raises(DiskWriteError):
+        append(partition, partition.max_txid + 1)
+    assert manager.status() == {0: False}
+    disk.capacity_bytes = None
+    manager.close()

@@ -8,7 +8,9 @@ Invariants:
 
 * The file is locked (bytes 0..127) before the first byte is read and until :meth:`close`.
 * An update is durable when it returns; memory changes only after the sync.
-* A reset first makes the *other* struct the newest virgin one, so that at every point a reader sees either the
+* The reset of a damaged entry first takes away the id it carries and writes the right one last: whatever the structs
+  hold (they may be another partition's), it stays damaged until it is virgin.
+* Any other reset first makes the *other* struct the newest virgin one, so that at every point a reader sees either the
   old entry or the virgin one; its last state is the one 0.13.2 leaves.
 * An interrupted first initialisation is recognised (header not usable, no segment anywhere) and repeated; with
   segments present it is damage and the node does not start.
@@ -31,7 +33,14 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.layout import ControlHeader
-from waltz_storage.engine.partition_info import PartitionInfo, next_sequence, read_entry, virgin, virgin_entry
+from waltz_storage.engine.partition_info import (
+    PartitionInfo,
+    entry_id,
+    next_sequence,
+    read_entry,
+    virgin,
+    virgin_entry,
+)
 from waltz_storage.engine.room import NO_ROOM
 
 MAX_PARTITIONS = 1 << 20
@@ -137,32 +146,43 @@ class ControlFile:
             return changed
 
     def reset(self, partition_id: int) -> PartitionInfo:
-        """Back to the virgin state; every prefix of the writes leaves the old or the virgin entry."""
+        """Back to the virgin state; every prefix of the writes leaves the old (or damaged) or the virgin entry."""
         with self._lock:
             if partition_id in self.damaged:
-                current, place = virgin(0), 0
-            elif partition_id in self._entries:
-                current, place = self._entries[partition_id]
-            else:
+                return self._make_anew(partition_id)
+            if partition_id not in self._entries:
                 raise self._missing(partition_id)
+            current, place = self._entries[partition_id]
             self._write_struct(partition_id, 1 - place, virgin(next_sequence(current.sequence)))
             self._entries[partition_id] = (virgin(next_sequence(current.sequence)), 1 - place)
             self._write_struct(partition_id, place, virgin(-1))
             self._write_struct(partition_id, 1 - place, virgin(0))
             self._entries[partition_id] = (virgin(0), 1 - place)
-            self.damaged.pop(partition_id, None)
             return virgin(0)
+
+    def _make_anew(self, partition_id: int) -> PartitionInfo:
+        self._write(partition_id, 0, entry_id(-1))
+        self._write(
+            partition_id, layout.ENTRY_PREFIX_SIZE, virgin_entry(partition_id)[layout.ENTRY_PREFIX_SIZE :]
+        )
+        self._write(partition_id, 0, entry_id(partition_id))
+        self._entries[partition_id] = (virgin(0), 1)
+        del self.damaged[partition_id]
+        return virgin(0)
 
     def close(self) -> None:
         """Close and so unlock."""
         self._file.close()
 
     def _write_struct(self, partition_id: int, place: int, info: PartitionInfo) -> None:
-        entry = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
-        offset = entry + layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place
+        self._write(partition_id, layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place, info.to_bytes())
+
+    def _write(self, partition_id: int, place: int, raw: bytes) -> None:
+        """Write at byte ``place`` of an entry and sync."""
+        offset = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id + place
         try:
             try:
-                write_fully(self._file, info.to_bytes(), offset)
+                write_fully(self._file, raw, offset)
             except OSError as error:
                 if error.errno in NO_ROOM:  # the current struct was not touched
                     raise DiskWriteError(

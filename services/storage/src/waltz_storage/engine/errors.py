@@ -47,7 +47,7 @@ class DiskFullError(DiskWriteError):
 
 
 class OutOfResourcesError(StorageError):
-    """The process has no file descriptor or memory left for this; what is stored is as it was."""
+    """The process has no file descriptor or memory left for this now. No record is lost, none was added."""
 
     retriable = True
 

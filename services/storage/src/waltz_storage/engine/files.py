@@ -1,7 +1,8 @@
 """The disk seam: the few system calls the engine makes, as protocols, and the real ones.
 
 A :class:`FileSystem` is everything the engine knows of a disk. Tests put a faulty in-memory disk behind it
-and a simulator a virtual one. ``OSError`` passes through unchanged: the caller knows what it was doing.
+and a simulator a virtual one. ``OSError`` passes through unchanged: the caller knows what it was doing. Only
+``sync_dir``, which is two things at once, says itself that it did not come to the sync.
 """
 
 from __future__ import annotations
@@ -12,8 +13,11 @@ import os
 from collections.abc import Sequence
 from typing import Protocol
 
+from waltz_storage.engine.errors import OutOfResourcesError
 from waltz_storage.engine.room import DiskUsage
 
+OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
+"""What a system call says that could not be made; nothing is known about the disk then."""
 _MAX_PARTS = 1024  # IOV_MAX on Linux
 
 
@@ -81,7 +85,10 @@ class FileSystem(Protocol):
         ...
 
     def sync_dir(self, path: str) -> None:
-        """Names created and deleted in this directory are on the disk when this returns."""
+        """Names created and deleted in this directory are on the disk when this returns.
+
+        :class:`OutOfResourcesError`: the directory could not be opened now, so nothing was tried and nothing is lost.
+        """
         ...
 
 
@@ -202,7 +209,12 @@ class OsFileSystem:
 
     def sync_dir(self, path: str) -> None:
         """See :class:`FileSystem`."""
-        fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        except OSError as error:
+            if error.errno in OUT_OF_RESOURCES:
+                raise OutOfResourcesError(f"{path}: {error.strerror}") from error
+            raise
         try:
             os.fsync(fd)
         finally:

@@ -11,6 +11,8 @@ Invariants:
   partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
 * After a failed sync the partition is ``failed``: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
+* Without file descriptors (:class:`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll taken back,
+  records above ``max_txid``) is finished before anything else is asked of the log (:meth:`require_running`).
 * Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would be a
   trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the remaining
   one cut and synced (C4).
@@ -19,7 +21,6 @@ Invariants:
 from __future__ import annotations
 
 import contextlib
-import errno
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from itertools import chain
@@ -36,7 +37,7 @@ from waltz_storage.engine.errors import (
     RequestRefusedError,
     StorageError,
 )
-from waltz_storage.engine.files import FileSystem
+from waltz_storage.engine.files import OUT_OF_RESOURCES, FileSystem
 from waltz_storage.engine.layout import RecordBatch, disk_to_wire
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.recovery import LogIdentity, open_log
@@ -45,9 +46,6 @@ from waltz_storage.engine.segment import Segment, sync_or_fail
 from waltz_storage.engine.sidecar import Sidecar
 
 T = TypeVar("T")
-
-OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
-"""What a system call says that could not be made; nothing is known about the disk then."""
 
 
 class EngineSettings(NamedTuple):
@@ -84,6 +82,7 @@ class Partition:
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
         self.damaged_reads = 0
+        self._unfinished = False  # files or records that are not of the log any more may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
         self._sidecar = Sidecar.open(fs, directory, partition_id)
         try:
@@ -159,7 +158,10 @@ class Partition:
                 b"".join(batch.data for batch in batches), [size for batch in batches for size in batch.sizes]
             )
         except DiskWriteError:
-            self._guarded(lambda: self._cut_log(self.max_txid))  # also what earlier segments of this job took
+            self._cut_to_max_txid()  # also what earlier segments of this job took
+            raise
+        except OutOfResourcesError:
+            self._unfinished = True
             raise
 
     def _append_rolling(self, data: bytes, sizes: list[int]) -> None:
@@ -198,8 +200,14 @@ class Partition:
         self._write_mark(keep)  # before anything else changes: a full disk may refuse it
         self.max_txid = keep  # what is about to go is not shown any more, whatever happens
         self._guarded(self._sidecar.sync)
-        self._guarded(lambda: self._cut_log(keep))
+        self._cut_to_max_txid()
         return self.max_txid
+
+    def _cut_to_max_txid(self) -> None:
+        """What is above goes; after an :class:`OutOfResourcesError` it still has to."""
+        self._unfinished = True
+        self._guarded(lambda: self._cut_log(self.max_txid))
+        self._unfinished = False
 
     def _cut_log(self, keep: int) -> None:
         while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
@@ -259,7 +267,9 @@ class Partition:
             try:
                 found = disk_to_wire(segment.read_raw(txid, wanted, max_bytes), txid)
             except (OSError, StorageError) as error:
-                out_of_resources = isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES
+                out_of_resources = isinstance(error, OutOfResourcesError) or (
+                    isinstance(error, OSError) and error.errno in OUT_OF_RESOURCES
+                )
                 self.damaged_reads += not out_of_resources
                 if records:
                     break
@@ -345,9 +355,15 @@ class Partition:
             self._write_mark(self.max_txid)
 
     def require_running(self) -> None:
-        """:class:`PartitionFailedError` when a failed sync has taken the partition out of service."""
+        """:class:`PartitionFailedError` when a failed sync has taken the partition out of service.
+
+        Finishes what a lack of file descriptors had stopped; :class:`OutOfResourcesError` when there is none yet.
+        """
         if self.failed is not None:
             raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
+        if self._unfinished:
+            self._guarded(lambda: sync_or_fail(lambda: self._fs.sync_dir(self._directory), self._directory))
+            self._cut_to_max_txid()
 
     def _guarded(self, action: Callable[[], T]) -> T:
         """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of service."""

@@ -61,9 +61,14 @@ def virgin(sequence: int) -> PartitionInfo:
     return PartitionInfo(-1, -1, -1, FLAG_AVAILABLE, sequence)
 
 
+def entry_id(partition_id: int) -> bytes:
+    """The bytes of an entry before its structs: whose it is. -1 is nobody's."""
+    return _ID.pack(partition_id)
+
+
 def virgin_entry(partition_id: int) -> bytes:
     """The 76 bytes of an entry at initialisation."""
-    return _ID.pack(partition_id) + virgin(-1).to_bytes() + virgin(0).to_bytes()
+    return entry_id(partition_id) + virgin(-1).to_bytes() + virgin(0).to_bytes()
 
 
 def next_sequence(sequence: int) -> int:

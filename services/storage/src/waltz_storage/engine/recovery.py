@@ -26,7 +26,15 @@ from waltz_storage.engine import layout
 from waltz_storage.engine.errors import PartitionDamagedError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.layout import CHECKPOINT_INTERVAL, HEADER_SIZE, INDEX_ENTRY_SIZE, SegmentHeader
-from waltz_storage.engine.scan import CHUNK_SIZE, Scan, find_later_record, record_end, scan, unwritten_sector
+from waltz_storage.engine.scan import (
+    CHUNK_SIZE,
+    Scan,
+    SearchGivenUpError,
+    find_later_record,
+    record_end,
+    scan,
+    unwritten_sector,
+)
 from waltz_storage.engine.segment import Segment, file_size, read_index_entry, sync_or_fail
 
 
@@ -131,6 +139,8 @@ def _check_header(header: SegmentHeader, identity: LogIdentity, path: str) -> No
         raise _damaged(identity, f"{path} belongs to another cluster ({header.cluster_key})")
     if header.partition_id != identity.partition_id:
         raise _damaged(identity, f"{path} belongs to partition {header.partition_id}")
+    if header.first_txid < 0:
+        raise _damaged(identity, f"{path} claims to begin with transaction {header.first_txid}")
 
 
 def _head(fs: FileSystem, path: str) -> bytes:
@@ -160,14 +170,18 @@ def _ready_index(fs: FileSystem, segment: Segment, identity: LogIdentity) -> tup
 
 
 def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: LogIdentity) -> None:
-    """A complete segment: its last record must be there. Only a broken index is repaired."""
+    """A complete segment: its last record must be there, and the next one not. Only a broken index is repaired.
+
+    ``next_first`` is what the header of the next segment says, which has no checksum: nothing is done in steps up to it.
+    """
     data, index, entries = _ready_index(fs, segment, identity)
     last, size = next_first - 1, data.size()
     end = -1
     if last < segment.first_txid + entries:
         end = record_end(data, read_index_entry(index, segment.first_txid, last), last, size)
     if end < 0:
-        start_txid, offset = _start_point(data, index, segment.first_txid, last, size)
+        last_entry = min(last, segment.first_txid + entries - 1)
+        start_txid, offset = _start_point(data, index, segment.first_txid, last_entry, size)
         found = scan(data, offset, start_txid, size, stop_txid=next_first)
         if found.next_txid != next_first:
             raise _damaged(
@@ -176,6 +190,11 @@ def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: Lo
         _write_index(index, segment.first_txid, start_txid, found.offsets)
         sync_or_fail(index.sync, segment.index_path)
         end = found.end
+    if end < size and record_end(data, end, next_first, size) >= 0:
+        raise _damaged(
+            identity,
+            f"{segment.data_path} has transaction {next_first}, with which the next one claims to begin",
+        )
     segment.next_txid, segment.size = next_first, end
     segment.close()
 
@@ -210,13 +229,22 @@ def _recover_newest(fs: FileSystem, segment: Segment, identity: LogIdentity, cer
             f"{segment.data_path}: transaction {found.next_txid} is missing or damaged, {certain} was synced",
         )
     if found.end < size:
-        later = find_later_record(data, found.end, size, found.next_txid)
-        if later >= 0 and not unwritten_sector(data, found.end, size, found.next_txid):
-            raise _damaged(
-                identity,
-                f"{segment.data_path}: transaction {found.next_txid} is damaged, but valid ones follow at {later}",
-            )
+        _refuse_damage_in_the_middle(segment, data, found, size, identity)
     _adopt(segment, data, index, found, start_txid, certain, size)
+
+
+def _refuse_damage_in_the_middle(
+    segment: Segment, data: File, found: Scan, size: int, identity: LogIdentity
+) -> None:
+    if unwritten_sector(data, found.end, size, found.next_txid):
+        return
+    what = f"{segment.data_path}: transaction {found.next_txid} is damaged"
+    try:
+        later = find_later_record(data, found.end, size, found.next_txid)
+    except SearchGivenUpError as error:
+        raise _damaged(identity, f"{what}, and whether valid ones follow is not known: {error}") from error
+    if later >= 0:
+        raise _damaged(identity, f"{what}, but valid ones follow at {later}")
 
 
 def _adopt(

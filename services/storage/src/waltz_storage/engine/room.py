@@ -9,6 +9,8 @@ Invariants:
 * A refusal changes nothing on the disk and nothing in the partition.
 * Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a replica at the
   edge does not come and go with every record. Looking costs one ``statvfs`` and needs no restart.
+* A look that fails says nothing: appends go on and the write itself tells, until the next :meth:`DiskRoom.refresh` that
+  succeeds. Until then no append looks again: on a file system in trouble that may take long.
 * The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger than what
   all disk threads write in one job each. Where the figures promise room that is not there (quotas), the write says so.
 """
@@ -49,6 +51,7 @@ class DiskRoom:
         """``look`` may raise ``OSError``; without it, or without a reserve, nothing is refused beforehand."""
         self._look = look
         self.reserve_bytes = reserve_bytes if look is not None else 0
+        self._blind = False  # the last look failed
         self.full: str | None = None
         """Why appends are refused now, or were when the last one was tried."""
 
@@ -58,10 +61,13 @@ class DiskRoom:
 
     def take(self, size_bytes: int) -> None:
         """Before so many bytes are written. :class:`DiskFullError` when they would touch the reserve."""
-        if self.reserve_bytes:
-            self._refresh(size_bytes)
-        else:
-            self.full = None  # only the write itself can tell
+        try:
+            if self.reserve_bytes and not self._blind:
+                self._refresh(size_bytes)
+            else:
+                self.full = None  # only the write itself can tell
+        except OSError:
+            self._blind, self.full = True, None
         if self.full is not None:
             raise DiskFullError(self.full)
 
@@ -69,6 +75,7 @@ class DiskRoom:
         """Look again without writing: the reason is gone when there is room. ``OSError`` when looking failed."""
         if self.reserve_bytes:
             self._refresh(0)
+            self._blind = False
         elif (
             self.full is not None
             and (usage := self.usage()) is not None

@@ -12,12 +12,19 @@ from array import array
 from typing import NamedTuple
 
 from waltz_storage.engine import layout
+from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.files import File
 from waltz_storage.engine.layout import RECORD_FIXED_SIZE, RECORD_HEAD, RECORD_HEAD_SIZE, unpack_u32
 
 CHUNK_SIZE = 1 << 20
 SECTOR_SIZE = 512
 MAX_TXID = (1 << 63) - 1
+SEARCH_BUDGET = 16
+"""How often the search behind a break may checksum as many bytes as it searches."""
+
+
+class SearchGivenUpError(StorageError):
+    """The bytes behind a break look so much like records that it is not known whether one is there."""
 
 
 class Scan(NamedTuple):
@@ -86,19 +93,35 @@ def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
 def find_later_record(data: File, start: int, size: int, expected: int) -> int:
     """Offset of a valid record with a TXID above ``expected`` after the break at ``start``, or -1.
 
-    Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined.
+    Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined, and those whose
+    length fits into the file are checksummed. That length is any user's to choose, so there is a bound:
+    :class:`SearchGivenUpError` when :data:`SEARCH_BUDGET` times the bytes behind the break were not enough.
     """
     highest = min(expected + max(1, (size - start) // RECORD_FIXED_SIZE), MAX_TXID)
     if expected >= highest:
         return -1
     pattern = _txid_pattern(expected + 1, highest)
+    budget = SEARCH_BUDGET * (size - start)
     position = start + 1
     while position < size:
-        chunk = data.pread(CHUNK_SIZE + 7, position)
-        for match in pattern.finditer(chunk):
+        chunk = data.pread(CHUNK_SIZE + RECORD_HEAD_SIZE - 1, position)
+        for match in pattern.finditer(chunk, 0, CHUNK_SIZE + 7):
             at = match.start()
-            txid = int.from_bytes(chunk[at : at + 8], "big", signed=True)
-            if expected < txid <= highest and record_end(data, position + at, txid, size) >= 0:
+            if at + RECORD_HEAD_SIZE > len(chunk):
+                break  # the end of the file
+            txid, length = RECORD_HEAD.unpack_from(chunk, at)
+            end = position + at + RECORD_FIXED_SIZE + length
+            if not expected < txid <= highest or length < 0 or end > size:
+                continue
+            budget -= RECORD_FIXED_SIZE + length
+            if budget < 0:
+                raise SearchGivenUpError(
+                    f"too many of the {size - start:,} bytes behind it look like records"
+                )
+            found = _end_in_chunk(chunk, at, txid)
+            if found is None:
+                found = record_end(data, position + at, txid, size)
+            if found >= 0:
                 return position + at
         position += CHUNK_SIZE
     return -1

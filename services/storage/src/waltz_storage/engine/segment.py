@@ -14,6 +14,9 @@ Crash order of :meth:`append`: data written, data synced, index written (synced 
 :meth:`create`: index file with header synced, data file with header synced, directory synced. Of :meth:`cut`:
 index cut and synced, data cut and synced. Of :meth:`delete`: index unlinked, directory synced, data unlinked,
 directory synced; so an index without its data file never comes from us.
+
+A process without file descriptors (:class:`OutOfResourcesError`) has failed at nothing: :meth:`create` takes its files
+back, :meth:`append` and :meth:`cut` have not begun, :meth:`delete` goes on where it was when it is called again.
 """
 
 from __future__ import annotations
@@ -26,11 +29,19 @@ from itertools import accumulate
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import (
     DiskWriteError,
+    OutOfResourcesError,
     PartitionDamagedError,
     PartitionFailedError,
     RecordDamagedError,
 )
-from waltz_storage.engine.files import File, FileSystem, join, write_fully, write_parts_fully
+from waltz_storage.engine.files import (
+    OUT_OF_RESOURCES,
+    File,
+    FileSystem,
+    join,
+    write_fully,
+    write_parts_fully,
+)
 from waltz_storage.engine.layout import SegmentHeader
 from waltz_storage.engine.scan import record_end, scan
 
@@ -76,8 +87,10 @@ class Segment:
     def create(cls, fs: FileSystem, directory: str, header: SegmentHeader) -> Segment:
         """Make an empty segment whose files and names are durable.
 
-        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`PartitionFailedError` when
-        a sync failed, :class:`PartitionDamagedError` when a file of that name already holds something.
+        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`OutOfResourcesError` when a file
+        or the directory could not be opened (the same, but the directory is to be synced before anything else is done
+        with the log: the names of what was taken back may still be there), :class:`PartitionFailedError` when a sync
+        failed, :class:`PartitionDamagedError` when a file of that name already holds something.
         """
         stem = join(directory, layout.segment_name(header.first_txid))
         segment = cls(
@@ -94,9 +107,13 @@ class Segment:
             segment._data = _create_with_header(fs, segment.data_path, header)
             sync_or_fail(lambda: fs.sync_dir(directory), directory)
         except OSError as error:
-            segment.close()
             segment._discard()
+            if error.errno in OUT_OF_RESOURCES:
+                raise OutOfResourcesError(f"{segment.data_path}: {error.strerror}") from error
             raise DiskWriteError(f"{segment.data_path}: {error.strerror}") from error
+        except OutOfResourcesError:
+            segment._discard()
+            raise
         except BaseException:
             segment.close()
             raise
@@ -104,12 +121,17 @@ class Segment:
 
     def _discard(self) -> None:
         """Best effort: the names of a failed creation, which would lie between others once the log rolls elsewhere."""
+        files = ((self.data_path, self._data), (self.index_path, self._index))
+        ours = [path for path, file in files if file is not None]  # known to be empty without another look
+        self.close()
         try:
-            for path in (self.data_path, self.index_path):
-                if self._fs.exists(path) and file_size(self._fs, path) <= layout.HEADER_SIZE:
+            for path, _ in files:
+                if path in ours or (
+                    self._fs.exists(path) and file_size(self._fs, path) <= layout.HEADER_SIZE
+                ):
                     self._fs.unlink(path)
             self._fs.sync_dir(self.directory)
-        except OSError:
+        except (OSError, OutOfResourcesError):
             pass  # opening the partition copes with them too
 
     @property
@@ -118,12 +140,17 @@ class Segment:
         return self._data is not None
 
     def files(self) -> tuple[File, File]:
-        """Data and index file, opened when needed."""
+        """Data and index file, opened when needed. :class:`OutOfResourcesError` when they cannot be opened now."""
         data, index = self._data, self._index
         if data is None or index is None:
-            data = self._data = self._fs.open(self.data_path)
             try:
+                data = self._data = self._fs.open(self.data_path)
                 index = self._index = self._fs.open(self.index_path)
+            except OSError as error:
+                self.close()
+                if error.errno in OUT_OF_RESOURCES:
+                    raise OutOfResourcesError(f"{self.data_path}: {error.strerror}") from error
+                raise
             except BaseException:
                 self.close()
                 raise
@@ -203,7 +230,8 @@ class Segment:
     def cut(self, next_txid: int) -> None:
         """Keep only the records below ``next_txid``.
 
-        :class:`PartitionDamagedError`: nothing was cut. ``OSError``: how far it got is not known.
+        :class:`PartitionDamagedError`, :class:`OutOfResourcesError`: nothing was cut. ``OSError``: how far it got is
+        not known.
         """
         offset = self._end_before(next_txid)
         self._cut_files(next_txid, offset)
@@ -234,10 +262,14 @@ class Segment:
             data.sync()
 
     def delete(self) -> None:
-        """Delete both files durably, index first. ``OSError`` when it failed."""
+        """Delete both files durably, index first. ``OSError`` when it failed.
+
+        After an :class:`OutOfResourcesError` this is to be called again, before anything else is done with the log.
+        """
         self.close()
         for path in (self.index_path, self.data_path):
-            self._fs.unlink(path)
+            if self._fs.exists(path):  # else the attempt before this one took it away
+                self._fs.unlink(path)
             self._fs.sync_dir(self.directory)
 
     @property

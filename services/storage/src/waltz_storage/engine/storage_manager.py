@@ -14,6 +14,7 @@ Invariants:
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 from uuid import UUID
@@ -22,6 +23,7 @@ from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
     NotAssignedError,
+    OutOfResourcesError,
     PartitionDamagedError,
     PartitionFailedError,
     StorageError,
@@ -32,6 +34,8 @@ from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE
 from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.sidecar import Sidecar
+
+_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
@@ -89,7 +93,7 @@ class StorageManager:
             control = ControlFile.open(disk, directory, cluster_key, num_partitions, now_ms)
         except OSError as error:
             raise StorageStartError(f"{directory}: {error.strerror or error}") from error
-        except PartitionFailedError as error:
+        except (PartitionFailedError, OutOfResourcesError) as error:
             raise StorageStartError(f"{directory}: {error}") from error
         manager = cls(disk, directory, control, settings, now_ms, room if room is not None else DiskRoom())
         manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
@@ -113,6 +117,9 @@ class StorageManager:
             self.damaged[partition_id] = str(error)
             if _found_no_room(error):
                 self.without_room.add(partition_id)
+        except Exception as error:
+            _log.exception("partition %d could not be opened", partition_id)
+            self.damaged[partition_id] = f"internal error: {type(error).__name__}: {error}"
 
     def reopen(self, partition_id: int) -> bool:
         """Try again to open an assigned partition that had no room for it; True when it is open."""
@@ -313,6 +320,8 @@ def reset_for_restore(
                 )
     except OSError as error:
         raise StorageStartError(f"{directory}: {error.strerror or error}") from error
+    except OutOfResourcesError as error:
+        raise StorageStartError(str(error)) from error
     finally:
         control.close()
     return wanted

@@ -8,7 +8,8 @@ loop instead, while the disk is fast: see ``inline``.
 Invariants:
 
 * At most one job per partition at a time; so the engine's partition has one user at a time.
-* A queue is bounded in count and bytes. A request that finds it full is answered with Failure at once and holds up
+* A queue is bounded in count and bytes, and all queues together in bytes: on a disk that stands still every one of them
+  fills. A request that finds no room is answered with Failure at once and holds up
   nobody; one that has raised the fence is always queued (without its records), because its reply has to wait until
   the fence is durable.
 * The executor is injected: one that runs inline makes the whole node deterministic.
@@ -39,12 +40,13 @@ _log = logging.getLogger(__name__)
 
 
 class QueueLimits(NamedTuple):
-    """Bounds per partition."""
+    """Bounds per partition, and one over all of them."""
 
     max_requests: int = 4096
     max_bytes: int = 32 << 20  # waiting and running
     job_requests: int = 1024
     job_bytes: int = 4 << 20
+    total_bytes: int = 512 << 20  # waiting and running, of all partitions
 
 
 class PartitionQueue:
@@ -71,23 +73,35 @@ class PartitionQueue:
     def offer(self, request: Request) -> None:
         """Take a request of an opened connection: it raises the fence, then waits or is refused for want of room."""
         raised = self.fence.arrive(request.session_id)
-        limits = self._pool.queue_limits
-        full = len(self._items) >= limits.max_requests or (
-            self._bytes + request.size_bytes > limits.max_bytes and self._bytes > 0
-        )
-        if full and not raised:
-            request.channel.send(request.failure("the queue of the partition is full"))
+        problem = self._lack_of_room(request.size_bytes)
+        if problem is not None and not raised:
+            request.channel.send(request.failure(problem))
             return
-        if full:
+        if problem is not None:
             request.batch, request.size_bytes = None, 0
-            request.problem = "the queue of the partition is full"
-        self._bytes += request.size_bytes
+            request.problem = problem
+        self._count_bytes(request.size_bytes)
         self._items.append(request)
+
+    def _lack_of_room(self, size_bytes: int) -> str | None:
+        pool, limits = self._pool, self._pool.queue_limits
+        if len(self._items) >= limits.max_requests or (
+            self._bytes + size_bytes > limits.max_bytes and self._bytes > 0
+        ):
+            return "the queue of the partition is full"
+        # A request of any size is taken where nothing else waits.
+        if pool.queued_bytes + size_bytes > limits.total_bytes and pool.queued_bytes > 0:
+            return "the queues of this node are full"
+        return None
+
+    def _count_bytes(self, size_bytes: int) -> None:
+        self._bytes += size_bytes
+        self._pool.queued_bytes += size_bytes
 
     def call(self, call: Call) -> None:
         """Queue a call of the admin port and start. Never refused: admin requests are few and counted elsewhere."""
         self._items.append(call)
-        self._bytes += call.size_bytes
+        self._count_bytes(call.size_bytes)
         self.kick()
 
     def kick(self, *, alone: bool = False) -> None:
@@ -115,7 +129,9 @@ class PartitionQueue:
     def finished(self, result: JobResult) -> None:
         """The job is done: send the replies, start the next."""
         items, self._running = self._running or [], None
-        self._bytes -= sum(item.size_bytes for item in items) - sum(item.size_bytes for item in result.left)
+        self._count_bytes(
+            sum(item.size_bytes for item in result.left) - sum(item.size_bytes for item in items)
+        )
         self._items.extendleft(reversed(result.left))
         for channel, parts in result.replies:
             channel.send(*parts)
@@ -143,6 +159,7 @@ class DiskPool:
         """Without ``inline_limits`` every job goes to the executor."""
         self.manager = manager
         self.queue_limits = queue_limits
+        self.queued_bytes = 0  # of all queues, waiting and running; they count it
         self.read_limits = read_limits
         self.unsent = UnsentReplies(read_limits.max_unsent_bytes)
         self._executor = executor
