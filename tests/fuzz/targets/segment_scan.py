@@ -14,7 +14,13 @@ from tests.fuzz.disk_form import HEADER, KEY, record, records
 from tests.fuzz.target import Target
 from waltz_storage.engine.errors import RecordDamagedError
 from waltz_storage.engine.layout import SegmentHeader, disk_to_wire
-from waltz_storage.engine.scan import SearchGivenUpError, find_later_record, record_end, scan, unwritten_sector
+from waltz_storage.engine.scan import (
+    SearchGivenUpError,
+    find_later_record,
+    record_end,
+    scan,
+    unwritten_sector,
+)
 from waltz_storage.engine.segment_view import (
     data_lengths,
     segment_records,
