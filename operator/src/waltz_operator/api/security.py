@@ -7,7 +7,7 @@ from typing import Annotated
 
 from pydantic import Field
 
-from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, rule, rules
+from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, immutable, rule, rules
 
 HOUR = 3600
 
@@ -92,7 +92,9 @@ class Tls(Model):
     mode: TlsMode = Field(
         default=TlsMode.SELF_SIGNED,
         description="SelfSigned = the operator makes an authority and certificates and renews them; CertManager = cert-manager "
-        "issues them; Secret = yours; Disabled = plaintext.",
+        "issues them; Secret = yours; Disabled = plaintext. Fixed when the cluster is created: nobody would understand anybody while it "
+        "changed.",
+        json_schema_extra=immutable("the mode of TLS"),
     )
     secrets: TlsSecrets | None = Field(
         default=None, description="Your Secrets, with mode Secret. Default: none."

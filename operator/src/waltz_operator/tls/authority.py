@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
@@ -164,6 +165,15 @@ def describe(certificate: bytes, what: str) -> CertificateInfo:
     )
 
 
+def can_sign(authority: KeyPair, now: float) -> bool:
+    """Whether the key can be read, belongs to the certificate, and the certificate has not expired."""
+    try:
+        certificate, key = _load(authority.certificate, "the authority"), _load_key(authority.key)
+    except TlsMaterialError:
+        return False
+    return key.public_key() == certificate.public_key() and now < certificate.not_valid_after_utc.timestamp()
+
+
 def split(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a PEM bundle, each as PEM of its own; none when it holds none."""
     try:
@@ -183,7 +193,7 @@ def _load(certificate: bytes, what: str) -> x509.Certificate:
 def _load_key(key: bytes) -> ec.EllipticCurvePrivateKey:
     try:
         loaded = serialization.load_pem_private_key(key, None)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, UnsupportedAlgorithm):
         raise TlsMaterialError("the authority's private key cannot be read") from None
     if not isinstance(loaded, ec.EllipticCurvePrivateKey):
         raise TlsMaterialError("the authority's private key is not an elliptic curve key")

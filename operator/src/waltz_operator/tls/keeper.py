@@ -45,9 +45,10 @@ def certificate_steps(
         role: Subject(one.common_name, (*one.dns_names, *one.addresses, one.common_name))
         for role, one in roles.items()
     }
-    found = {role: read_certificate(access.secrets.get(role, {})) for role in roles}
+    held = {role: access.secrets.get(role, {}) for role in roles}
+    found = {role: read_certificate(data) for role, data in held.items()}
     decision = decide(
-        read_authorities(ca),
+        read_authorities(ca, held.values(), now),
         {role: certified for role, certified in found.items() if certified is not None},
         {role: subject.names for role, subject in wanted.items()},
         now,
@@ -56,7 +57,7 @@ def certificate_steps(
     if decision.step is Step.NOTHING:
         return ()
     lifetimes = Lifetimes(spec.authority_lifetime_hours * HOUR, spec.certificate_lifetime_hours * HOUR)
-    contents = carry_out(decision, cluster.metadata.name, ca, wanted, now, lifetimes)
+    contents = carry_out(decision, cluster.metadata.name, ca, held, wanted, now, lifetimes)
     steps: list[ApplyObject | EmitEvent] = []
     for role, data in contents.items():
         secret = name if role == AUTHORITY else roles[role].secret

@@ -7,6 +7,10 @@ over the one before (``settled``: all pods run with the present Secrets):
 2. *switch*: the next one signs; the one before stays trusted; all certificates are signed again;
 3. *retire*: only the current one is trusted.
 
+An authority that cannot sign any more (its Secret or key is lost, or it has expired) is replaced in the same steps, though it cannot
+take part in them: *replace* puts it down as what it is, a certificate that stays trusted, with the next authority beside it; roles keep
+their certificates and only trust more; then *switch* and *retire* as above. Certificates that are due wait for the switch.
+
 The step is read from the Secrets themselves: nothing else remembers it, so a crash between any two writes loses nothing.
 """
 
@@ -32,15 +36,18 @@ class Step(enum.Enum):
 
     NOTHING = "nothing"
     MAKE_AUTHORITY = "make the first authority"
+    REPLACE_AUTHORITY = "trust a new authority beside the lost one"
     ANNOUNCE_AUTHORITY = "trust a new authority beside the old one"
     SWITCH_AUTHORITY = "sign with the new authority"
     RETIRE_AUTHORITY = "trust the new authority only"
     SIGN_CERTIFICATES = "sign certificates"
+    SIGN_WITH_NEXT = "sign certificates with the new authority, before it is trusted everywhere"
+    TRUST_AUTHORITIES = "trust the authorities of now, with the same certificates"
 
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``roles``: whose certificates to sign. ``reason`` is for an Event."""
+    """``roles``: whose Secrets to write. ``reason`` is for an Event."""
 
     step: Step
     roles: tuple[str, ...] = ()
@@ -49,16 +56,21 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """``current`` signs; ``next`` is announced; ``previous`` is still trusted. At most one of the last two is there."""
+    """``current`` signs; ``next`` is announced; ``previous`` are still trusted. At most one of the last two is there while ``current`` signs."""
 
     current: CertificateInfo
     next: CertificateInfo | None = None
-    previous: CertificateInfo | None = None
+    previous: tuple[CertificateInfo, ...] = ()
+    signs: bool = True
+    """False: the key of ``current`` is lost, or it has expired."""
+    listed: bool = True
+    """False: roles need an authority that the authority's Secret does not name (any more)."""
 
     @property
     def trusted(self) -> frozenset[bytes]:
         """Key ids of all that must stand in trust stores."""
-        return frozenset(one.key_id for one in (self.current, self.next, self.previous) if one is not None)
+        following = () if self.next is None else (self.next,)
+        return frozenset(one.key_id for one in (self.current, *following, *self.previous))
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +79,9 @@ class Certified:
 
     info: CertificateInfo
     trusts: frozenset[bytes]
+
+
+_SWITCH = Decision(Step.SWITCH_AUTHORITY, reason="the new authority is trusted everywhere")
 
 
 def decide(
@@ -79,10 +94,13 @@ def decide(
 ) -> Decision:
     """The next step; ``wanted``: the DNS names each role's certificate needs.
 
-    A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else goes on.
+    A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else goes on, as long as the
+    current authority can sign.
     """
     if authorities is None:
         return Decision(Step.MAKE_AUTHORITY, reason="there is no authority")
+    if not authorities.signs:
+        return _without_signer(authorities, certificates, wanted, now, settled=settled)
     lacking = tuple(
         role
         for role, names in wanted.items()
@@ -93,7 +111,7 @@ def decide(
     stale = tuple(role for role in wanted if certificates[role].trusts != authorities.trusted)
     if stale:
         return Decision(Step.SIGN_CERTIFICATES, stale, "the trusted authorities changed")
-    if authorities.previous is not None:
+    if authorities.previous:
         foreign = tuple(
             role for role in wanted if certificates[role].info.issuer_key_id != authorities.current.key_id
         )
@@ -103,10 +121,38 @@ def decide(
             return Decision(Step.RETIRE_AUTHORITY, reason="the old authority is not needed any more")
     elif authorities.next is not None:
         if settled:
-            return Decision(Step.SWITCH_AUTHORITY, reason="the new authority is trusted everywhere")
+            return _SWITCH
     elif due(authorities.current, now):
         return Decision(Step.ANNOUNCE_AUTHORITY, reason="the authority is due for renewal")
     old = tuple(role for role in wanted if due(certificates[role].info, now))
     if old:
         return Decision(Step.SIGN_CERTIFICATES, old, "two thirds of its life are over")
     return Decision(Step.NOTHING)
+
+
+def _without_signer(
+    authorities: Authorities,
+    certificates: Mapping[str, Certified],
+    wanted: Mapping[str, Sequence[str]],
+    now: float,
+    *,
+    settled: bool,
+) -> Decision:
+    """The current authority cannot sign: what it has signed stays in use until everybody trusts the next one."""
+    if authorities.next is None or not authorities.listed:
+        return Decision(
+            Step.REPLACE_AUTHORITY, reason="the authority of the certificates cannot sign any more"
+        )
+    useless = tuple(
+        role for role in wanted if role not in certificates or certificates[role].info.not_after <= now
+    )
+    stale = tuple(
+        role for role in wanted if role not in useless and certificates[role].trusts != authorities.trusted
+    )
+    if stale:
+        return Decision(Step.TRUST_AUTHORITIES, stale, "the trusted authorities changed")
+    # A role without a valid certificate gets one of the next authority, since nothing else can sign: pods that have not restarted yet
+    # refuse it, but it has none that they would take. One that only lacks a name serves under its others, so it waits for the switch.
+    if useless:
+        return Decision(Step.SIGN_WITH_NEXT, useless, "there is none that is valid")
+    return _SWITCH if settled else Decision(Step.NOTHING)

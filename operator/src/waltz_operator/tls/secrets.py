@@ -1,6 +1,5 @@
 """Certificates as Secrets: one per role with ``tls.crt``, ``tls.key``, ``ca.crt`` (the shape Kubernetes and cert-manager use), and
-``<cluster>-tls-ca`` with the authority (``tls.crt``, ``tls.key``; while it is replaced also ``next.crt``, ``next.key`` or
-``previous.crt``), which no pod mounts.
+``<cluster>-tls-ca`` with the authority (``trust`` says what is in it), which no pod mounts.
 
 Reading is total: a Secret that lacks something or cannot be read counts as absent and is made again. Pure, but for the randomness
 of new keys.
@@ -9,11 +8,19 @@ of new keys.
 import base64
 import binascii
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waltz_operator.tls.authority import KeyPair, TlsMaterialError, describe, issue, make_authority, split
+from waltz_operator.tls.authority import (
+    CertificateInfo,
+    KeyPair,
+    TlsMaterialError,
+    describe,
+    issue,
+    make_authority,
+    split,
+)
 from waltz_operator.tls.rotation import (
     AUTHORITY_SECONDS,
     CERTIFICATE_SECONDS,
@@ -22,11 +29,10 @@ from waltz_operator.tls.rotation import (
     Decision,
     Step,
 )
+from waltz_operator.tls.trust import Data, Trust, by_key_id, read_trust
 
 AUTHORITY = "ca"
 _HASH_DIGITS = 16
-
-Data = Mapping[str, bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +62,22 @@ def material_hash(data: Data) -> str | None:
     return hashlib.sha256(b"\0".join(data[key] for key in keys)).hexdigest()[:_HASH_DIGITS]
 
 
-def read_authorities(ca: Data) -> Authorities | None:
-    """What the authority's Secret holds; None when nothing in it can sign."""
-    try:
-        if not ca.get("tls.key"):
-            return None
-        current = describe(ca.get("tls.crt", b""), "the authority")
-        following = describe(ca["next.crt"], "the next authority") if ca.get("next.key") else None
-        previous = describe(ca["previous.crt"], "the previous authority") if ca.get("previous.crt") else None
-    except (TlsMaterialError, KeyError):
+def read_authorities(ca: Data, roles: Iterable[Data], now: float) -> Authorities | None:
+    """The authorities of the Secret ``ca`` and of the roles' Secrets; None when there is none."""
+    found = read_trust(ca, roles, now)
+    if found is None:
         return None
-    return Authorities(current, following, previous)
+    return Authorities(
+        _info(found.current),
+        None if found.next is None else _info(found.next.certificate),
+        tuple(_info(one) for one in found.previous),
+        found.signer is not None,
+        found.listed,
+    )
+
+
+def _info(certificate: bytes) -> CertificateInfo:
+    return describe(certificate, "an authority")
 
 
 def read_certificate(role: Data) -> Certified | None:
@@ -75,9 +86,7 @@ def read_certificate(role: Data) -> Certified | None:
         return None
     try:
         info = describe(role.get("tls.crt", b""), "the certificate")
-        trusts = frozenset(
-            describe(one, "a trusted authority").key_id for one in split(role.get("ca.crt", b""))
-        )
+        trusts = frozenset(by_key_id(split(role.get("ca.crt", b""))))
     except TlsMaterialError:
         return None
     return Certified(info, trusts)
@@ -95,40 +104,69 @@ def carry_out(
     decision: Decision,
     cluster: str,
     ca: Data,
+    roles: Mapping[str, Data],
     wanted: Mapping[str, Subject],
     now: float,
     lifetimes: Lifetimes | None = None,
 ) -> dict[str, dict[str, bytes]]:
-    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. TlsMaterialError."""
+    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. ``roles``: what theirs hold now. TlsMaterialError."""
     lives = lifetimes or Lifetimes()
-    match decision.step:
-        case Step.NOTHING:
-            return {}
-        case Step.MAKE_AUTHORITY:
-            pair = make_authority(f"{cluster} authority", now, lives.authority)
-            return {AUTHORITY: {"tls.crt": pair.certificate, "tls.key": pair.key}}
+    step = decision.step
+    if step is Step.NOTHING:
+        return {}
+    trust = read_trust(ca, roles.values(), now)
+    if step is Step.MAKE_AUTHORITY or trust is None:
+        return {AUTHORITY: _as("tls", _new(cluster, now, lives))}
+    match step:
+        case Step.REPLACE_AUTHORITY if not ca:
+            # With its lasting key only: whoever creates an object owns the keys for ever, beside those who apply it later, and
+            # what two own is not removed by leaving it out. The next pass writes the rest.
+            return {AUTHORITY: {"tls.crt": trust.current}}
+        case Step.REPLACE_AUTHORITY:
+            following = trust.next or _new(cluster, now, lives)
+            return {
+                AUTHORITY: {"tls.crt": trust.current, **_as("next", following), **_previous(trust.previous)}
+            }
         case Step.ANNOUNCE_AUTHORITY:
-            pair = make_authority(f"{cluster} authority", now, lives.authority)
-            return {AUTHORITY: {**ca, "next.crt": pair.certificate, "next.key": pair.key}}
+            return {AUTHORITY: {**_as("tls", _there(trust.signer)), **_as("next", _new(cluster, now, lives))}}
         case Step.SWITCH_AUTHORITY:
             return {
-                AUTHORITY: {
-                    "tls.crt": ca["next.crt"],
-                    "tls.key": ca["next.key"],
-                    "previous.crt": ca["tls.crt"],
-                }
+                AUTHORITY: {**_as("tls", _there(trust.next)), **_previous((trust.current, *trust.previous))}
             }
         case Step.RETIRE_AUTHORITY:
-            return {AUTHORITY: {"tls.crt": ca["tls.crt"], "tls.key": ca["tls.key"]}}
-        case Step.SIGN_CERTIFICATES:
-            return {role: _sign(ca, wanted[role], now, lives) for role in decision.roles}
+            return {AUTHORITY: _as("tls", _there(trust.signer))}
+        case Step.TRUST_AUTHORITIES:
+            return {
+                role: {**{key: roles[role][key] for key in ("tls.crt", "tls.key")}, "ca.crt": trust.bundle}
+                for role in decision.roles
+            }
+        case Step.SIGN_CERTIFICATES | Step.SIGN_WITH_NEXT:
+            signer = _there(trust.signer if step is Step.SIGN_CERTIFICATES else trust.next)
+            return {role: _sign(signer, trust, wanted[role], now, lives) for role in decision.roles}
 
 
-def _sign(ca: Data, subject: Subject, now: float, lives: Lifetimes) -> dict[str, bytes]:
-    authority = KeyPair(ca["tls.crt"], ca["tls.key"])
-    pair = issue(authority, subject.common_name, subject.names, now, lives.certificate)
-    bundle = b"".join(ca[key] for key in ("tls.crt", "next.crt", "previous.crt") if ca.get(key))
-    return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": bundle}
+def _new(cluster: str, now: float, lives: Lifetimes) -> KeyPair:
+    return make_authority(f"{cluster} authority", now, lives.authority)
+
+
+def _there(pair: KeyPair | None) -> KeyPair:
+    """A decision is carried out on what it was made from, so this authority is there."""
+    if pair is None:
+        raise TlsMaterialError("the authority that is to sign has no key")
+    return pair
+
+
+def _as(name: str, pair: KeyPair) -> dict[str, bytes]:
+    return {f"{name}.crt": pair.certificate, f"{name}.key": pair.key}
+
+
+def _previous(certificates: tuple[bytes, ...]) -> dict[str, bytes]:
+    return {"previous.crt": b"".join(certificates)} if certificates else {}
+
+
+def _sign(signer: KeyPair, trust: Trust, subject: Subject, now: float, lives: Lifetimes) -> dict[str, bytes]:
+    pair = issue(signer, subject.common_name, subject.names, now, lives.certificate)
+    return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": trust.bundle}
 
 
 def secret_object(

@@ -128,6 +128,13 @@ def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
             changed["spec"] = merged(merged(PLAIN, before), after)
             text = await refusal(kube, changed, changed=True)
             assert reason in text, (before, after, text)
+        await kube.create(waltz_cluster("fixed", PLAIN, "said"))
+        for tls in ({"mode": "SelfSigned"}, {"clientAuthentication": "None"}, None):
+            # the default, said and left out; what is not fixed can be changed beside it
+            found = await kube.get(WALTZ_CLUSTER, "fixed", "said")
+            assert found is not None
+            body = {**found, "spec": merged(PLAIN, {"tls": tls})}
+            assert await refusal(kube, body, changed=True) == "", tls
         body = {
             "apiVersion": API_VERSION,
             "kind": "WaltzMigration",

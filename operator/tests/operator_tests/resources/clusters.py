@@ -140,6 +140,10 @@ CHANGES_REFUSED: list[tuple[Spec, Spec, str]] = [
     (_group(), _group(nodes=[{**_OUT, "adminPort": 3}]), "the admin port of a node is fixed"),
     (_group(), _group(nodes=[{**_OUT, "connectString": "h:9"}]), "the connect string of a node is fixed"),
     (_group(), _group(nodes=[{"name": "0"}]), "a node cannot become external, nor cease to be"),
+    ({}, {"tls": {"mode": "Disabled"}}, "the mode of TLS is fixed"),
+    ({"tls": {"mode": "Disabled"}}, {"tls": None}, "the mode of TLS is fixed"),
+    ({"tls": {"mode": "Disabled"}}, {"tls": {"mode": None}}, "the mode of TLS is fixed"),
+    ({"tls": {"mode": "Secret", "secrets": SECRETS}}, {"tls": {"mode": "SelfSigned", "secrets": None}}, "the mode of TLS is fixed"),
 ]  # fmt: skip
 """Before, the change, and what the API server says against it."""
 
