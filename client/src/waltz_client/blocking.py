@@ -2,12 +2,17 @@
 
 The client runs on a loop in a thread of its own. Callbacks, ``on_result`` functions and transaction contexts run in that thread
 and must not call this facade (that would wait for itself). An interrupted call (KeyboardInterrupt) is cancelled in the loop.
+
+A client belongs to the process that entered it. A fork copies it without its thread: there every call is refused, and ``close``
+does nothing at all. Nothing of the copy may be closed or unregistered in the child, because the loop's selector and the sockets
+are the parent's too.
 """
 
 from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import os
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -35,6 +40,7 @@ class BlockingWaltzClient:
         self._client: WaltzClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
+        self._process_id: int | None = None  # of the process that entered it
         self._stop: Callable[[], object] = lambda: None
         self._lock = threading.Lock()  # no call is handed to a loop that is about to end
         self._calls: set[concurrent.futures.Future[Any]] = set()
@@ -51,6 +57,7 @@ class BlockingWaltzClient:
         return cls(lambda: WaltzClient.connect(settings, callbacks, store=None if store is None else store()))
 
     def __enter__(self) -> Self:
+        self._refuse_other_process()
         if self._thread is not None:
             raise UsageError("a client is entered once; connect again for another one")
         started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
@@ -72,6 +79,7 @@ class BlockingWaltzClient:
 
                 runner.run(serve())
 
+        self._process_id = os.getpid()
         self._thread = threading.Thread(target=run, name="waltz-client", daemon=True)
         self._thread.start()
         self._loop = started.result()
@@ -92,7 +100,9 @@ class BlockingWaltzClient:
         self.close()
 
     def close(self) -> None:
-        """See ``WaltzClient.close``; ends the thread. Idempotent."""
+        """See ``WaltzClient.close``; ends the thread. Idempotent. After a fork it leaves the parent's client alone."""
+        if self._in_other_process():
+            return
         self._refuse_own_thread()
         client, self._client = self._client, None
         if client is not None:
@@ -111,12 +121,20 @@ class BlockingWaltzClient:
             if not future.done():
                 future.set_exception(ClientClosedError("the client is closed"))
 
+    def _in_other_process(self) -> bool:
+        return self._process_id is not None and self._process_id != os.getpid()
+
+    def _refuse_other_process(self) -> None:
+        if self._in_other_process():
+            raise UsageError("this client was opened in another process: open a new one after the fork")
+
     def _refuse_own_thread(self) -> None:
         if threading.current_thread() is self._thread:
             raise UsageError("a blocking call from the client's own thread would wait for itself")
 
     def _call(self, coro: Coroutine[Any, Any, T]) -> T:
         try:
+            self._refuse_other_process()  # before the lock: a thread that the child does not have may hold it
             self._refuse_own_thread()
             with self._lock:
                 if self._loop is None or self._loop.is_closed():
@@ -138,6 +156,7 @@ class BlockingWaltzClient:
 
     @property
     def _open_client(self) -> WaltzClient:
+        self._refuse_other_process()
         if self._client is None:
             raise ClientClosedError("the client is closed")
         return self._client
@@ -251,7 +270,7 @@ class BlockingWaltzClient:
                 while batch := self._call(next_batch()):
                     yield from batch
             finally:
-                if self._loop is not None and self._client is not None:
+                if self._loop is not None and self._client is not None and not self._in_other_process():
                     self._call(feed.aclose())
 
         return transactions()

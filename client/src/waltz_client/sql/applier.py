@@ -236,12 +236,14 @@ class SqlApplier:
                 raise self.stopped[partition_id]
 
     async def _run_partition(self, client: WaltzClient, partition_id: int, until: int | None) -> None:
+        backoff = Backoff(RETRY_INITIAL_SECONDS, RETRY_MAX_SECONDS, self._random)
         while True:
             try:
                 await self._follow(client, partition_id, until)
                 return
             except HighWaterMarkMovedError as moved:
                 log.warning("%s; reading again from there", moved)
+                await asyncio.sleep(backoff.next_seconds())  # somebody may keep setting it back
             except StopApplyingError as error:
                 self._stopped(partition_id, error)
                 return

@@ -1,8 +1,13 @@
 """One database transaction at a time: the mark and the effects of transactions, or nothing. Synchronous; runs in a thread.
 
 Order inside it: compare-and-set of the mark (which takes the row's lock, so a second applier waits here and then finds the mark
-changed), the application's statements, commit. A crash anywhere leaves both as they were; a commit whose answer was lost is
-found by the next attempt, because the mark has moved.
+changed), a savepoint, the application's statements, a look at mark and savepoint, commit. A crash anywhere leaves both as they
+were; a commit whose answer was lost is found by the next attempt, because the mark has moved.
+
+The look is there because an application may catch an error of the database and go on. PostgreSQL has aborted the transaction then,
+and answers the commit with a rollback that no driver reports; MySQL after a deadlock and SQLite with a full disk have ended it, and
+what follows is a new one without the mark. The mark alone would not tell: once the row's lock is lost, another applier may have
+moved it to the same value. Only the transaction that made the savepoint can release it.
 """
 
 from __future__ import annotations
@@ -12,14 +17,22 @@ from collections.abc import Callable, Iterator, Sequence
 
 import sqlalchemy as sa
 
-from waltz_client.errors import UsageError
-from waltz_client.sql.errors import SqlTableMissingError
+from waltz_client.errors import StopApplyingError, UsageError
+from waltz_client.sql.errors import HighWaterMarkMovedError, SqlApplyError, SqlTableMissingError
 from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.transient import is_transient
 from waltz_client.transaction import FeedTransaction
 
 ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
-"""The application's part: statements on the connection it is given. It must not commit or roll back (savepoints are fine)."""
+"""The application's part: statements on the connection it is given. It must not commit or roll back, and lets
+the database's errors out; a statement that may fail stands in a savepoint (``with connection.begin_nested()``)."""
+
+SAVEPOINT = "waltz_apply"
+
+_ENDED = (
+    "apply has swallowed an error of the database that ended the database transaction (let such errors out, or put the "
+    "statement that may fail into a savepoint: with connection.begin_nested()), or it has run a statement that commits by itself"
+)
 
 
 class ApplyFailed(Exception):
@@ -85,12 +98,13 @@ class Database:
         """Apply consecutive transactions of one partition in one database transaction; the mark afterwards.
 
         A mark other than the last one's id means that nothing was applied, because the mark was not where it had to be.
-        Raises ApplyFailed (also for what only the commit finds, a deferred constraint say), or an error of the database that
-        may pass.
+        Raises ApplyFailed (also for what only the commit finds, a deferred constraint say), an error of the database that may
+        pass, HighWaterMarkMovedError (the row is gone) or SqlApplyError (the mark is right and
+        cannot be moved, or was committed without this transaction's end).
         """
         try:
             return self._apply_together(transactions)
-        except ApplyFailed:
+        except (ApplyFailed, StopApplyingError):
             raise
         except Exception as error:
             if is_transient(error):
@@ -104,15 +118,51 @@ class Database:
         last = transactions[-1].transaction_id
         with self._apply_engine.connect() as connection, connection.begin():
             if not tables.advance_mark(connection, partition_id, expected, last):
-                mark = tables.read_mark(connection, partition_id)
-                return -1 if mark is None else mark
+                return self._mark_elsewhere(connection, partition_id, expected)
+            # Not begin_nested(): a Session that the application puts on the connection would behave differently inside one.
+            connection.dialect.do_savepoint(connection, SAVEPOINT)
             with _no_commit(connection):
                 for transaction in transactions:
                     try:
                         self._apply(connection, transaction)
                     except Exception as error:
                         raise ApplyFailed(transaction) from error
+            self._look_for_mark(connection, partition_id, last)
         return last
+
+    def _look_for_mark(self, connection: sa.Connection, partition_id: int, last: int) -> None:
+        """Raise unless this is still the database transaction that moved the mark to ``last``, and a commit would keep it."""
+        try:
+            mark = self._tables.read_mark(connection, partition_id)
+        except sa.exc.SQLAlchemyError as error:
+            if is_transient(error):
+                raise
+            raise UsageError(_ENDED) from error
+        if mark != last:
+            raise UsageError(_ENDED)
+        try:
+            connection.dialect.do_release_savepoint(connection, SAVEPOINT)
+        except sa.exc.SQLAlchemyError as error:
+            if is_transient(error):
+                raise
+            # The mark is there without us, for good: neither another attempt nor a dead letter would change anything.
+            raise SqlApplyError(partition_id, last, UsageError(_ENDED)) from error
+
+    def _mark_elsewhere(self, connection: sa.Connection, partition_id: int, expected: int) -> int:
+        """The mark, after a compare-and-set that found it not to be ``expected``. Errors as :meth:`apply`."""
+        mark = self._tables.read_mark(connection, partition_id)
+        if mark is None:
+            raise HighWaterMarkMovedError(partition_id, expected + 1, -1)
+        if mark == expected:
+            raise SqlApplyError(
+                partition_id,
+                expected + 1,
+                UsageError(
+                    f"the high-water mark is {mark} as it has to be, but moving it changed no row of "
+                    f"{self._tables.marks.fullname}: look for a trigger or rule, a view, or a driver that does not count rows"
+                ),
+            )
+        return mark
 
     def skip(self, transaction: FeedTransaction, error: BaseException) -> int:
         """Put one transaction among the dead letters and move the mark past it; the mark afterwards, as :meth:`apply`."""
@@ -120,8 +170,7 @@ class Database:
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         with self._apply_engine.connect() as connection, connection.begin():
             if not tables.advance_mark(connection, partition_id, transaction_id - 1, transaction_id):
-                mark = tables.read_mark(connection, partition_id)
-                return -1 if mark is None else mark
+                return self._mark_elsewhere(connection, partition_id, transaction_id - 1)
             tables.keep_dead_letter(connection, transaction, error)
         return transaction_id
 

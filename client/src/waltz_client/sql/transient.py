@@ -9,6 +9,7 @@ _SQLSTATE_TRANSIENT = frozenset({"40001", "40P01", "55P03", "57P01", "57P02", "5
 """Serialization failure, deadlock, lock not available; shutdown, crash, starting up, idle session ended."""
 _SQLSTATE_CLASSES = ("08", "53")
 """Connection, insufficient resources."""
+_MYSQL_NO_SAVEPOINT = 1305
 
 
 def is_transient(error: BaseException | None) -> bool:
@@ -36,5 +37,7 @@ def _of_database(error: sa.exc.DBAPIError) -> bool:
     state = getattr(original, "sqlstate", None) or getattr(original, "pgcode", None)
     if isinstance(state, str):
         return state in _SQLSTATE_TRANSIENT or state.startswith(_SQLSTATE_CLASSES)
+    if original is not None and original.args[:1] == (_MYSQL_NO_SAVEPOINT,):  # without a state, but an answer
+        return False
     # Without a state the database did not answer: the connection could not be made, or broke.
     return isinstance(error, (sa.exc.OperationalError, sa.exc.InterfaceError))
