@@ -1,6 +1,9 @@
 """Buffers are bounded, a slow reader is paused when alone and dropped back when somebody else needs the connection."""
 
 import asyncio
+import random
+
+import pytest
 
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
@@ -88,6 +91,80 @@ async def test_a_starving_reader_resumes_a_paused_connection(
     other = client.feed(1, after=-1, headers_only=True)
     async with asyncio.timeout(10):
         assert [(await anext(other)).transaction_id for _ in range(10)] == list(range(10))
+
+
+async def _first_of_a_long_log(client: WaltzClient, how: str, count: int) -> list[int]:
+    match how:
+        case "range":
+            batches = client.read_range(0, 0, count - 1, with_data=False)
+            return [transaction_id async for batch in batches for transaction_id in batch.transaction_ids]
+        case "until":
+            return [
+                t.transaction_id async for t in client.feed(0, after=-1, until=count - 1, headers_only=True)
+            ]
+        case _:
+            feed = client.feed(0, after=-1, headers_only=True)
+            got = [(await anext(feed)).transaction_id for _ in range(count)]
+            await feed.aclose()
+            return got
+
+
+@pytest.mark.parametrize("how", ["range", "until", "aclose"])
+async def test_a_reader_that_ends_early_does_not_leave_the_server_feeding(
+    cluster: FakeCluster, connect: ConnectClient, how: str
+) -> None:
+    """Before, each of them left a feed that ran to the end of the log."""
+    partition = cluster.partitions[0]
+    partition.fill(100_000)
+    client = await connect()
+    for _ in range(5):
+        assert await _first_of_a_long_log(client, how, 1000) == list(range(1000))
+    await until(lambda: not partition.busy)
+    assert partition.fed < 250_000  # what was on its way; before, half a million
+    assert len(partition.feeds) <= 2
+
+
+async def test_bounded_readers_of_a_quiet_partition_leave_one_feed(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """Before, each one left a feed, and at the hundredth the server cut the connection."""
+    partition = cluster.partitions[0]
+    partition.fill(50)
+    client = await connect()
+    for _ in range(150):
+        got = [t.transaction_id async for t in client.feed(0, after=39, until=49, headers_only=True)]
+        assert got == list(range(40, 50))
+    assert len(partition.feeds) <= 2
+
+
+@pytest.mark.parametrize("moves", [True, False])
+async def test_readers_that_take_over_each_others_feeds_miss_and_repeat_nothing(
+    cluster: FakeCluster, connect: ConnectClient, moves: bool
+) -> None:
+    """Readers come, end early and are dropped back, at random, under the few request ids that are reused, on a server of
+    ours and on one of release 0.13.2 whose leftover feeds run on and are suspended under the id of somebody else's."""
+    partition = cluster.partitions[0]
+    partition.moves_feeds = moves
+    partition.fill(20_000)
+    client = await connect(feedBufferTransactions=1024)
+    rng = random.Random(5)
+
+    async def reader() -> None:
+        for _ in range(12):
+            after, count = rng.randrange(-1, 19_000), rng.randrange(1, 4000)
+            feed = client.feed(0, after=after, headers_only=True)
+            expected = after + 1
+            while expected <= min(after + count, partition.high_water_mark):
+                assert (await anext(feed)).transaction_id == expected
+                expected += 1
+                if rng.random() < 0.001:
+                    await asyncio.sleep(0.01)
+                    partition.fill(rng.randrange(30))
+            await feed.aclose()
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        for _ in range(4):
+            tasks.create_task(reader())
 
 
 async def test_no_credit_is_asked_for_while_every_reader_is_full(

@@ -12,6 +12,7 @@ import asyncio
 import errno
 import os
 import socket
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -32,13 +33,24 @@ class SimSocket:
 
     family = socket.AF_INET
 
-    def __init__(self) -> None:
+    def __init__(self, unacknowledged_seconds: Callable[[], float | None]) -> None:
         self.user_timeout_seconds = DEFAULT_USER_TIMEOUT_SECONDS
+        self._unacknowledged_seconds = unacknowledged_seconds
 
     def setsockopt(self, level: int, option: int, value: int) -> None:
         """Only TCP_USER_TIMEOUT (milliseconds) has an effect."""
         if level == socket.IPPROTO_TCP and option == socket.TCP_USER_TIMEOUT and value:
             self.user_timeout_seconds = value / 1000
+
+    def getsockopt(self, level: int, option: int, size: int) -> bytes:
+        """TCP_INFO: whether something waits for its acknowledgement, and for how many milliseconds."""
+        if (level, option) != (socket.IPPROTO_TCP, socket.TCP_INFO):
+            raise OSError(errno.ENOPROTOOPT, os.strerror(errno.ENOPROTOOPT))
+        seconds = self._unacknowledged_seconds()
+        words = [0] * 13
+        if seconds is not None:
+            words[4], words[12] = 1, int(seconds * 1000)
+        return struct.pack("=8x13I", *words)[:size]
 
 
 class Connection:
@@ -87,7 +99,7 @@ class SimTransport(asyncio.Transport):
     def __init__(
         self, loop: SimLoop, connection: Connection, process: Process, link: Link, peername: tuple[str, int]
     ) -> None:
-        super().__init__({"peername": peername, "socket": SimSocket()})
+        super().__init__({"peername": peername, "socket": SimSocket(self._unacknowledged_seconds)})
         self.open = True
         """The kernel still has this end."""
         self._loop, self._connection, self._process, self._link = loop, connection, process, link
@@ -260,6 +272,10 @@ class SimTransport(asyncio.Transport):
             self._unacknowledged_since = self._loop.time()
         else:
             self._unacknowledged_since = None
+
+    def _unacknowledged_seconds(self) -> float | None:
+        since = self._unacknowledged_since
+        return None if since is None else self._loop.time() - since
 
     def _check_user_timeout(self) -> None:
         since, limit = self._unacknowledged_since, self._socket.user_timeout_seconds

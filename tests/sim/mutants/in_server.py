@@ -159,8 +159,8 @@ SERVER_MUTANTS = (
         edits=(
             Edit(
                 f"{_PARTITION}/feed.py",
-                "            elif feed.position != first - 1 or not client.writable:\n",
-                "            elif not client.writable:\n",
+                "            elif feed.position != first - 1 or not (client.writable or client in written):\n",
+                "            elif not (client.writable or client in written):\n",
             ),
             Edit(
                 f"{_PARTITION}/feed.py",

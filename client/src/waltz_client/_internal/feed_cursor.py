@@ -37,7 +37,7 @@ class FeedCursor:
     """
 
     __slots__ = (
-        "_buffer", "_on_ready", "capacity", "count", "error", "expected", "feed_seq_num",
+        "_buffer", "_on_ready", "capacity", "count", "error", "expected", "feed_at_least_to", "feed_seq_num",
         "low_mark", "partition_id", "starving", "state", "tail", "turn",
     )  # fmt: skip
 
@@ -53,6 +53,7 @@ class FeedCursor:
         self.error: Exception | None = None
         self.feed_seq_num: int | None = None
         self.expected = 0  # BACKFILL: the next transaction of the cursor's own feed
+        self.feed_at_least_to = 0  # BACKFILL: that feed is not over before this transaction
         self.turn: list[FeedFields] = []
         self.starving = False
         self._buffer: deque[Sequence[FeedFields]] = deque()
@@ -95,7 +96,6 @@ class FeedCursor:
     def _accept(self, fields: Sequence[FeedFields]) -> None:
         if self.count + len(fields) > self.capacity:
             self.state = CursorState.PARKED
-            self.feed_seq_num = None
             room = self.capacity - self.count
             if room == 0:
                 return

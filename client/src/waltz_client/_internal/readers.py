@@ -2,6 +2,13 @@
 
 One mount serves all. A reader behind the stream gets a feed request of its own from its place; when its place meets the
 stream's it follows the stream. A reader whose buffer is full is parked and asks again once it has drained.
+
+Feeds of readers' own are told apart by request ids on the server, and by nothing here: FEED_DATA carries none. So it does
+not matter which feed brings a transaction. A cursor takes ``expected`` and only that; its own feed starts at or before it
+and leaves nothing out, whatever an earlier feed of the same id still has on its way. Therefore ids are used again: a server
+of ours then feeds from the new place *instead*. A reader that ends early has its feed cut short that way, by a request from
+the end of the stream; what is left is the least credit, written together with the stream. A server of release 0.13.2 goes on
+with both; there the least credit comes on top of what is left.
 """
 
 from __future__ import annotations
@@ -40,6 +47,7 @@ class Readers:
 
     def remove(self, cursor: FeedCursor) -> None:
         """The reader is closed."""
+        self._partition.end_backfill(cursor)
         for cursors in (self._all, self.live, self.backfills):
             if cursor in cursors:
                 cursors.remove(cursor)
@@ -81,9 +89,10 @@ class Readers:
             self.backfills.append(cursor)
 
     def suspended(self, seq_num: int) -> None:
-        """The credit of a reader's own feed is used up."""
+        """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which says nothing
+        about this one. The own feed has brought everything up to `feed_at_least_to` by then."""
         for cursor in list(self.backfills):
-            if cursor.feed_seq_num == seq_num:
+            if cursor.feed_seq_num == seq_num and cursor.expected > cursor.feed_at_least_to:
                 self._settle(cursor)
                 if cursor.state is CursorState.BACKFILL:
                     if cursor.full:
@@ -110,16 +119,17 @@ class Readers:
         cursor.end_own_turn()
         if cursor.state is CursorState.PARKED:
             self.backfills.remove(cursor)
+            self._partition.end_backfill(cursor)
         elif cursor.tail == self._partition.received:  # what the turn holds already is trimmed by accept_turn
             self.backfills.remove(cursor)
-            cursor.feed_seq_num = None
+            self._partition.end_backfill(cursor)
             cursor.state = CursorState.LIVE
             self.live.append(cursor)
 
     def _park(self, cursor: FeedCursor) -> None:
         self.backfills.remove(cursor)
         cursor.state = CursorState.PARKED
-        cursor.feed_seq_num = None
+        self._partition.end_backfill(cursor)
 
     def drained(self, cursor: FeedCursor) -> None:
         """A reader has taken from its buffer and is low: ask for what was held back."""

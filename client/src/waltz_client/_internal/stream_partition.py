@@ -43,6 +43,7 @@ NOT_READY_MAX_SECONDS = 0.5
 FIRST_MOUNT_SILENCE_SECONDS = 2.0
 MOUNT_SILENCE_SECONDS = 5.0
 CLIENT_AHEAD_RETRY_SECONDS = 5.0
+LEAST_CREDIT = 100  # of a feed request at the end of the log (the default of server.minFetchSize)
 NOT_STARTED = -2
 WAKE_ALL = 2**31
 
@@ -91,6 +92,7 @@ class StreamPartition:
         self._host = host
         self._client_id = req_ids.client_id
         self._feed_req_id: ReqId | None = None
+        self._spare_feeds: list[int] = []  # numbers of readers' feeds that have ended; of this mount
         self._mount_seqs: set[int] = set()
         self._mount_timer: asyncio.TimerHandle | None = None
         self._received_at_mount = NOT_STARTED
@@ -151,6 +153,7 @@ class StreamPartition:
         self.mounted = False
         self.why_unavailable = reason
         self._feed_req_id = None
+        self._spare_feeds.clear()
         self._ask_pending = False
         self._mount_seqs.clear()
         self._cancel_timer()
@@ -347,12 +350,25 @@ class StreamPartition:
 
     def send_backfill(self, cursor: FeedCursor) -> bool:
         """A feed request of a reader's own, from its place. False when not mounted."""
-        if self.session is None or not self.mounted or cursor.tail is None:
+        feed = self._feed_req_id
+        if self.session is None or not self.mounted or feed is None or cursor.tail is None:
             return False
-        req_id = self.req_ids.next_req_id()
-        cursor.feed_seq_num = req_id.seq_num
+        if cursor.feed_seq_num is None:
+            spare = self._spare_feeds
+            cursor.feed_seq_num = spare.pop() if spare else self.req_ids.next_seq_num()
         cursor.expected = cursor.tail + 1
-        return self.session.send_feed_request(req_id, cursor.tail)
+        cursor.feed_at_least_to = self.received
+        return self.session.send_feed_request(feed._replace(seq_num=cursor.feed_seq_num), cursor.tail)
+
+    def end_backfill(self, cursor: FeedCursor) -> None:
+        """A reader has no use for a feed of its own any more: cut short what is left of it (see ``readers``)."""
+        seq_num, cursor.feed_seq_num = cursor.feed_seq_num, None
+        feed = self._feed_req_id
+        if seq_num is None or self.session is None or not self.mounted or feed is None:
+            return
+        self._spare_feeds.append(seq_num)
+        if cursor.feed_at_least_to - cursor.expected >= LEAST_CREDIT:
+            self.session.send_feed_request(feed._replace(seq_num=seq_num), self.received)
 
     def check_ahead(self, cursor: FeedCursor) -> None:
         """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""

@@ -8,6 +8,7 @@ servers through an in-memory ZooKeeper, moves partitions and raises generations.
 
 from __future__ import annotations
 
+import asyncio
 import enum
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -25,6 +26,8 @@ from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId, data_checksum
 
 MIN_CREDIT = 100
+FEED_SLICE = 1000
+FEED_PAUSE_SECONDS = 0.0002
 I64_MIN = -(2**63)
 _TAIL_HEAD_BYTES = 8
 _TAIL_CHECKSUM_BYTES = 4
@@ -83,10 +86,15 @@ class FakePartition:
     """(high-water mark, connection sequence number, generation) of every mount that arrived."""
     reads: list[int] = field(default_factory=list)
     feed_requests: list[int] = field(default_factory=list)
+    moves_feeds: bool = True
+    """False: as release 0.13.2, a feed request never ends an earlier one of the same id."""
+    fed: int = 0
+    """How many FEED_DATA were sent."""
     held: list[tuple[_Connection, Append]] = field(default_factory=list)
     table_mark: int = -1
     _feeds: list[_Feed] = field(default_factory=list)
     _registry: dict[int, tuple[_Connection, int]] = field(default_factory=dict)
+    _pump_scheduled: bool = False
     _last_mount: ReqId = field(default_factory=lambda: ReqId(-1, -1, -1, -1))
     _held_answers: list[tuple[_Connection, m.TransactionDataRequest]] = field(default_factory=list)
 
@@ -124,6 +132,16 @@ class FakePartition:
         """Feed again."""
         self.feed_held = False
         self.pump()
+
+    @property
+    def feeds(self) -> list[ReqId]:
+        """Request ids of the open feeds."""
+        return [feed.req_id for feed in self._feeds]
+
+    @property
+    def busy(self) -> bool:
+        """True while a feed has something to send."""
+        return any(feed.position < self.high_water_mark for feed in self._feeds)
 
     def release_reads(self) -> None:
         """Answer the reads held back, newest first."""
@@ -175,6 +193,12 @@ class FakePartition:
         if gap < 0:
             connection.close("feed request ahead of the log")
             return
+        if self.moves_feeds:
+            self._feeds = [
+                feed
+                for feed in self._feeds
+                if feed.is_mount or feed.connection is not connection or feed.req_id != request.req_id
+            ]
         self._feeds.append(
             _Feed(
                 connection,
@@ -230,18 +254,23 @@ class FakePartition:
         connection.send(m.TransactionDataResponse(request.req_id, txid, data, data_checksum(data), None))
 
     def pump(self) -> None:
-        """Feed what can be fed."""
+        """Feed what can be fed, some of it in later loop turns: a request may arrive in between."""
+        self._pump_scheduled = False
         if self.feed_held:
             return
         for feed in list(self._feeds):
             version = feed.connection.version
-            frames = []
+            frames: list[bytes] = []
             while feed.credit > 0 and feed.position < self.high_water_mark:
+                if len(frames) == FEED_SLICE or not feed.connection.writable:
+                    self._pump_later()
+                    break
                 feed.position += 1
                 feed.credit -= 1
                 entry = self.log[feed.position]
                 frames.append(pack_feed_frame(entry.req_id, feed.position, entry.header, version))
             if frames:
+                self.fed += len(frames)
                 feed.connection.send_raw(b"".join(frames))
             if feed.credit == 0:
                 self._feeds.remove(feed)
@@ -249,6 +278,11 @@ class FakePartition:
                     feed.connection.send(m.MountResponse(feed.req_id, m.MountState.READY))
                 else:
                     feed.connection.send(m.FeedSuspended(feed.req_id))
+
+    def _pump_later(self) -> None:
+        if not self._pump_scheduled:
+            self._pump_scheduled = True
+            asyncio.get_running_loop().call_later(FEED_PAUSE_SECONDS, self.pump)
 
     def forget(self, connection: _Connection) -> None:
         """The connection is gone."""
@@ -284,6 +318,10 @@ class _Connection:
     def send_raw(self, frames: bytes) -> None:
         if self.channel is not None:
             self.channel.send(frames)
+
+    @property
+    def writable(self) -> bool:
+        return self.channel is not None and self.channel.writable
 
     def close(self, reason: str) -> None:
         if self.channel is not None:

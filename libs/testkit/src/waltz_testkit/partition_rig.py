@@ -155,9 +155,9 @@ class PartitionRig:
         self.partition.flush(client, req_id.pack(), generation)
         return req_id
 
-    def feed(self, client: FakeClient, high_water_mark: int) -> ReqId:
-        """Send a feed request."""
-        req_id = self.req_id(client)
+    def feed(self, client: FakeClient, high_water_mark: int, req_id: ReqId | None = None) -> ReqId:
+        """Send a feed request, under a ReqId of its own unless one is given."""
+        req_id = req_id or self.req_id(client)
         self.partition.feed(client, req_id.pack(), GENERATION, high_water_mark)
         return req_id
 

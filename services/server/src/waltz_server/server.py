@@ -158,6 +158,7 @@ class WaltzServer:
             versions=CLIENT.versions,
             hello_text=HELLO_TEXT,
             max_frame_bytes=min(self._settings.max_frame_bytes, MAX_CLIENT_FRAME_BYTES),
+            peers_may_pause=True,
         )
 
     def _make_partition(self, partition_id: int, generation: int) -> Partition:

@@ -1,6 +1,9 @@
 """Feed cache and data cache against plain dictionaries, within their budgets."""
 
 import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -94,6 +97,69 @@ def test_data_cache_is_bounded_in_bytes_and_forgets_the_oldest() -> None:
     for n in range(100, 120):
         one.put(n, b"y" * 1000)
     assert two.get(18) is None
+
+
+class _CountedDeque(deque[Any]):
+    """Counts the entries that are looked at."""
+
+    seen = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        for item in super().__iter__():
+            self.seen += 1
+            yield item
+
+    def popleft(self) -> Any:
+        self.seen += 1
+        return super().popleft()
+
+
+def test_dropping_partitions_costs_as_much_as_they_hold() -> None:
+    """Before, each drop looked at the entries of all partitions: a server that lost 250 stood still for seconds."""
+    shared = TransactionCache(10_000_000)
+    parts = [shared.partition() for _ in range(100)]
+    for n in range(5000):
+        parts[n % 100].put(n, b"x" * 100)
+    order = shared._order = _CountedDeque(shared._order)
+    for number, part in enumerate(parts):
+        part.drop()
+        assert not part.entries
+        assert shared.used_bytes == (99 - number) * 50 * (100 + ENTRY_OVERHEAD_BYTES)
+        assert len(order) <= 2 * (99 - number) * 50  # the dead ones are never more than the others
+    assert order.seen <= 2 * 5000
+    assert shared._order is order
+
+
+def test_what_a_dropped_partition_left_behind_is_skipped_when_it_comes_back() -> None:
+    """A later life of a partition may hold the same ids: the old queue entries must not evict them."""
+    shared = TransactionCache(10 * (100 + ENTRY_OVERHEAD_BYTES))
+    one, two = shared.partition(), shared.partition()
+    for n in range(3):
+        one.put(n, b"old" + b"x" * 97)
+    for n in range(4):
+        two.put(n, b"x" * 100)
+    one.drop()
+    for n in range(6):
+        one.put(n, b"new" + b"x" * 97)
+    assert shared.used_bytes == shared.capacity_bytes
+    one.put(6, b"new" + b"x" * 97)
+    assert two.get(0) is None
+    assert [n for n in range(7) if one.get(n)] == list(range(7))
+    assert shared.used_bytes == shared.capacity_bytes
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 30), st.integers(0, 400)), max_size=200))
+def test_the_budget_is_exact_over_drops_and_evictions(steps: list[tuple[int, int, int]]) -> None:
+    shared = TransactionCache(4000)
+    parts = [shared.partition() for _ in range(4)]
+    for number, transaction_id, size in steps:
+        if size < 20:
+            parts[number].drop()
+        else:
+            parts[number].put(transaction_id, b"x" * size)
+        held = [len(tail) + ENTRY_OVERHEAD_BYTES for part in parts for tail in part.entries.values()]
+        assert shared.used_bytes == sum(held) <= shared.capacity_bytes
+        assert len(shared._order) - shared._dead == len(held)
 
 
 def test_data_larger_than_a_quarter_is_not_kept() -> None:

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz_protocol.messages.client import FeedData, FeedSuspended, MountResponse, MountState
+from waltz_protocol.types import ReqId
 from waltz_server.partition import feed
 from waltz_server.partition.feed_cache import FRAME_BYTES
 from waltz_server.partition.partition import PartitionSettings
@@ -187,12 +188,116 @@ async def test_safety_d1_uncommitted_transactions_are_never_fed() -> None:
         assert client.fed() == [0]
 
 
+@pytest.mark.parametrize("place", ["tip", "queue", "parked", "reading"])
+async def test_the_same_request_again_moves_its_feed_wherever_it_is(place: str) -> None:
+    """Before, a second feed was opened, and the first one ran on to the end of the log for nobody."""
+    async with PartitionRig(records=5000, settings=SMALL) as rig:
+        client = FakeClient(buffer_bytes=10_000 if place == "parked" else None)
+        await rig.mount(client, 4999)
+        client.drain()
+        client.clear()
+        if place == "reading":
+            rig.store.gate.clear()
+        request = rig.feed(client, 4999 if place == "tip" else -1)
+        await rig.turns(1 if place == "queue" else 12)
+        feeds = rig.partition._feeds
+        if place == "parked":
+            assert not client.writable
+        if place == "reading":
+            assert feeds._reading
+        before = len(client.fed())
+        rig.feed(client, 4989, request)
+        assert len(feeds) == 1
+        rig.store.gate.set()
+        client.drain()
+        await rig.until(lambda: bool(client.of(FeedSuspended)))
+        assert client.fed()[before:] == list(range(4990, 5000))
+        assert client.messages()[-1] == FeedSuspended(request)
+        assert len(feeds) == 0
+        rig.append(client)
+        await rig.turns()
+        assert len(client.fed()) == before + 10
+
+
+async def test_a_feed_that_is_moved_to_the_end_has_the_least_credit_left() -> None:
+    async with PartitionRig(records=5000, settings=SMALL) as rig:
+        client = FakeClient(buffer_bytes=10_000)
+        await rig.mount(client, 4999)
+        client.drain()
+        client.clear()
+        request = rig.feed(client, -1)
+        await rig.until(lambda: not client.writable)
+        sent = len(client.fed())
+        rig.feed(client, 4999, request)
+        client.drain()
+        for _ in range(5):
+            rig.append(client)
+        await rig.turns()
+        assert client.fed()[sent:] == [5000, 5001, 5002]
+        assert client.messages()[-1] == FeedSuspended(request)
+
+
+async def test_a_feed_request_does_not_end_the_catch_up_of_the_mount_it_names() -> None:
+    async with PartitionRig(records=30, settings=SMALL) as rig:
+        client = FakeClient()
+        await rig.mount(client, 29)
+        client.clear()
+        rig.store.gate.clear()
+        req_id = rig.req_id(client)
+        for _ in range(2):
+            rig.partition.mount(client, req_id.pack(), GENERATION, -1)
+        await rig.turns()
+        rig.feed(client, 29, req_id)
+        await rig.turns()
+        assert len(rig.partition._feeds) == 3
+        rig.store.gate.set()
+        ready = MountResponse(req_id, MountState.READY)
+        await rig.until(lambda: client.messages().count(ready) == 2)
+
+
+async def test_a_poller_that_keeps_its_request_id_is_never_cut() -> None:
+    async with PartitionRig(records=10, settings=SMALL) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        request = rig.req_id(client)
+        for _ in range(3 * feed.MAX_FEEDS_PER_CLIENT):
+            rig.feed(client, 8, request)
+            await rig.turns(2)
+        assert not client.closed
+        assert len(rig.partition._feeds) == 1
+
+
+async def test_what_is_committed_is_written_once_to_a_client_with_many_feeds() -> None:
+    """Each feed is charged for it, and is suspended right after the last transaction of its credit."""
+    async with PartitionRig(settings=SMALL) as rig:
+        client, other = FakeClient(1), FakeClient(2)
+        for mounted in (client, other):
+            await rig.mount(mounted)
+            mounted.clear()
+        first = rig.feed(client, -1)
+        rig.append(client)
+        await rig.turns()
+        second, third = rig.feed(client, 0), rig.feed(client, 0)
+        rig.feed(other, -1)
+        await rig.turns()
+        for _ in range(4):  # one commit of four
+            rig.append(client)
+        await rig.turns()
+        assert client.fed() == [0, 1, 2, 3]
+        suspended = [message.req_id for message in client.messages() if isinstance(message, FeedSuspended)]
+        assert suspended == [first, second, third]
+        assert client.messages()[3] == FeedSuspended(first)  # its credit was three
+        assert other.fed() == [0, 1, 2]
+
+
 class _Reader:
-    """A client at random: asks for a feed, reads slowly or not, asks again when it is suspended."""
+    """A client at random: asks for a feed, reads slowly or not, asks again when it is suspended, and sometimes before,
+    under the same ReqId, from the place it has reached."""
 
     def __init__(self, client: FakeClient) -> None:
         self.client = client
         self.suspended = True
+        self.request: ReqId | None = None
 
     def step(self, rig: PartitionRig, rng: random.Random) -> None:
         fed = self.client.fed()
@@ -202,7 +307,9 @@ class _Reader:
             self.client.stream = b"".join(
                 frame for frame in _frames(self.client.stream) if len(frame) == FRAME_BYTES
             )
-            rig.feed(self.client, len(fed) - 1)
+            self.request = rig.feed(self.client, len(fed) - 1)
+        elif not self.suspended and rng.random() < 0.1:
+            rig.feed(self.client, len(fed) - 1, self.request)
         if rng.random() < 0.5:
             self.client.drain()
 

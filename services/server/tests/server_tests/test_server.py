@@ -121,6 +121,15 @@ async def test_server_owns_all_partitions_and_serves_them(cluster: Cluster) -> N
     assert len(cluster.nodes.logs[2]) == 1
 
 
+async def test_clients_may_stop_reading_for_long(cluster: Cluster) -> None:
+    """`peer_watch` tells them from those that vanished; its own tests show how."""
+    async with cluster.server() as (server, _, _):
+        settings = server._channel_settings()
+        assert settings.peers_may_pause
+        assert settings.not_reading_seconds == 900
+        assert settings.tcp_user_timeout_ms == 30_000
+
+
 async def test_zookeeper_6_10_port_is_open_before_the_registration(cluster: Cluster) -> None:
     session = cluster.zookeeper.session(1.0)
     create, seen = session.create, []

@@ -13,13 +13,13 @@ Invariants (all on the loop's thread):
 
 import asyncio
 import logging
-import socket
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from waltz_protocol.aio import closing
 from waltz_protocol.aio.channel_roles import ChannelHandler, ChannelOwner
+from waltz_protocol.aio.peer_watch import PeerWatch, is_tcp, set_options
 from waltz_protocol.aio.receive_budget import FREE_BYTES
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, FrameSplitter, keep_alive_frame
@@ -53,7 +53,12 @@ class ChannelSettings:
     read_idle_seconds: float | None = None
     write_high_bytes: int = 1024 * 1024
     write_low_bytes: int = 256 * 1024
+    #: Close when the peer acknowledges nothing for so long.
     tcp_user_timeout_ms: int = 30_000
+    #: The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all the time is
+    #: closed after `not_reading_seconds`.
+    peers_may_pause: bool = False
+    not_reading_seconds: float = 900.0
     #: How long a graceful close may take to write what is queued before the connection is cut.
     close_timeout_seconds: float = 5.0
 
@@ -103,6 +108,7 @@ class Channel(asyncio.BufferedProtocol):
         self._timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
         self._last_read = self._last_write = self._opened_at = self._loop.time()
+        self._watch: PeerWatch | None = None
         self._keep_alive = settings.keep_alive_seconds if connecting else None
         self._read_idle = settings.read_idle_seconds
         if self._read_idle is None and not connecting:
@@ -244,8 +250,8 @@ class Channel(asyncio.BufferedProtocol):
         """Set the socket's options, send our Hello, start the clock for the peer's."""
         self._transport = transport  # type: ignore[assignment]
         self.peer = _address(transport.get_extra_info("peername"))
-        _set_socket_options(transport.get_extra_info("socket"), self.settings.tcp_user_timeout_ms)
         now = self._loop.time()
+        self._watch_peer(transport.get_extra_info("socket"), now)
         self._last_read = self._last_write = self._opened_at = now
         refusal = self._owner.opened(self) if self._owner is not None else None
         if self.closed or refusal is not None:
@@ -425,11 +431,20 @@ class Channel(asyncio.BufferedProtocol):
             deadlines.append(self._last_write + self._keep_alive)
         if self._read_idle is not None:
             deadlines.append((now if self._not_reading else self._last_read) + self._read_idle)
+        if self._watch is not None:
+            deadlines.append(self._watch.due_at)
         if deadlines:
             self._timer = self._loop.call_at(max(min(deadlines), now), self._tick)
 
+    def _watch_peer(self, sock: Any, now: float) -> None:
+        settings = self.settings
+        if is_tcp(sock):
+            set_options(sock, settings.tcp_user_timeout_ms, peers_may_pause=settings.peers_may_pause)
+            if settings.peers_may_pause:
+                self._watch = PeerWatch(sock, settings.tcp_user_timeout_ms, settings.not_reading_seconds, now)
+
     def _tick(self) -> None:
-        """The connection's only timer: handshake, keep-alive, read idle."""
+        """The connection's only timer: handshake, keep-alive, read idle, vanished peers."""
         self._timer = None
         if self.closed:
             return
@@ -442,6 +457,12 @@ class Channel(asyncio.BufferedProtocol):
         if idle is not None and not self._not_reading and now >= self._last_read + idle:
             self.abort(f"nothing received for {idle:g} s")
             return
+        if self._watch is not None and now >= self._watch.due_at:
+            gone = self._watch.check(now, writable=self.writable)
+            if gone is not None:
+                self.warn(f"the connection is cut: {gone}")
+                self.abort(gone)
+                return
         if self._keep_alive is not None and now >= self._last_write + self._keep_alive:
             magic, version = self._splitter.expected or (FrameMagic.HELLO, HELLO_VERSION)
             self._queue((keep_alive_frame(magic, version),))
@@ -453,13 +474,3 @@ def _address(peername: Any) -> str:
     if isinstance(peername, tuple) and len(peername) >= 2:
         return f"{peername[0]}:{peername[1]}"
     return str(peername) if peername else "?"
-
-
-def _set_socket_options(sock: Any, tcp_user_timeout_ms: int) -> None:
-    """No delay, keep-alive, and an end for peers that vanished (unanswered bytes, TCP_USER_TIMEOUT)."""
-    if sock is None or sock.family not in (socket.AF_INET, socket.AF_INET6):
-        return
-    sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    if hasattr(socket, "TCP_USER_TIMEOUT"):
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, tcp_user_timeout_ms)

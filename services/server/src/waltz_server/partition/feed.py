@@ -16,6 +16,10 @@ Invariants
   FEED_SUSPENDED (a feed request) or MOUNT_RESPONSE READY (the catch-up of a mount).
 * What waits for a slow client is its channel's buffer (bounded by the high mark plus one slice), nothing else.
 * A client has at most `MAX_FEEDS_PER_CLIENT` feeds at a time; one that asks for more is closed.
+* A client has one open feed per ReqId: the same FEED_REQUEST again moves that feed (and its credit) to the new place,
+  without a FEED_SUSPENDED for the old one. So a client ends a feed early by asking from the end of the log. Clients
+  of 0.13.2 repeat a ReqId only after its FEED_SUSPENDED. The catch-up of a mount is never moved.
+* What is committed is written once to a client, whatever number of its feeds wait for it at the tip.
 * A failing storage is asked again with growing pauses (13.19: the reference loops).
 """
 
@@ -49,6 +53,7 @@ class Feed:
     position: int
     credit: int
     done: Callable[[Client, bytes], None]
+    movable: bool = False
     realtime: bool = True
 
 
@@ -75,22 +80,51 @@ class Feeds:
         self._far: deque[Feed] = deque()
         self._parked: dict[Client, list[Feed]] = {}
         self._reading: dict[int, list[Feed]] = {}
-        self._per_client: dict[Client, int] = {}
+        self._of_client: dict[Client, list[Feed]] = {}
         self._scheduled = False
         self._closed = False
         self._retry_seconds = FIRST_RETRY_SECONDS
         self._retry_timer: asyncio.TimerHandle | None = None
 
     def open(
-        self, client: Client, req_id: bytes, position: int, credit: int, done: Callable[[Client, bytes], None]
+        self,
+        client: Client,
+        req_id: bytes,
+        position: int,
+        credit: int,
+        done: Callable[[Client, bytes], None],
+        *,
+        movable: bool = False,
     ) -> None:
-        """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`."""
-        if self._per_client.get(client, 0) >= MAX_FEEDS_PER_CLIENT:
+        """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`. `movable`: instead of
+        an open movable feed of the same client with the same `req_id`, if there is one."""
+        feeds = self._of_client.setdefault(client, [])
+        for feed in feeds:
+            if movable and feed.movable and feed.req_id == req_id:
+                self._move(feed, position, credit)
+                return
+        if len(feeds) >= MAX_FEEDS_PER_CLIENT:
             client.close(f"more than {MAX_FEEDS_PER_CLIENT} feeds of one partition at the same time")
             return
-        feed = Feed(client, req_id, position, credit, done)
+        feed = Feed(client, req_id, position, credit, done, movable)
         feed.realtime = self.high_water_mark - position < self._realtime_threshold
+        feeds.append(feed)
         self._count_added(feed)
+        self._place(feed)
+
+    def _move(self, feed: Feed, position: int, credit: int) -> None:
+        """Go on from `position` instead. A feed in a queue or parked is placed anew when its turn comes."""
+        first = feed.position + 1
+        waiting = self._reading.get(first, [])
+        in_place = feed in self._tip or feed in waiting
+        feed.position, feed.credit = position, credit
+        if not in_place:
+            return
+        self._tip.pop(feed, None)
+        if feed in waiting:
+            waiting.remove(feed)
+            if not waiting:
+                del self._reading[first]
         self._place(feed)
 
     # -- commits -------------------------------------------------------------------------------------------
@@ -104,17 +138,21 @@ class Feeds:
             return
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
+        written: dict[Client, int] = {}
         for feed in tip:
             client = feed.client
             if client.closed:
-                self._count_removed(feed)
-            elif feed.position != first - 1 or not client.writable:
+                self._remove(feed)
+            elif feed.position != first - 1 or not (client.writable or client in written):
                 self._place(feed)
             else:
                 version = client.version
                 if version not in stamped:
                     stamped[version] = feed_frames_for_version(frames, version)
-                self._send(feed, stamped[version], count)
+                sent = written.get(client, 0)
+                if len(self._of_client[client]) > 1:
+                    written[client] = max(sent, min(count, feed.credit))
+                self._send(feed, stamped[version], count, sent)
 
     def advance_to(self, high_water_mark: int) -> None:
         """Recovery has found (or settled) transactions up to here that were never published one by one."""
@@ -129,7 +167,7 @@ class Feeds:
         """Put a feed where it belongs now."""
         client = feed.client
         if client.closed:
-            self._count_removed(feed)
+            self._remove(feed)
         elif feed.position >= self.high_water_mark:
             self._tip[feed] = None
         elif not client.writable:
@@ -183,21 +221,20 @@ class Feeds:
             frames = feed_frames_for_version(frames, version)
         self._send(feed, frames, len(frames) // FRAME_BYTES)
 
-    def _send(self, feed: Feed, frames: Frames, count: int) -> None:
-        """Write up to `credit` frames, then the end of the feed or its next place."""
+    def _send(self, feed: Feed, frames: Frames, count: int, sent: int = 0) -> None:
+        """Write up to `credit` frames, then the end of the feed or its next place. The first `sent` have been written
+        to the client for another of its feeds."""
         client = feed.client
-        if count >= feed.credit:
-            count = feed.credit
-            client.send(frames if len(frames) == count * FRAME_BYTES else frames[: count * FRAME_BYTES])
-            feed.position += count
-            feed.credit = 0
-            self._count_removed(feed)
+        last = min(count, feed.credit)
+        if last > sent:
+            whole = sent == 0 and last * FRAME_BYTES == len(frames)
+            client.send(frames if whole else frames[sent * FRAME_BYTES : last * FRAME_BYTES])
+        feed.position += last
+        feed.credit -= last
+        if not feed.credit:
+            self._remove(feed)
             feed.done(client, feed.req_id)
-            return
-        client.send(frames)
-        feed.position += count
-        feed.credit -= count
-        if feed.position == self.high_water_mark:
+        elif feed.position == self.high_water_mark:
             self._tip[feed] = None
         else:
             self._place(feed)
@@ -258,28 +295,29 @@ class Feeds:
             feed.realtime = realtime
             self._count_added(feed)
 
+    def _remove(self, feed: Feed) -> None:
+        """The feed is over."""
+        feeds = self._of_client[feed.client]
+        feeds.remove(feed)
+        if not feeds:
+            del self._of_client[feed.client]
+        self._count_removed(feed)
+
     def _count_added(self, feed: Feed) -> None:
-        self._per_client[feed.client] = self._per_client.get(feed.client, 0) + 1
         (self._metrics.realtime_added if feed.realtime else self._metrics.catch_up_added).inc()
 
     def _count_removed(self, feed: Feed) -> None:
-        left = self._per_client[feed.client] - 1
-        if left:
-            self._per_client[feed.client] = left
-        else:
-            del self._per_client[feed.client]
         (self._metrics.realtime_removed if feed.realtime else self._metrics.catch_up_removed).inc()
 
     def _all(self) -> list[Feed]:
-        places = (*self._parked.values(), *self._reading.values())
-        return [*self._tip, *self._near, *self._far, *(feed for place in places for feed in place)]
+        return [feed for feeds in self._of_client.values() for feed in feeds]
 
     def __len__(self) -> int:
-        return len(self._all())
+        return sum(map(len, self._of_client.values()))
 
     def forget(self, client: Client) -> None:
         """The connection has gone: its feeds end now, wherever they are."""
-        gone = [feed for feed in self._all() if feed.client is client]
+        gone = self._of_client.pop(client, ())
         if not gone:
             return
         for feed in gone:
@@ -299,6 +337,7 @@ class Feeds:
         """The partition leaves: feeds end in silence (clients learn it from discovery)."""
         for feed in self._all():
             self._count_removed(feed)
+        self._of_client.clear()
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()

@@ -327,7 +327,7 @@ class Partition:
 
     def _open_feed(self, client: Client, req_id: bytes, position: int, mark: int) -> None:
         credit = max(mark - position, self._settings.min_fetch_size)
-        self._feeds.open(client, req_id, position, credit, _suspended)
+        self._feeds.open(client, req_id, position, credit, _suspended, movable=True)
 
     # -- the store (StoreListener) -------------------------------------------------------------------------
 

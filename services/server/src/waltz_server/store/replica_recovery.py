@@ -25,13 +25,11 @@ from waltz_server.store.recovery_steps import (
 )
 from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
 from waltz_server.store.replica_session import ReplicaSession
-from waltz_server.store.router import check_records
+from waltz_server.store.router import check_records, cut_at, list_records
 
 if TYPE_CHECKING:
     from waltz_server.store.session_run import SessionRun
 
-_FIRST_COPY_RECORDS = 20
-_MAX_COPY_RECORDS = 1000
 _UNREACHABLE_PAUSE_SECONDS = 0.1
 # Not cut short by news: two replicas in trouble would wake each other for ever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
@@ -55,7 +53,6 @@ class ReplicaRecovery:
         self._run = run
         self._recovery = run.recovery
         self._backoff = backoff
-        self._copy_records = _FIRST_COPY_RECORDS
         self._refused = False
         self._watch: Callable[[str], None] | None = None
 
@@ -183,13 +180,21 @@ class ReplicaRecovery:
 
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
         run, recovery = self._run, self._recovery
-        count = min(last - first + 1, self._copy_records)
+        count, max_bytes = last - first + 1, run.settings.catch_up_batch_bytes
         source_link = run.link_of(source)
         problem: str | None = "it is not connected"
         records: list[bytes] = []
         if source_link is not None:
             try:
-                records = await source_link.record_list_raw(run.session_id, run.partition_id, first, count)
+                records = await list_records(
+                    source_link,
+                    run.session_id,
+                    run.partition_id,
+                    first,
+                    count,
+                    max_bytes,
+                    run.store.list_size,
+                )
                 problem = check_records(records, first)
             except WaltzProtocolError as error:
                 problem = str(error)
@@ -198,7 +203,7 @@ class ReplicaRecovery:
             recovery.source_failed(self.name, source)
             await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
-        records = self._bounded(records[:count], run.settings.catch_up_batch_bytes)
+        records = cut_at(records[:count], max_bytes)
         done: asyncio.Future[Exception | None] = run.loop.create_future()
 
         def answered(error: Exception | None) -> None:
@@ -241,15 +246,3 @@ class ReplicaRecovery:
         if self.link is not None and self._watch is not None and self._watch in self.link.on_closed:
             self.link.on_closed.remove(self._watch)
         self._watch = None
-
-    def _bounded(self, records: list[bytes], max_bytes: int) -> list[bytes]:
-        """Cut an answer at `max_bytes` (at least one record) and learn how many records to ask for (13)."""
-        total = 0
-        for index, record in enumerate(records):
-            total += len(record)
-            if total > max_bytes:
-                self._copy_records = max(1, index)
-                return records[: max(1, index)]
-        if 2 * total <= max_bytes:
-            self._copy_records = min(_MAX_COPY_RECORDS, 2 * self._copy_records)
-        return records

@@ -14,13 +14,13 @@ from collections.abc import Sequence
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.records import verify_record
 from waltz_server.store.api import ReadFailedError
+from waltz_server.store.list_size import ListSize
 from waltz_server.store.replica_connection import ReplicaLink
 
 _FIRST_EXPECTED_MS = 10.0
 _MIN_EXPECTED_MS = 1.0
 _MAX_EXPECTED_MS = 3000.0
 _MAX_RECORDS_PER_REQUEST = 256
-_FIRST_RECORDS_PER_REQUEST = 20  # nothing is known about their size yet
 _TXID = struct.Struct(">q")
 
 
@@ -35,11 +35,12 @@ class _Route:
 class Router:
     """Chooses replicas for the reads of one session and fetches records from them."""
 
-    def __init__(self, partition_id: int, session_id: int) -> None:
+    def __init__(self, partition_id: int, session_id: int, size: ListSize) -> None:
+        """`size`: what the partition has learnt about its records; shared with its other readers."""
         self._partition_id = partition_id
         self._session_id = session_id
+        self._size = size
         self._routes: dict[str, _Route] = {}
-        self._average_bytes: float | None = None
 
     def expected_ms(self, name: str) -> float:
         route = self._routes.get(name)
@@ -71,50 +72,68 @@ class Router:
     ) -> list[bytes]:
         """At least one and at most `max_count` wire records from `first` on, from one of `links`.
 
-        The size limit is met as well as the sizes of recent records predict, then exactly by cutting. Raises
+        The size limit is met as well as the sizes of recent records predict (see `ListSize`), then exactly by cutting. Raises
         `ReadFailedError` when every replica failed. Safe to cancel.
         """
         reasons: list[str] = []
         loop = asyncio.get_running_loop()
         for name in self.order(list(links)):
-            count = min(max_count, self._request_size(max_bytes))
             began = loop.time()
             try:
-                records = await links[name].record_list_raw(
-                    self._session_id, self._partition_id, first, count
+                records = await list_records(
+                    links[name],
+                    self._session_id,
+                    self._partition_id,
+                    first,
+                    min(max_count, _MAX_RECORDS_PER_REQUEST),
+                    max_bytes,
+                    self._size,
                 )
                 problem = check_records(records, first)
             except WaltzProtocolError as error:
                 records, problem = [], str(error)
             if problem is None:
                 self._learn(name, (loop.time() - began) * 1000)
-                return self._cut(records[:max_count], max_bytes)
+                return cut_at(records[:max_count], max_bytes)
             self.slow_down(name)
             reasons.append(f"{name}: {problem}")
         raise ReadFailedError(
             f"record {first} could not be read: {'; '.join(reasons) or 'no replica has it'}"
         )
 
-    def _learn_size(self, bytes_per_record: float) -> None:
-        if self._average_bytes is None:
-            self._average_bytes = bytes_per_record
-        else:
-            self._average_bytes += 0.5 * (bytes_per_record - self._average_bytes)
 
-    def _request_size(self, max_bytes: int) -> int:
-        if self._average_bytes is None:
-            return _FIRST_RECORDS_PER_REQUEST
-        return min(_MAX_RECORDS_PER_REQUEST, max(1, int(max_bytes / self._average_bytes)))
+def cut_at(records: list[bytes], max_bytes: int) -> list[bytes]:
+    """As many of the records as fit into `max_bytes`, at least one."""
+    total = 0
+    for index, record in enumerate(records):
+        total += len(record)
+        if total > max_bytes and index:
+            return records[:index]
+    return records
 
-    def _cut(self, records: list[bytes], max_bytes: int) -> list[bytes]:
-        total = 0
-        for index, record in enumerate(records):
-            total += len(record)
-            if total > max_bytes and index:
-                self._learn_size(total / (index + 1))
-                return records[:index]
-        self._learn_size(total / len(records))
-        return records
+
+async def list_records(
+    link: ReplicaLink,
+    session_id: int,
+    partition_id: int,
+    first: int,
+    wanted: int,
+    target_bytes: int,
+    size: ListSize,
+) -> list[bytes]:
+    """Ask one node for at most `wanted` wire records, about `target_bytes` of them, and learn from how it ends.
+
+    Raises what the request raises. Cancelling counts as a failure: the caller may have given up on an answer too large.
+    """
+    asked = size.ask(wanted, target_bytes)
+    try:
+        records = await link.record_list_raw(session_id, partition_id, first, asked)
+    except BaseException:
+        size.failed()
+        raise
+    if records:
+        size.answered(asked, len(records), sum(map(len, records)))
+    return records
 
 
 def check_records(records: Sequence[bytes], first: int) -> str | None:

@@ -23,6 +23,7 @@ from itertools import islice
 from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings
 from waltz_server.store.confirm import Confirmations
 from waltz_server.store.frames import Frame, FrameQueue
+from waltz_server.store.list_size import ListSize
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.router import Router
@@ -43,6 +44,7 @@ class StoreSession:
         resolved: int,
         quorum: int,
         settings: StoreSettings,
+        list_size: ListSize,
         on_committed: Callable[[list[AppendEntry], int], None],
         on_replica_failed: Callable[[str, str], None],
     ) -> None:
@@ -64,7 +66,7 @@ class StoreSession:
         self.replicas: dict[str, ReplicaSession] = {}
         self._members: tuple[ReplicaSession, ...] = ()
         self.confirmations = Confirmations(self)
-        self.router = Router(partition_id, session_id)
+        self.router = Router(partition_id, session_id, list_size)
         self._committed_seq = 0
         self._on_committed = on_committed
         self._on_replica_failed = on_replica_failed

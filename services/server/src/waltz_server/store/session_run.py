@@ -229,6 +229,7 @@ class SessionRun:
             resolved=resolved,
             quorum=self._quorum,
             settings=self.settings,
+            list_size=self.store.list_size,
             on_committed=self.store.commit,
             on_replica_failed=self.replica_out,
         )

@@ -28,6 +28,7 @@ from waltz_server.store.api import (
     StoreState,
 )
 from waltz_server.store.backoff import Backoff, Signal, wait_for
+from waltz_server.store.list_size import ListSize
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.replica_connection import ReplicaDirectory
 from waltz_server.store.session_run import SessionRun
@@ -58,6 +59,7 @@ class QuorumPartitionStore:
         self.settings = settings
         self.keeper = MetadataKeeper(metadata, partition_id, rng)
         self.known_mark = -1
+        self.list_size = ListSize()
         self.leftovers: list[AppendEntry] = []
         self._generation = generation
         self._listener = listener

@@ -21,6 +21,7 @@ from waltz_protocol.errors import ChannelClosedError, ConnectError, RequestFaile
 from waltz_protocol.records import pack_record, split_records, unpack_record
 from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, SessionInfo, data_checksum
 from waltz_server.store.api import AppendEntry, StoreSettings, StoreState
+from waltz_server.store.list_size import ListSize
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
 from waltz_server.store.store import QuorumPartitionStore
 
@@ -45,6 +46,8 @@ class FakeNode:
         self.links: list[FakeLink] = []
         self.calls: list[str] = []
         self.largest_append = 0
+        self.largest_frame: int | None = None  # what its peers accept; a longer answer ends the connection
+        self.overlong = 0
 
     @property
     def max_txid(self) -> int:
@@ -208,7 +211,15 @@ class FakeLink:
     async def record_list_raw(
         self, session_id: int, partition_id: int, first: int, max_count: int
     ) -> list[bytes]:
-        return await self.call("list", session_id, lambda: self.node.log[first : first + max_count])
+        def read() -> list[bytes]:
+            node = self.node
+            records = node.log[first : first + max_count]
+            if node.largest_frame is not None and sum(map(len, records)) > node.largest_frame:
+                node.overlong += 1
+                self.break_off("a frame exceeds the limit")
+            return records
+
+        return await self.call("list", session_id, read)
 
     def submit_append(
         self,
@@ -255,6 +266,14 @@ class Listener:
 
     def store_writable(self) -> None:
         self.writable_calls += 1
+
+
+def practised_size() -> ListSize:
+    """What a partition of small records has learnt after ten answers: it asks for as many as there are."""
+    size = ListSize()
+    for _ in range(10):
+        size.answered(size.ask(10_000, 1 << 20), 1, 8)
+    return size
 
 
 _numbers = iter(range(1, 10**9))

@@ -133,3 +133,25 @@ async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -
         await server.append(entries(5))
         await until(lambda: emptied.max_txid == 14)
         cluster.check_equal(14)
+
+
+async def test_a_copy_of_large_records_never_ends_a_connection() -> None:
+    """Before, 20 records were asked for at first and after every failure: the copy never got anywhere."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(1))
+        await until(lambda: all(n.max_txid == 0 for n in cluster.nodes.values()))
+        cluster.nodes["b:1"].kill()
+        for batch in (entries(20, 8), entries(40, 100_000)):
+            await first.append(batch)
+        await until(lambda: all(cluster.nodes[name].max_txid == 60 for name in ("a:1", "c:1")))
+        await first.crash()
+        cluster.nodes["b:1"].start()
+        cluster.nodes["c:1"].kill()
+        cluster.nodes["a:1"].largest_frame = 2_000_000
+        second = cluster.server(generation=2)
+        await until(lambda: second.store.state is StoreState.OPEN, 60)
+        await until(lambda: cluster.nodes["b:1"].max_txid == 60)
+        cluster.check_equal(60, ("a:1", "b:1"))
+        assert cluster.nodes["a:1"].overlong <= 1

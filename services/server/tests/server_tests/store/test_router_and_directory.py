@@ -9,11 +9,12 @@ from uuid import UUID
 
 import pytest
 
-from server_tests.store.fakes import FakeLink, FakeNode, entries
+from server_tests.store.fakes import FakeLink, FakeNode, entries, entry, practised_size
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ConnectError, RequestFailedError
 from waltz_protocol.types import Endpoint
 from waltz_server.store.api import ReadFailedError, StoreSettings
+from waltz_server.store.list_size import ListSize
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
 from waltz_server.store.router import Router
 
@@ -30,7 +31,7 @@ async def test_slow_replica_gets_fewer_reads() -> None:
     nodes = {name: node_with_records(name, 10) for name in ("a:1", "b:1")}
     nodes["b:1"].delay_seconds = 0.5
     links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
-    router = Router(0, 0)
+    router = Router(0, 0, practised_size())
     for _ in range(100):
         await router.read(links, 0, 5, 10_000)
     assert nodes["a:1"].calls.count("list") > 90
@@ -41,9 +42,9 @@ async def test_slow_replica_gets_fewer_reads() -> None:
 async def test_failing_replica_is_expected_to_be_slow() -> None:
     nodes = {name: node_with_records(name, 10) for name in ("a:1", "b:1")}
     links: dict[str, ReplicaLink] = {name: FakeLink(node, 2.0) for name, node in nodes.items()}
-    router = Router(0, 0)
+    router = Router(0, 0, practised_size())
     nodes["a:1"].refuse = lambda _kind, _session: "broken"
-    assert len(await router.read(links, 0, 5, 10_000)) == 5
+    assert len(await router.read(links, 0, 5, 10_000)) == 1  # five may have been too large for an answer
     assert router.expected_ms("a:1") > 1000
     nodes["b:1"].refuse = lambda _kind, _session: "broken too"
     with pytest.raises(ReadFailedError, match="broken too"):
@@ -53,7 +54,7 @@ async def test_failing_replica_is_expected_to_be_slow() -> None:
 async def test_gap_and_short_answers_are_noticed() -> None:
     node = node_with_records("a:1", 10)
     link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
-    router = Router(0, 0)
+    router = Router(0, 0, practised_size())
     with pytest.raises(ReadFailedError, match="no record 10"):
         await router.read(link, 10, 1, 10_000)
     del node.log[3]
@@ -132,15 +133,68 @@ async def test_an_answer_beyond_the_byte_limit_is_cut() -> None:
     node = node_with_records("a:1", 10)
     link: dict[str, ReplicaLink] = {"a:1": FakeLink(node, 2.0)}
     one = len(node.log[0])
-    router = Router(0, 0)
+    router = Router(0, 0, practised_size())
     assert len(await router.read(link, 0, 10, 3 * one)) == 3
-    node.calls.clear()
     assert len(await router.read(link, 0, 10, 3 * one)) == 3  # and it has learnt how many to ask for
+
+
+def node_with_sizes(name: str, sizes: list[int], largest_frame: int) -> FakeNode:
+    """A node of release 0.13.2: it puts as many records into an answer as were asked for."""
+    node = FakeNode(name)
+    node.log = [i.to_bytes(8, "big") + e.req_id + e.tail for i, e in enumerate(map(entry, sizes))]
+    node.largest_frame = largest_frame
+    return node
+
+
+async def read_all(router: Router, nodes: list[FakeNode]) -> None:
+    links: dict[str, FakeLink] = {}
+    place, end = 0, len(nodes[0].log)
+    while place < end:
+        for node in nodes:
+            if node.name not in links or links[node.name].closed:
+                links[node.name] = FakeLink(node, 2.0)
+        place += len(await router.read(dict(links), place, end - place, 1024 * 1024))
+
+
+async def test_consecutive_large_records_never_end_a_connection() -> None:
+    """Before, 20 records were asked for at first and after every failure, so that no replica could ever be read."""
+    node = node_with_sizes("a:1", [400_000] * 40, largest_frame=4_000_000)
+    await read_all(Router(0, 0, ListSize()), [node])
+    assert node.overlong == 0
+
+
+async def test_large_records_after_small_ones_end_one_connection_at_most() -> None:
+    """Before, the size asked for after small records was asked of every replica, again and again."""
+    sizes = [8] * 2000 + [100_000] * 300
+    nodes = [node_with_sizes(name, sizes, largest_frame=8_000_000) for name in ("a:1", "b:1", "c:1")]
+    await read_all(Router(0, 0, ListSize()), nodes)
+    assert sum(node.overlong for node in nodes) <= 1
+
+
+async def test_requests_for_small_records_reach_full_size_after_a_few_round_trips() -> None:
+    node = node_with_sizes("a:1", [8] * (256 * 11), largest_frame=64 * 1024 * 1024)
+    await read_all(Router(0, 0, ListSize()), [node])
+    assert node.calls.count("list") <= 8 + 11
+
+
+async def test_a_reader_that_gives_up_counts_as_a_failure() -> None:
+    node = node_with_sizes("a:1", [8] * 100, largest_frame=64 * 1024 * 1024)
+    size = ListSize()
+    router = Router(0, 0, size)
+    link = FakeLink(node, 2.0)
+    for _ in range(4):
+        await router.read({"a:1": link}, 0, 100, 1024 * 1024)
+    assert size.ask(100, 1024 * 1024) == 16
+    node.delay_seconds = 1.0
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.5):
+            await router.read({"a:1": link}, 0, 100, 1024 * 1024)
+    assert size.ask(100, 1024 * 1024) == 1
 
 
 async def test_without_a_replica_nothing_is_read() -> None:
     with pytest.raises(ReadFailedError, match="no replica has it"):
-        await Router(0, 0).read({}, 0, 1, 1000)
+        await Router(0, 0, ListSize()).read({}, 0, 1, 1000)
 
 
 async def test_a_connection_that_opens_while_the_server_closes_is_closed() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from server_tests.store.fakes import FakeLink, FakeNode, entries, until
+from server_tests.store.fakes import FakeLink, FakeNode, entries, practised_size, until
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ChannelClosedError, RequestFailedError
 from waltz_server.store.api import AppendEntry, StoreSettings
@@ -55,6 +55,7 @@ class Bench:
             resolved=-1,
             quorum=2,
             settings=StoreSettings(**settings),
+            list_size=practised_size(),
             on_committed=lambda batch, _size: self.committed.extend(batch),
             on_replica_failed=lambda name, reason: self.failed.append(f"{name}: {reason}"),
         )
