@@ -7,6 +7,7 @@ would cut all storage nodes off from their own data.
 """
 
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from uuid import UUID, uuid4
 
@@ -35,7 +36,7 @@ from waltz_cluster.serializers import (
     ReplicaAssignments,
     StoreParams,
 )
-from waltz_cluster.store import CreateOp, Op, SetOp, ZnodeStat, ZooKeeperStore
+from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZnodeStat, ZooKeeperStore
 
 _ATTEMPTS = 5
 _MAX_NAME_BYTES = 65535
@@ -242,8 +243,8 @@ async def delete(
 
     WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and was never
     used may go under any); ClusterInUseError while servers are registered. ``force`` skips both checks. Running it
-    again after a crash completes it: the root goes last. With ``cluster_key`` only the cluster of this key is deleted
-    (WrongClusterNameError), its store with the key in it as the last but one, so that a second run still finds it.
+    again after a crash completes it: the root with the name and the store with the key go last, together. With
+    ``cluster_key`` only the cluster of this key is deleted (WrongClusterNameError).
     """
     paths = ClusterPaths(root)
     tree = await _read(store, paths)
@@ -255,10 +256,10 @@ async def delete(
         _check_key(paths, tree, cluster_key)
     for _ in range(_ATTEMPTS):
         try:
-            await _delete_tree(store, root)
+            await _delete_tree(store, paths)
             return
-        except NotEmptyError:
-            continue  # something appeared behind us
+        except (NotEmptyError, NoNodeError):
+            continue  # something appeared behind us, or somebody else is deleting it too
     raise AdminError(f"{root} cannot be deleted: new znodes keep appearing below it")
 
 
@@ -282,7 +283,7 @@ async def _check_delete(store: ZooKeeperStore, paths: ClusterPaths, tree: Tree, 
 
 
 def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:
-    """The root without a store is what an earlier deletion left: its key was checked then."""
+    """The root without a store is what a deletion by an older version left: its key was checked then."""
     data = tree.get(paths.store, (None,))[0]
     try:
         found = StoreParams.from_bytes(data).cluster_key if data else None
@@ -296,14 +297,24 @@ def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:
         )
 
 
-async def _delete_tree(store: ZooKeeperStore, path: str) -> None:
+async def _delete_tree(store: ZooKeeperStore, paths: ClusterPaths) -> None:
+    """From the leaves up; what says whose it is, the root with the name and the store with the key, together at the end."""
+    await _delete_below(store, paths.root, keep=paths.store)
+    await _delete_below(store, paths.store)
+    left = [path for path in (paths.store, paths.root) if await store.exists(path) is not None]
+    await store.transaction([DeleteOp(path) for path in left])
+
+
+async def _delete_below(store: ZooKeeperStore, path: str, *, keep: str = "") -> None:
     try:
         names, _ = await store.get_children(path)
-        for name in sorted(names, key=lambda one: (one == "store", one)):
-            await _delete_tree(store, f"{path}/{name}")
-        await store.delete(path)
     except NoNodeError:
         return
+    for below in (f"{path}/{name}" for name in sorted(names)):
+        if below != keep:
+            await _delete_below(store, below)
+            with suppress(NoNodeError):
+                await store.delete(below)
 
 
 async def show_key(store: ZooKeeperStore, root: str) -> UUID:

@@ -7,6 +7,7 @@ read": each of its answers is a positive one, and everything else is an error.
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from uuid import UUID
 
 from waltz_admin.errors import AdminError
 from waltz_admin.tree import NodeMaps, read_maps
@@ -59,9 +60,13 @@ class NoTree:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTree:
-    """ZooKeeper answered: what is at the root is no complete cluster."""
+    """ZooKeeper answered: what is at the root is no complete cluster. ``name`` and ``cluster_key`` as far as they can be read; ``bare``: there is
+    nothing below the root."""
 
     reason: str
+    name: str | None = None
+    cluster_key: UUID | None = None
+    bare: bool = False
 
 
 _PARALLEL_READS = 64
@@ -98,7 +103,23 @@ async def probe(store: ZooKeeperStore, root: str) -> ClusterView | NoTree | Brok
     try:
         return await read_view(store, root)
     except (ClusterNotFoundError, ClusterMismatchError, AdminError, SerializationError, NoNodeError) as error:
-        return BrokenTree(str(error) or type(error).__name__)
+        reason = str(error) or type(error).__name__
+        return BrokenTree(reason, _name(data), await _key(store, root), not stat.num_children)
+
+
+def _name(data: bytes | None) -> str | None:
+    try:
+        return ClusterParams.from_bytes(data).name if data else None
+    except SerializationError:
+        return None
+
+
+async def _key(store: ZooKeeperStore, root: str) -> UUID | None:
+    try:
+        data, _ = await store.get(ClusterPaths(root).store)
+        return StoreParams.from_bytes(data).cluster_key if data else None
+    except (NoNodeError, SerializationError):
+        return None
 
 
 async def _read_metadata(

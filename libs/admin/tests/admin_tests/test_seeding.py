@@ -12,7 +12,7 @@ from waltz_admin.errors import (
     ClusterTreeLostError,
     WrongClusterNameError,
 )
-from waltz_admin.view import read_view
+from waltz_admin.view import BrokenTree, ClusterView, NoTree, probe, read_view
 from waltz_cluster.errors import ClusterNotFoundError, ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
@@ -180,6 +180,65 @@ async def test_zookeeper_6_19_delete_checks_the_name_and_says_so(store: ZooKeepe
     await seeding.create(store, root, "demo", 4)
     await seeding.delete(store, root, "", force=True)
     assert await store.exists(root) is None
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_safety_a7_a_deletion_that_was_cut_is_known_by_its_key_and_completed(fault: Fault) -> None:
+    """After each of its writes: what is left has the key, or nothing is left."""
+    cut_at = 0
+    while True:
+        store = MemoryZooKeeper().session()
+        await seeding.create(store, ROOT, "demo", 4, new_key=fixed_key)
+        await store.create(f"{ROOT}/store/partition/0", b"\x01")
+        await store.create(f"{ROOT}/ids/more", b"")
+        writes = 0
+
+        def cut(name: str, path: str) -> Fault | None:
+            nonlocal writes
+            writes += name in ("create", "set", "delete", "transaction")
+            return fault if writes > cut_at and name in ("delete", "transaction") else None  # noqa: B023
+
+        store.fault = cut
+        try:
+            await seeding.delete(store, ROOT, "demo", cluster_key=KEY)
+        except ConnectionLostError:
+            store.fault = None
+        else:
+            break
+        left = await probe(store, ROOT)
+        if isinstance(left, ClusterView):
+            assert left.store.cluster_key == KEY
+        elif isinstance(left, BrokenTree):
+            assert (left.name, left.cluster_key, left.bare) == ("demo", KEY, False)
+        if not isinstance(left, NoTree):
+            with pytest.raises(WrongClusterNameError):
+                await seeding.delete(store, ROOT, "demo", cluster_key=UUID(int=1))
+            await seeding.delete(store, ROOT, "demo", cluster_key=KEY)
+        assert await store.exists(ROOT) is None
+        assert await store.exists("/deep/down") is not None
+        cut_at += 1
+    assert cut_at == 11
+
+
+async def test_what_is_at_the_root_is_told_apart_though_it_is_no_complete_cluster() -> None:
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 4, new_key=fixed_key)
+    await store.delete(f"{ROOT}/store/assignment")
+    found = await probe(store, ROOT)
+    assert isinstance(found, BrokenTree)
+    assert (found.name, found.cluster_key, found.bare) == ("demo", KEY, False)
+    await store.set(f"{ROOT}/store", b"else")
+    found = await probe(store, ROOT)
+    assert isinstance(found, BrokenTree)
+    assert (found.name, found.cluster_key, found.bare) == ("demo", None, False)
+    await store.create("/bare", ClusterParams("demo", 4).to_bytes())
+    found = await probe(store, "/bare")
+    assert isinstance(found, BrokenTree)
+    assert (found.name, found.cluster_key, found.bare) == ("demo", None, True)
+    await store.create("/else", b"precious")
+    found = await probe(store, "/else")
+    assert isinstance(found, BrokenTree)
+    assert (found.name, found.cluster_key, found.bare) == (None, None, True)
 
 
 async def test_zookeeper_6_19_the_key_of_nothing_is_an_error(store: ZooKeeperStore, root: str) -> None:

@@ -18,6 +18,7 @@ from waltz_operator.reconcile.actions import (
     AssignOnNode,
     Blocked,
     DeleteJob,
+    EmitEvent,
     RemoveOnNode,
     SetAvailability,
     StartCopyJob,
@@ -31,6 +32,7 @@ from waltz_operator.reconcile.snapshot import (
     JobView,
     NeverStarted,
     NodeReplica,
+    ObjectKey,
     PartitionRecord,
     TreeView,
     Unknown,
@@ -38,18 +40,23 @@ from waltz_operator.reconcile.snapshot import (
 
 DISK_MARGIN = 1.1
 """Free space that a target must have, as a multiple of what the source's copy takes."""
+COPY_START_SECONDS = 60.0
+"""A copy job none of whose pods runs after this is told of."""
+COPY_PAUSE_SECONDS = 30.0
+"""A copy job that came to nothing stays for so long before it is made again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
     """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited), whether writes may pause, whether
-    the files of a removed copy are deleted."""
+    the files of a removed copy are deleted, what Events are about (None: the cluster)."""
 
     job: str
     migration: str = ""
     rate_limit_bytes: int = 0
     allow_pause: bool = False
     delete_files: bool = True
+    about: ObjectKey | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,16 +214,9 @@ def _fill(facts: Facts, move: Move, target: str, replica: NodeReplica, ladder: L
         offline = SetAvailability(target, facts.admin_port(target), partition, False)
         return Step(MoveState.STARTED, (offline,), message="it was online without having been verified")
     if job is not None and job.state == "active":
-        return Step(MoveState.COPYING, message=f"copied up to {replica.low_water_mark}")
+        return _copying(facts, move, replica, job, ladder)
     if job is not None:
-        reason = (
-            f"it failed: {job.message}"
-            if job.state == "failed"
-            else "its result can't be read or no longer holds"
-        )
-        return Step(
-            MoveState.TARGET_OFFLINE, _delete_job(ladder.job, job, reason), message=f"copy job: {reason}"
-        )
+        return _not_copied(facts, move, job, ladder)
     if source is None:
         text = "no replica is proven to be current"
         return _stop(MoveState.TARGET_OFFLINE, denied(what, Reason.NO_SOURCE, text, partition))
@@ -232,6 +232,34 @@ def _fill(facts: Facts, move: Move, target: str, replica: NodeReplica, ladder: L
         ladder.rate_limit_bytes,
     )
     return Step(MoveState.TARGET_OFFLINE, (start,), message=f"it is copied from {node}")
+
+
+def _copying(facts: Facts, move: Move, replica: NodeReplica, job: JobView, ladder: Ladder) -> Step:
+    """Wait for it; one that does not begin is told of."""
+    if job.waits and facts.now - job.waits_since >= COPY_START_SECONDS:
+        text = f"copy job {ladder.job} does not start: {job.waits}"
+        return _stop(MoveState.COPYING, denied(_what(move), Reason.POD_STUCK, text, move.partition))
+    return Step(MoveState.COPYING, message=f"copied up to {replica.low_water_mark}")
+
+
+def _not_copied(facts: Facts, move: Move, job: JobView, ladder: Ladder) -> Step:
+    """It ended and proves nothing: it is made again, after a pause when it did not work, else it might fail many times a minute."""
+    rests = facts.now - max(job.started_at, job.ended_at) < COPY_PAUSE_SECONDS
+    if job.state == "failed":
+        text = f"the copy job failed: {job.message or 'it left no message'}"
+        refusal = denied(_what(move), Reason.COPY_FAILED, text, move.partition)
+        if rests:
+            return _stop(MoveState.TARGET_OFFLINE, refusal)
+        about = ladder.about or ObjectKey("WaltzCluster", facts.desired.name)
+        event = EmitEvent(
+            about, refusal.blocked.reason, f"{refusal.blocked.text}; it is tried again", "Warning"
+        )
+        actions = (event, *_delete_job(ladder.job, job, f"it failed: {job.message}"))
+        return Step(MoveState.TARGET_OFFLINE, actions, message=text)
+    if job.verified_through is None and rests:
+        return Step(MoveState.COPYING, message="its report is not there yet")
+    reason = "its result can't be read or no longer holds"
+    return Step(MoveState.TARGET_OFFLINE, _delete_job(ladder.job, job, reason), message=f"copy job: {reason}")
 
 
 def verified(job: JobView, replica: NodeReplica) -> bool:

@@ -122,7 +122,8 @@ def _unknown_node(facts: Facts, task: Task) -> str | None:
 def ladder_of(facts: Facts, task: Task, move: Move) -> Ladder:
     """How the migration carries out a change."""
     name = facts.desired.copy_job(task.name, move.partition)
-    return Ladder(name, task.name, task.rate_limit_bytes, task.allow_pause)
+    about = ObjectKey("WaltzMigration", task.name)
+    return Ladder(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
 
 
 def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:

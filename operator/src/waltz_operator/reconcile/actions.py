@@ -147,12 +147,13 @@ class DeleteTree:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNode:
-    """Add a storage node, without partitions."""
+    """Add a storage node, without partitions. Proven once more because it binds: a node that has left and has no pod any more could never be
+    unregistered again."""
 
     node: str
     admin_port: int
     group: int
-    destructive: ClassVar[bool] = False
+    destructive: ClassVar[bool] = True
 
     @property
     def writes(self) -> str:

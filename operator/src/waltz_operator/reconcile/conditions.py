@@ -14,7 +14,9 @@ from waltz_operator.reconcile.snapshot import KubeView, TreeView, Unknown
 from waltz_operator.reconcile.times import timestamp
 
 Fact = tuple[ConditionStatus, Reason, str]
-FAULTS = frozenset({Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.COPY_FAILED})
+FAULTS = frozenset(
+    {Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.COPY_FAILED, Reason.POD_STUCK}
+)
 """Reasons for which a blocked step is a fault of the cluster, not only a matter of time."""
 
 
@@ -76,8 +78,8 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if isinstance(facts.kube, KubeView):
         for node in facts.desired.nodes:
             pod = facts.kube.pods.get(node.pod)
-            if pod is not None and pod.stuck:
-                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.stuck}"
+            if pod is not None and pod.trouble:
+                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.trouble}"
     for node in facts.desired.nodes:
         view = facts.node(node.connect_string)
         if (

@@ -14,7 +14,15 @@ from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.reconcile.actions import Blocked
 from waltz_operator.reconcile.facts import MAX_RESTART_LAG, Facts
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import KubeView, NeverStarted, PartitionRecord, TreeView, Unknown
+from waltz_operator.reconcile.snapshot import (
+    KubeView,
+    NeverStarted,
+    NodeReplica,
+    NodeView,
+    PartitionRecord,
+    TreeView,
+    Unknown,
+)
 
 SPARE = 3
 """Fewer copies than this leave no quorum when one of them is down."""
@@ -173,18 +181,18 @@ def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
         return denied(what, Reason.KUBERNETES_UNKNOWN, facts.kube.reason)
     if not isinstance(facts.tree, TreeView):
         return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
-    pod = facts.kube.pods.get(identity.pod)
-    if pod is not None and pod.stuck and not pod.ready:
+    pod, held = facts.kube.pods.get(identity.pod), facts.tree.assignments.get(node, ())
+    silent = isinstance(facts.node(node), Unknown)
+    if pod is not None and pod.stuck and not pod.ready and silent:
         return Allowed(f"its pod can't run as it is ({pod.stuck}): nothing is taken down")
     ready = pod is not None and pod.ready
-    if ready:
-        other = _other_down(facts, facts.kube, node)
+    if ready or any(_in_service(facts, partition, node) for partition in held):
+        other = _other_down(facts, facts.kube, node, ready)
         if other:
             return denied(what, Reason.OTHER_NODE_DOWN, f"one storage node at a time; {other}")
-        copying = _copying(facts.kube, node)
-        if copying is not None:
-            return denied(what, Reason.COPY_IN_PROGRESS, "its copy job reads or writes this node", copying)
-    held = facts.tree.assignments.get(node, ())
+    copying = _copying(facts.kube, node) if ready or not silent else None
+    if copying is not None:
+        return denied(what, Reason.COPY_IN_PROGRESS, "its copy job reads or writes this node", copying)
     for partition in held:
         refusal = _quorum_without(facts, what, partition, node, ready)
         if refusal is not None:
@@ -198,12 +206,12 @@ def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: b
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
     if isinstance(record, NeverStarted):
         return None
-    if not ready and _not_a_member(record, node):
+    if not ready and not _in_service(facts, partition, node) and _not_a_member(record, node):
         return None
     holders = facts.holders(partition)
     if set(record.replicas) != set(holders):
         return denied(what, Reason.CHANGE_INCOMPLETE, "a change of its replicas is not complete", partition)
-    others = facts.current(partition, [one for one in holders if one != node])
+    others = facts.current(partition, [one for one in holders if one != node and not _ending(facts, one)])
     near = [one for one in others if (facts.lag(partition, one) or 0) <= MAX_RESTART_LAG]
     if len(near) >= quorum(len(holders)):
         return None
@@ -218,21 +226,44 @@ def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: b
     return denied(what, Reason.NO_QUORUM_WITHOUT, text, partition)
 
 
+def _ending(facts: Facts, node: str) -> bool:
+    """Whether the node's pod is on its way out, though it may still answer."""
+    identity = facts.identity(node)
+    pod = (
+        facts.kube.pods.get(identity.pod)
+        if identity is not None and isinstance(facts.kube, KubeView)
+        else None
+    )
+    return pod is not None and pod.deleting
+
+
 def _not_a_member(record: PartitionRecord, node: str) -> bool:
     listed = record.replicas.get(node)
     return listed is None or listed.closing is not None or listed.session_id != record.session_id
 
 
-def _other_down(facts: Facts, kube: KubeView, node: str) -> str:
-    """Why another storage node is not proven to be up; empty when all are."""
+def _in_service(facts: Facts, partition: int, node: str) -> bool:
+    """Whether the node answers and its copy takes part, or is about to, whatever is said of its pod: what runs beside it may crash."""
+    replica = facts.replica(partition, node)
+    return isinstance(replica, NodeReplica) and replica.available and not replica.trouble
+
+
+def _well(view: NodeView | Unknown) -> bool:
+    """Whether the node answers, and says of nothing that it is out of service."""
+    return isinstance(view, NodeView) and not any(one.trouble for one in view.partitions.values())
+
+
+def _other_down(facts: Facts, kube: KubeView, node: str, ready: bool) -> str:
+    """Why another storage node is not proven to be up; empty when all are. For a node that is not ``ready`` itself those count that are
+    silent or on their way, not those that only are unready too: they would wait for each other."""
     for other in (*facts.desired.nodes, *facts.leaving):
         if other.connect_string == node:
             continue
+        view = facts.node(other.connect_string)
         if not other.external and other.statefulset in kube.statefulsets:
             pod = kube.pods.get(other.pod)
-            if pod is None or not pod.ready or pod.deleting:
+            if pod is None or pod.deleting or (ready and not pod.ready and not _well(view)):
                 return f"{other.pod} is not ready"
-        view = facts.node(other.connect_string)
         known = isinstance(facts.tree, TreeView) and registered(facts.tree, other.connect_string)
         if isinstance(view, Unknown) and known:
             return f"{other.connect_string} does not answer ({view.reason})"

@@ -9,6 +9,7 @@ from typing import Any
 
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.reconcile.snapshot import (
+    NOT_STARTED,
     DeploymentView,
     JobView,
     KubeView,
@@ -48,6 +49,8 @@ _STUCK = frozenset(
         "RunContainerError",
     )
 )
+_CONTAINERS = {"migration": "copy"}
+"""Component → name of our container in its pods, where that is another one."""
 
 
 def _part(obj: Object, *path: str) -> Mapping[str, Any]:
@@ -118,33 +121,57 @@ def deployment(obj: Object) -> DeploymentView:
     return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj))
 
 
+def _conditions(obj: Object) -> dict[str, Object]:
+    """By type."""
+    found = _part(obj, "status").get("conditions") or ()
+    return {str(one.get("type")): one for one in found if isinstance(one, Mapping)}
+
+
 def pod(obj: Object) -> PodView:
-    conditions = {
-        str(c.get("type")): c for c in _part(obj, "status").get("conditions") or () if isinstance(c, Mapping)
-    }
+    conditions = _conditions(obj)
+    component = str(_labels(obj).get(LABEL_COMPONENT, ""))
+    stuck, beside = _what_cannot_run(obj, conditions, _CONTAINERS.get(component, component))
     return PodView(
         _uid(obj),
-        str(_labels(obj).get(LABEL_COMPONENT, "")),
+        component,
         str(_annotations(obj).get(ANNOTATION_TEMPLATE_HASH, "")),
         _part(conditions, "Ready").get("status") == "True",
         _deleting(obj),
-        _why_stuck(obj, conditions),
+        stuck,
+        beside,
     )
 
 
-def _why_stuck(obj: Object, conditions: Mapping[str, Object]) -> str:
+def _what_cannot_run(obj: Object, conditions: Mapping[str, Object], ours: str) -> tuple[str, str]:
+    """Why our container can't run, and which other one can't. A person or a webhook may have put any number beside ours, none of which
+    keeps ours from running; those that run before it do."""
     status = _part(obj, "status")
     if status.get("phase") == "Failed":
-        return str(status.get("reason") or "Failed")
+        return str(status.get("reason") or "Failed"), ""
     scheduled = _part(conditions, "PodScheduled")
     if scheduled.get("status") == "False" and scheduled.get("reason") == "Unschedulable":
-        return "Unschedulable"
-    for kind in ("initContainerStatuses", "containerStatuses"):
-        for container in status.get(kind) or ():
-            reason = _part(container, "state", "waiting").get("reason")
-            if reason in _STUCK:
-                return str(reason)
-    return ""
+        return "Unschedulable", ""
+    own: Object = {}
+    beside: list[Object] = []
+    for container in status.get("containerStatuses") or ():
+        if container.get("name") == ours:
+            own = container
+        else:
+            beside.append(container)
+    before = list(status.get("initContainerStatuses") or ())
+    if "running" in _part(own, "state"):
+        return "", _first_stuck([*before, *beside])
+    first = next((reason for reason in map(_waits, (*before, own)) if reason), "")
+    return first, _first_stuck(beside)
+
+
+def _first_stuck(containers: Iterable[Object]) -> str:
+    return next((f"{one.get('name')}: {reason}" for one in containers if (reason := _waits(one))), "")
+
+
+def _waits(container: Object) -> str:
+    reason = _part(container, "state", "waiting").get("reason")
+    return str(reason) if reason in _STUCK else ""
 
 
 def is_ours(obj: Object) -> bool:
@@ -184,7 +211,7 @@ def _bytes(quantity: object) -> int | None:
         return None
 
 
-def job(obj: Object, pods: Iterable[Object]) -> JobView | None:
+def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
     """A copy Job; None for one that does not say what it copies. Its report is the termination message of its pod."""
     told = _annotations(obj)
     partition = str(told.get(ANNOTATION_PARTITION, ""))
@@ -193,7 +220,11 @@ def job(obj: Object, pods: Iterable[Object]) -> JobView | None:
     status = _part(obj, "status")
     conditions = {str(c.get("type")): c for c in status.get("conditions") or () if c.get("status") == "True"}
     state = "succeeded" if "Complete" in conditions else "failed" if "Failed" in conditions else "active"
+    ended: Object = next((conditions[kind] for kind in ("Complete", "Failed") if kind in conditions), {})
+    made = _part(obj, "metadata").get("creationTimestamp")
+    started_at = _seconds(status.get("startTime") or made)
     report = _report(pods)
+    waits, since = _why_waiting(pods, started_at) if state == "active" else ("", 0.0)
     message = str(report.get("error") or _part(conditions, "Failed").get("message") or "")
     through = report.get("verifiedThrough")
     copied = report.get("copied")
@@ -204,13 +235,32 @@ def job(obj: Object, pods: Iterable[Object]) -> JobView | None:
         str(told.get(ANNOTATION_SOURCE, "")),
         str(told.get(ANNOTATION_TARGET, "")),
         state,
-        _seconds(status.get("startTime")),
+        started_at,
         through if state == "succeeded" and isinstance(through, int) else None,
         str(report.get("checksum") or "") if state == "succeeded" else "",
         copied if isinstance(copied, int) else None,
         message if state == "failed" else "",
         _deleting(obj),
+        _seconds(ended.get("lastTransitionTime")),
+        waits,
+        since,
     )
+
+
+def _why_waiting(pods: Iterable[Object], started_at: float) -> tuple[str, float]:
+    """Why no pod of a copy Job has begun, and since when at most; empty when one has."""
+    name = _CONTAINERS["migration"]
+    there = [one for one in pods if not _deleting(one)]
+    since = max([started_at, *(_seconds(_part(one, "metadata").get("creationTimestamp")) for one in there)])
+    for one in there:
+        for container in _part(one, "status").get("containerStatuses") or ():
+            state = _part(container, "state")
+            if container.get("name") == name and ("running" in state or "terminated" in state):
+                return "", 0.0
+    if not there:
+        return "it has no pod; a quota or an admission rule may be in the way", since
+    stuck = next((why for one in there if (why := _what_cannot_run(one, _conditions(one), name)[0])), "")
+    return stuck or NOT_STARTED, since
 
 
 def _report(pods: Iterable[Object]) -> Mapping[str, Any]:

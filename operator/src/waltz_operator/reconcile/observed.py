@@ -11,6 +11,7 @@ from waltz_operator.api.topology import NodeIdentity, node_identity
 from waltz_operator.migration.tasks import task_of
 from waltz_operator.reconcile.desired import Desired, Memory, Move, MoveKind, desired_of
 from waltz_operator.reconcile.facts import Facts, placement_of
+from waltz_operator.reconcile.gate import registered
 from waltz_operator.reconcile.objects import Rendered, rendered
 from waltz_operator.reconcile.snapshot import KubeView, NeverStarted, Snapshot, TreeView, Unknown
 from waltz_operator.reconcile.times import seconds
@@ -59,7 +60,8 @@ _KINDS = frozenset(kind.value for kind in MoveKind)
 
 def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:
     """Nodes that were ours (by the labels of their StatefulSet or volume, or by the last status) and are not wanted any more. A registered node
-    that nothing shows to have been ours is left alone."""
+    that nothing shows to have been ours is left alone. What the last status has stays until ZooKeeper was read and does not have it: of an
+    external node nothing else is left to know it by."""
     wanted = {(node.group, node.name) for node in desired.nodes}
     found: set[tuple[str, str]] = set()
     if isinstance(snapshot.kube, KubeView):
@@ -70,12 +72,16 @@ def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:
         identity = node_identity(snapshot.cluster, group, name, None)
         connect.add(identity.connect_string)
         yield identity
-    if isinstance(snapshot.tree, TreeView):
-        for status in snapshot.cluster.status.nodes:
-            if status.connect_string in snapshot.tree.groups and status.connect_string not in connect:
-                group, _, name = status.name.partition("-")
-                port = snapshot.tree.admin_ports.get(status.connect_string, 0)
-                yield _external(snapshot.cluster, group, name, status.connect_string, port)
+    recorded = snapshot.cluster.status.cluster_key
+    tree = snapshot.tree if isinstance(snapshot.tree, TreeView) else None
+    if tree is not None and recorded and tree.cluster_key != UUID(recorded):
+        tree = None  # another cluster's: it says nothing about ours
+    for status in snapshot.cluster.status.nodes:
+        known = tree is None or registered(tree, status.connect_string)
+        if known and status.connect_string not in connect:
+            group, _, name = status.name.partition("-")
+            port = tree.admin_ports.get(status.connect_string, 0) if tree is not None else 0
+            yield _external(snapshot.cluster, group, name, status.connect_string, port)
 
 
 def _external(

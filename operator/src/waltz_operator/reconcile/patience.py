@@ -10,7 +10,7 @@ from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.reconcile.actions import Blocked
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import KubeView, NodeReplica, NodeView, PodView
+from waltz_operator.reconcile.snapshot import NOT_STARTED, KubeView, NodeReplica, NodeView, PodView
 
 FOR_A_PERSON = frozenset(
     {Reason.DISK_FULL, Reason.DISK_LOST, Reason.METADATA_UNKNOWN, Reason.NO_SPARE_REPLICA, Reason.NO_TARGET}
@@ -28,9 +28,19 @@ def stands_still(facts: Facts, blocked: Blocked) -> bool:
     """Whether time alone will not free the step."""
     if blocked.reason in FOR_A_PERSON:
         return True
+    if blocked.reason == Reason.POD_STUCK:
+        return _copy_cannot_start(facts, blocked.partition)
     if blocked.reason in OF_COPIES and blocked.partition is not None:
         return _no_copy_comes_back(facts, blocked.partition)
     return blocked.reason in OF_NODES and stuck_pod(facts) is not None and starting(facts) is None
+
+
+def _copy_cannot_start(facts: Facts, partition: int | None) -> bool:
+    """Whether a copy job of the partition waits for something else than a place or its image."""
+    jobs = facts.kube.jobs.values() if isinstance(facts.kube, KubeView) else ()
+    return any(
+        job.partition == partition and job.waits not in ("", UNSCHEDULABLE, NOT_STARTED) for job in jobs
+    )
 
 
 def _no_copy_comes_back(facts: Facts, partition: int) -> bool:
@@ -45,7 +55,7 @@ def _is_down(facts: Facts, partition: int, node: str) -> bool:
     if isinstance(replica, NodeReplica):
         return bool(replica.trouble) or not replica.available or facts.data_lost(partition, node)
     pod = _pod(facts, identity)
-    return facts.data_lost(partition, node) or (pod is not None and _is_stuck(pod))
+    return facts.data_lost(partition, node) or (pod is not None and bool(pod.stuck) and _is_stuck(pod))
 
 
 def starting(facts: Facts) -> str | None:
@@ -70,16 +80,16 @@ def _troubled(facts: Facts, node: NodeIdentity) -> bool:
 
 
 def stuck_pod(facts: Facts) -> str | None:
-    """The first pod of the cluster that can't run as it is, and why; None when there is none."""
+    """The first pod of the cluster of which something can't run as it is, and why; None when there is none."""
     if isinstance(facts.kube, KubeView):
         for name, pod in sorted(facts.kube.pods.items()):
             if pod.component != "migration" and _is_stuck(pod):
-                return f"{name}: {pod.stuck}"
+                return f"{name}: {pod.trouble}"
     return None
 
 
 def _is_stuck(pod: PodView) -> bool:
-    return pod.stuck not in ("", UNSCHEDULABLE) and not pod.ready and not pod.deleting
+    return pod.trouble not in ("", UNSCHEDULABLE) and not pod.ready and not pod.deleting
 
 
 def _pod(facts: Facts, node: NodeIdentity | None) -> PodView | None:

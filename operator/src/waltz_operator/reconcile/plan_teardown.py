@@ -1,6 +1,8 @@
 """Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in ZooKeeper (only when it has the recorded
 key) and the volumes; the managed ZooKeeper last, by garbage collection. With Retain the tree and all volumes stay. Pure.
 
+A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its pods go before the cluster's turn comes.
+
 The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may still say Retain when the policy
 was changed just before the deletion. They are only asked to go: each waits for its pod, which goes after the finalizer.
 
@@ -30,7 +32,8 @@ def tear_down(facts: Facts, decision: Decision) -> None:
     if _servers_remain(facts, kube, decision) or _storage_remains(facts, kube, decision):
         return
     if facts.desired.reclaim_delete:
-        if not facts.desired.skip_teardown and _tree_remains(facts, decision):
+        left_out = facts.desired.skip_teardown or facts.desired.zookeeper_claims
+        if not left_out and _tree_remains(facts, decision):
             return
         if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
             return
@@ -79,13 +82,21 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
             decision.block(Blocked("deletion of the tree", Reason.WAITING_FOR_SERVERS, text))
             return True
         proof = "reclaimPolicy Delete, no server is registered, no pod is left, the key is the recorded one"
-        decision.take(DeleteTree(facts.desired.label, key, proof))
+        decision.take(DeleteTree(tree.cluster_name, key, proof))
         return True
-    text = (
-        f"{tree.reason}; if this ZooKeeper is gone for ever, annotate the WaltzCluster with "
-        f"waltz.dev/skip-teardown={facts.desired.name}"
-    )
-    decision.block(Blocked("deletion of the tree", Reason.ZOOKEEPER_UNKNOWN, text))
+    annotate = f"annotate the WaltzCluster with waltz.dev/skip-teardown={facts.desired.name}"
+    if isinstance(tree, Unknown):
+        text = f"{tree.reason}; if this ZooKeeper is gone for ever, {annotate}"
+        decision.block(Blocked("deletion of the tree", Reason.ZOOKEEPER_UNKNOWN, text))
+        return True
+    if tree.rest_of(facts.desired.label, key):
+        proof = "reclaimPolicy Delete, no pod is left, it is what a deletion of this cluster left"
+        decision.take(DeleteTree(tree.name or "", key, proof))
+        return True
+    if tree.cluster_key not in (None, key):
+        return False
+    text = f"what stands at the root is not proven to be this cluster's: {tree.reason}; to leave it there, {annotate}"
+    decision.block(Blocked("deletion of the tree", Reason.TREE_BROKEN, text))
     return True
 
 

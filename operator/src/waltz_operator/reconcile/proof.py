@@ -11,6 +11,7 @@ from waltz_operator.reconcile.actions import (
     DeletePod,
     DeletePVC,
     DeleteTree,
+    RegisterNode,
     RemoveOnNode,
     UnassignInZooKeeper,
     UnregisterNode,
@@ -35,6 +36,7 @@ from waltz_operator.reconcile.snapshot import (
     NeverStarted,
     NodeReplica,
     Snapshot,
+    TreeBroken,
     TreeMissing,
     TreeView,
 )
@@ -60,6 +62,10 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return may_restart(facts, node)
         case RemoveOnNode():
             return may_delete(facts, action.line, action.partition, action.node)
+        case RegisterNode():
+            if not facts.staying(action.node):
+                return denied(action.line, Reason.REFUSED_CHANGE, "it is no wanted storage node")
+            return Allowed("it is wanted")
         case UnregisterNode():
             return may_unregister(facts, action.node)
         case AssignInZooKeeper():
@@ -143,6 +149,8 @@ def _tree(facts: Facts, action: DeleteTree) -> Answer:
         return denied(action.line, Reason.NOT_EMPTY, "the tree is to be kept")
     if isinstance(facts.tree, TreeMissing):
         return Allowed("it is gone already")
+    if isinstance(facts.tree, TreeBroken) and facts.tree.rest_of(facts.desired.label, action.cluster_key):
+        return Allowed("it is what a deletion of this cluster left")
     if not isinstance(facts.tree, TreeView) or facts.tree.cluster_key != action.cluster_key:
         return denied(action.line, Reason.FOREIGN_TREE, "the tree is not proven to be ours")
     if facts.tree.servers:

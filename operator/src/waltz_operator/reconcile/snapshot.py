@@ -78,9 +78,20 @@ class TreeMissing:
 
 @dataclass(frozen=True, slots=True)
 class TreeBroken:
-    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts deleted)."""
+    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts deleted). ``name`` and
+    ``cluster_key`` as far as they can be read; ``bare``: there is nothing below the root."""
 
     reason: str
+    name: str | None = None
+    cluster_key: UUID | None = None
+    bare: bool = False
+
+    def rest_of(self, name: str, cluster_key: UUID) -> bool:
+        """Whether it is what a deletion of that cluster left: root and key go last, together; older versions left the root with the name alone
+        (safety rule A7: nothing else is touched)."""
+        if self.cluster_key is None:
+            return self.bare and self.name == name
+        return self.cluster_key == cluster_key and self.name is not None
 
 
 # ---------------------------------------------------------------------------------------------------- storage nodes, servers
@@ -177,8 +188,9 @@ class DeploymentView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the cluster. ``stuck``: why it can't be running as it is (image, configuration, crash loop, unschedulable), empty
-    when it runs or may still come up by itself. ``component`` is its label (storage, server, zookeeper, migration)."""
+    """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image, configuration, crash loop, unschedulable),
+    empty when it runs or may still come up by itself. ``beside``: the first other container that can't run, and why: it makes the pod unready
+    and no more. ``component`` is its label (storage, server, zookeeper, migration)."""
 
     uid: str
     component: str
@@ -186,6 +198,12 @@ class PodView:
     ready: bool
     deleting: bool = False
     stuck: str = ""
+    beside: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why not all of it can run; for people."""
+        return self.stuck or self.beside
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,9 +227,14 @@ class PVCView:
     component: str = ""
 
 
+NOT_STARTED = "its pod has not started"
+"""Why a copy job waits whose pod tells nothing of being stuck: its image may still be on the way."""
+
+
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed.
+    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed. ``waits``: why it does not run though it is
+    active, and since when at most; empty when it runs. Times are seconds, 0 when they are not known.
 
     When it succeeded: both sides were compared record by record up to ``verified_through`` and ``checksum`` (hex) is over what
     was compared; None when its report could not be read, which proves nothing.
@@ -229,6 +252,9 @@ class JobView:
     copied: int | None = None
     message: str = ""
     deleting: bool = False
+    ended_at: float = 0.0
+    waits: str = ""
+    waits_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

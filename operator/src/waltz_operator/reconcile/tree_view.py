@@ -26,7 +26,7 @@ def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | TreeMissin
     if isinstance(found, NoTree):
         return TreeMissing()
     if isinstance(found, BrokenTree):
-        return TreeBroken(found.reason)
+        return TreeBroken(found.reason, found.name, found.cluster_key, found.bare)
     registered = {server.server_id: str(server.endpoint) for server in found.servers}
     owners = {}
     if found.assignment_current:

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from uuid import UUID
 
 import pytest
 
-from operator_tests.plan.cluster import desired, facts, kube
+from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
-from waltz_operator.reconcile.actions import DeletePVC
+from waltz_operator.reconcile.actions import DeletePVC, DeleteTree
 from waltz_operator.reconcile.desired import desired_of
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.gate import Allowed, Denied
 from waltz_operator.reconcile.kube_view import is_ours
 from waltz_operator.reconcile.plan import decide
 from waltz_operator.reconcile.proof import still_so
-from waltz_operator.reconcile.snapshot import PVCView, TreeMissing
+from waltz_operator.reconcile.snapshot import KubeView, PVCView, TreeBroken, TreeMissing, TreeView, Unknown
 
 CLAIMS = ("data-c-zookeeper-0", "data-c-zookeeper-1")
 ELSE = "data-other-zookeeper-0"
+OTHER = UUID(int=1)
 
 
 def ending(*, delete: bool, gone: tuple[str, ...] = (), component: str = "zookeeper") -> Facts:
@@ -27,9 +29,9 @@ def ending(*, delete: bool, gone: tuple[str, ...] = (), component: str = "zookee
         name: PVCView(f"uid of {name}", 1, 1, component=component, deleting=name in gone)
         for name in (*CLAIMS, ELSE)
     }
-    left = replace(kube(nodes=()), deployment=None, pvcs=claims)
+    view = replace(kube(nodes=()), deployment=None, pvcs=claims)
     wanted = replace(desired(), deleting=True, reclaim_delete=delete, zookeeper_claims=CLAIMS)
-    return replace(facts(left), desired=wanted, tree=TreeMissing(), nodes={})
+    return replace(facts(view), desired=wanted, tree=TreeMissing(), nodes={})
 
 
 def test_with_delete_the_claims_of_the_managed_zookeeper_go_before_the_finalizer() -> None:
@@ -57,9 +59,90 @@ def test_a_claim_of_that_name_that_is_not_zookeepers_stays() -> None:
     assert not decision.actions
 
 
-def test_the_tree_goes_before_the_claims() -> None:
-    decision = decide(replace(ending(delete=True), tree=facts().tree), ())
-    assert not any(isinstance(action, DeletePVC) for action in decision.actions)
+def foreign(found: Facts) -> Facts:
+    """The same with an ensemble of one's own."""
+    return replace(found, desired=replace(found.desired, zookeeper_claims=()))
+
+
+VOLUME = {"data-s1-0": PVCView("uid of data-s1-0", 1, 1, group="1", node="0")}
+TREE = facts().tree
+assert isinstance(TREE, TreeView)
+SERVED = replace(TREE, servers={})
+CUT = TreeBroken("the store has no assignment", "c", KEY)
+"""What a deletion that was cut leaves."""
+
+
+def left(
+    tree: TreeView | TreeMissing | TreeBroken | Unknown, *, managed: bool = False, delete: bool = True
+) -> Facts:
+    """Pods are gone; the volume of a storage node and this of the tree are left."""
+    found = ending(delete=delete)
+    view = found.kube
+    assert isinstance(view, KubeView)
+    found = replace(found, tree=tree, kube=replace(view, pvcs={**view.pvcs, **VOLUME}))
+    return found if managed else foreign(found)
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        SERVED,
+        replace(SERVED, cluster_name="prod"),
+        CUT,
+        replace(CUT, name="prod"),
+        TreeBroken("", "c", None, True),
+    ],
+)
+def test_the_tree_goes_before_the_volumes_and_what_is_left_of_it_too(tree: TreeView | TreeBroken) -> None:
+    """An adopted one under the name that it has."""
+    found = left(tree)
+    (deletion,) = decide(found, ()).actions
+    name = tree.cluster_name if isinstance(tree, TreeView) else tree.name
+    assert isinstance(deletion, DeleteTree)
+    assert (deletion.name, deletion.cluster_key) == (name, KEY)
+    assert isinstance(still_so(found, deletion), Allowed)
+
+
+@pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), replace(CUT, cluster_key=OTHER)])
+def test_safety_a7_a_tree_with_another_key_stays_whole_or_broken(tree: TreeView | TreeBroken) -> None:
+    decision = decide(left(tree), ())
+    assert [type(action) for action in decision.actions] == [DeletePVC]
+    assert isinstance(still_so(left(tree), DeleteTree("c", KEY, "proof")), Denied)
+
+
+@pytest.mark.parametrize(
+    ("tree", "reason"),
+    [
+        (Unknown("no connection"), "ZooKeeperUnknown"),
+        (TreeBroken("half", "c"), "TreeBroken"),
+        (TreeBroken("half", "else", None, True), "TreeBroken"),
+        (TreeBroken("half", None, KEY), "TreeBroken"),
+        (TREE, "WaitingForServers"),
+    ],
+)
+def test_safety_a7_what_is_not_proven_to_be_ours_is_not_deleted(
+    tree: TreeView | TreeBroken | Unknown, reason: str
+) -> None:
+    decision = decide(left(tree), ())
+    assert (decision.actions, [one.reason for one in decision.blocked]) == ([], [reason])
+    assert isinstance(still_so(left(tree), DeleteTree("c", KEY, "proof")), Denied)
+
+
+@pytest.mark.parametrize("tree", [TREE, SERVED, CUT, TreeMissing(), Unknown("its pods are gone")])
+def test_a_tree_in_a_managed_zookeeper_goes_with_its_volumes(
+    tree: TreeView | TreeMissing | TreeBroken | Unknown,
+) -> None:
+    """Whoever deletes a whole namespace has no ZooKeeper any more when the cluster's turn comes."""
+    first = decide(left(tree, managed=True), ())
+    (volume,) = first.actions
+    assert isinstance(volume, DeletePVC)
+    assert volume.name == "data-s1-0"
+    assert not first.teardown_complete
+    then = decide(replace(ending(delete=True), tree=tree), ())
+    assert [action.name for action in then.actions if isinstance(action, DeletePVC)] == list(CLAIMS)
+    assert decide(replace(ending(delete=True, gone=CLAIMS), tree=tree), ()).teardown_complete
+    kept = decide(left(tree, managed=True, delete=False), ())
+    assert (kept.actions, kept.teardown_complete) == ([], True)
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from .hands import Refused, carry_out
 from .invariants import Violation, judge
 from .operator_turn import cluster_pass, task_pass
 from .scenario import Scenario, empty
-from .world import BAD, READY, Luck, Replica, Universe, World, connect, up
+from .world import READY, UNFIT, Luck, Replica, Universe, World, connect, up
 
 MAX_ROUNDS = 400
 
@@ -121,7 +121,7 @@ def _check_as_asked(world: World, universe: Universe) -> None:
         problems.append(f"sets {world.sets}")
     if world.memory.operation is not None or world.jobs:
         problems.append("an operation is left")
-    if spec.template != BAD:  # else a lost copy can't be refilled before a good template comes
+    if spec.template not in UNFIT:  # else a lost copy can't be refilled before a good template comes
         if any(not task.over for task in world.tasks):
             problems.append(f"a migration is left: {world.tasks}")
         problems += _pods(world, universe, wanted)

@@ -78,6 +78,18 @@ MUTANTS = {
         ((f"{_RECONCILE}/gate.py", "        if other:\n", "        if not node:\n"),),
         "second storage node",
     ),
+    "something_beside_that_crashes_is_taken_for_a_node_that_cannot_run": Planted(
+        "a node goes down only when the others have a quorum",
+        "roll beside something that crashes",
+        (
+            (
+                f"{_RECONCILE}/gate.py",
+                "    if pod is not None and pod.stuck and not pod.ready and silent:\n",
+                "    if pod is not None and pod.trouble and not pod.ready:\n",
+            ),
+        ),
+        "lost its quorum",
+    ),
     "restart_without_a_quorum_of_others": Planted(
         "a node goes down only when the others have a quorum",
         "roll a template",

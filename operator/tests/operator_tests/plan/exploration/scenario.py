@@ -9,7 +9,7 @@ from typing import NamedTuple
 from waltz_operator.migration.task import Task, TaskKind
 from waltz_operator.reconcile.desired import Memory
 
-from .world import Luck, Spec, Universe, World, connect
+from .world import BESIDE, Luck, Spec, Universe, World, connect
 
 
 class Scenario(NamedTuple):
@@ -101,6 +101,12 @@ def scenarios() -> tuple[Scenario, ...]:
             Universe(_THREE, 2, (three, Spec((0, 1, 2), "t2"), Spec((0, 1, 2), "bad"))),
             {0: (1, 2), 1: (0, 2), 2: (0, 1)},
             Luck(crashes=1, disks=1, changes=2),
+        ),
+        Scenario(
+            "roll beside something that crashes",
+            Universe(_THREE, 2, (three, Spec((0, 1, 2), BESIDE), Spec((0, 1, 2), "t2"))),
+            {0: (1,), 1: (2, 0), 2: (1,)},
+            Luck(crashes=1, changes=2),
         ),
         Scenario(
             "roll two nodes a group",

@@ -40,6 +40,9 @@ STARTING, READY, DELETING, STUCK = "starting", "ready", "deleting", "stuck"
 OFF = "off"
 BAD = "bad"
 """A pod template that can't run."""
+BESIDE = "beside"
+"""A pod template with a container beside ours that crashes: ours runs, and the pod is never ready."""
+UNFIT = (BAD, BESIDE)
 
 
 class Spec(NamedTuple):
@@ -320,8 +323,10 @@ def _kube_view(
             sets[one.statefulset] = StatefulSetView(f"set{node}", one.group, one.name, template, 1, 1, True)
         if pod is not None:
             stuck = "it can't start" if pod.phase == STUCK else ""
+            ready = pod.phase == READY and pod.template != BESIDE
+            beside = "proxy: it crashes" if pod.template == BESIDE else ""
             pods[one.pod] = PodView(
-                pod.template, "storage", pod.template, pod.phase == READY, pod.phase == DELETING, stuck
+                pod.template, "storage", pod.template, ready, pod.phase == DELETING, stuck, beside
             )
         if claim is not None:
             objects[ObjectKey("PersistentVolumeClaim", one.pvc)] = ObjectView(str(claim), "", "claim")
