@@ -77,6 +77,10 @@ class OperatorMetrics:
         else:
             self._done_at[key] = now
 
+    def refused(self, key: Key) -> None:
+        """A complete pass had to leave something out."""
+        self._errors.labels(*key, "refused").inc()
+
     def wrote(self, key: Key, action: str) -> None:
         self._writes.labels(*key, action).inc()
 

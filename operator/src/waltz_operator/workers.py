@@ -51,7 +51,7 @@ class Workers:
         concurrency: int,
         rng: random.Random,
     ) -> None:
-        """``gone``: the object does not exist (any more). ``failed``: a pass ended with this line."""
+        """``gone``: the object does not exist (any more). ``failed``: a pass ended with this line, or had to leave out what it says."""
         self._reconcile = reconcile
         self._gone = gone
         self._failed = failed
@@ -132,6 +132,9 @@ class Workers:
         self._metrics.pass_done(key, now - started, now, word if error else None)
         if error is None:
             worker.failures = 0
+            if result.told:
+                self._metrics.refused(key)
+                await self._failed(key, result.told)
             return result.requeue_seconds
         await self._failed(key, error)
         worker.failures += 1

@@ -62,7 +62,13 @@ class FakeKubernetes:
         raise NotImplementedError
 
     async def merge_patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
     ) -> Object:
         body = await self.get(kind, namespace, name)
         self.patches.append(patch)

@@ -12,6 +12,7 @@ from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import GROUP, VERSION
 from waltz_operator.api.migration import WaltzMigrationSpec, WaltzMigrationStatus
 from waltz_operator.api.schema import structural
+from waltz_operator.api.topology import MAX_LABEL
 
 Document = dict[str, Any]
 
@@ -74,6 +75,11 @@ _NAME_RULE = {
     "names of pods and Services are made of it",
 }
 
+_MIGRATION_NAME_RULE = {
+    "rule": f"self.metadata.name.size() <= {MAX_LABEL}",
+    "message": f"the name must have at most {MAX_LABEL} characters: it is a label of the copy jobs",
+}
+
 
 def cluster_definition() -> Document:
     """The CustomResourceDefinition of WaltzCluster."""
@@ -100,6 +106,7 @@ def migration_definition() -> Document:
         (WaltzMigrationSpec, "The migration that is wanted. What it does is fixed when it is created."),
         (WaltzMigrationStatus, "What the operator saw last and how far it is."),
         _MIGRATION_COLUMNS,
+        rules=[_MIGRATION_NAME_RULE],
     )
 
 

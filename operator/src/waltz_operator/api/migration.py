@@ -192,7 +192,8 @@ class WaltzMigrationStatus(StatusModel):
     message: str = Field(default="", description="How far it is and what it waits for, for a person.")
     what: str = Field(default="", description="What it does, in a few words.")
     conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))] = Field(
-        default=(), description="Planned, Running, Complete, Blocked."
+        default=(),
+        description="Planned, Running, Complete, Blocked; Valid (False) while a value cannot be read.",
     )
     plan: tuple[str, ...] = Field(
         default=(), description="What it would do, step by step, for a person; at most 100 lines."

@@ -55,9 +55,15 @@ class Kube(Protocol):
         ...
 
     async def merge_patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
     ) -> Object:
-        """JSON merge patch; with ``metadata.resourceVersion`` or ``metadata.uid`` in the patch a precondition."""
+        """JSON merge patch of the object, or of its status; with ``metadata.resourceVersion`` or ``metadata.uid`` in the patch a precondition."""
         ...
 
     async def delete(
@@ -148,9 +154,15 @@ class KubeClient:
         return await self._call("PUT", path, {"fieldManager": FIELD_MANAGER}, obj)
 
     async def merge_patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
     ) -> Object:
-        path = kind.path(namespace, name)
+        path = kind.path(namespace, name, "status" if status else None)
         return await self._call(
             "PATCH", path, {"fieldManager": FIELD_MANAGER}, patch, "application/merge-patch+json"
         )

@@ -51,6 +51,15 @@ class KubeUnauthorizedError(KubeError):
     retriable = True
 
 
+class KubeForeignError(KubeError):
+    """An object of the name stands there that is somebody else's. Nothing was written."""
+
+    def __init__(self, kind: str, name: str) -> None:
+        super().__init__(
+            f"{kind} {name} exists and does not belong to this cluster: rename the cluster, or move that object away"
+        )
+
+
 class KubeInvalidError(KubeError):
     """The API server refused the object itself (schema, validation rule, immutable field)."""
 
@@ -70,12 +79,23 @@ _BY_STATUS: Mapping[int, type[KubeError]] = {
 
 def error_of(status: int, body: bytes, what: str) -> KubeError:
     """The error for an answer that is not a success. Pure."""
-    message, reason = "", ""
+    message, reason, another = "", "", False
     try:
         told = json.loads(body)
         if isinstance(told, dict):
             message, reason = str(told.get("message", "")), str(told.get("reason", ""))
+            another = _another_uid(told.get("details"))
     except ValueError:
         message = body[:200].decode(errors="replace")
     cls = _BY_STATUS.get(status, KubeUnavailableError if status >= 500 else KubeError)
+    if another:
+        cls = KubeConflictError
     return cls(f"{what}: {message or f'HTTP {status}'}", status=status, reason=reason)
+
+
+def _another_uid(details: object) -> bool:
+    """Whether a patch was refused because the object of that name has another uid: told as an invalid object, which it is not."""
+    causes = details.get("causes") if isinstance(details, Mapping) else None
+    if not isinstance(causes, list):
+        return False
+    return any(isinstance(one, Mapping) and one.get("field") == "metadata.uid" for one in causes)

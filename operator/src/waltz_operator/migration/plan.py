@@ -22,7 +22,7 @@ from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.gate import Denied, may_change
 from waltz_operator.reconcile.observed import facts_of
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, Snapshot, TreeView
+from waltz_operator.reconcile.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 
 MAX_TRIED = 64
 
@@ -45,7 +45,7 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     migration = {one.metadata.name: one for one in snapshot.migrations}[name]
     facts = facts_of(snapshot)
     task = next(one for one in facts.tasks if one.name == name)
-    decision = decide_task(facts, task)
+    decision = decide_task(facts, task) if snapshot.failed is None else _told_only(task, snapshot.failed)
     status = migration_status(
         migration, facts, decision.task, decision.blocked, decision.reason, decision.message
     )
@@ -56,6 +56,13 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     return Plan(
         tuple(actions), status, tuple(decision.blocked), decision.requeue_seconds, decision.teardown_complete
     )
+
+
+def _told_only(task: Task, failed: Failure) -> TaskDecision:
+    """A write of this pass failed: that is told, and what the next pass reads back stays."""
+    reason = Reason.REFUSED_CHANGE if failed.for_good else Reason.WRITE_FAILED
+    blocked = Blocked(f"migration {task.name}", reason, failed.text)
+    return TaskDecision(task, blocked=[blocked], reason=reason, message=failed.text)
 
 
 def decide_task(facts: Facts, task: Task) -> TaskDecision:

@@ -34,11 +34,13 @@ def _ids(partitions: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """Server-side apply, by force on our own fields. ``body`` carries its applied-hash already; ``reason`` says what differs."""
+    """Server-side apply, by force on our own fields. ``body`` carries its applied-hash already; ``reason`` says what differs; ``uid`` is that
+    of the object that the look showed under the name, empty when it showed none of the cluster's."""
 
     key: ObjectKey
     body: Mapping[str, Any]
     reason: str
+    uid: str = ""
     destructive: ClassVar[bool] = False
 
     @property
@@ -390,7 +392,8 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``actions`` in order: the first that fails or is refused ends the pass. ``requeue_seconds``: look again after that at the latest.
+    """``actions`` in order: the first that fails ends the pass; one ApplyObject that is refused for good does not, the rest is planned anew without
+    it. ``requeue_seconds``: look again after that at the latest.
 
     ``status`` is what the status is to be (also when it is what it was, and no SetStatus is in ``actions``).
     """

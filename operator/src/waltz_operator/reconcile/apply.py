@@ -1,5 +1,7 @@
 """Carrying out a plan, in order: the only code of the operator that writes anywhere.
 
+An object that the API server does not take as it is (``Outcome.refused``) ends no pass: who asked plans again without it.
+
 Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version, data version, the proofs of
 ``waltz_admin``): when the world has moved on it is refused, the pass ends there, and the next one plans again. So at most one
 thing is in doubt after a crash, and looking again shows what became of it. Before the first destructive step of a pass the world is
@@ -12,14 +14,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass
 
-from waltz_admin.errors import AdminError
-from waltz_cluster.errors import ClusterError
+from waltz_admin.errors import AdminError, AdminLockBusyError, AdminLockLostError, UnsafeChangeError
+from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_operator.api import topology
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
+from waltz_operator.kube.errors import (
+    KubeConflictError,
+    KubeError,
+    KubeForbiddenError,
+    KubeNotFoundError,
+)
 from waltz_operator.kube.kinds import EXTENSIONS
 from waltz_operator.lease import LeaseLostError
 from waltz_operator.reconcile.actions import (
@@ -48,6 +56,7 @@ from waltz_operator.reconcile.kube_hand import KubeHand
 from waltz_operator.reconcile.observe import Observation, one_line
 from waltz_operator.reconcile.proof import prove
 from waltz_operator.reconcile.snapshot import KubeView, ObjectKey
+from waltz_operator.reconcile.unreadable import UnreadableError
 from waltz_operator.reconcile.waltz_hand import WaltzHand
 from waltz_protocol.errors import WaltzProtocolError
 
@@ -61,21 +70,39 @@ _WALTZ = (
     RemoveOnNode,
 )  # fmt: skip
 _QUIET = (SetStatus, EmitEvent)
+_PASSING = (
+    KubeConflictError,
+    VersionConflictError,
+    UnsafeChangeError,
+    AdminLockBusyError,
+    AdminLockLostError,
+)
+"""Nothing was written because somebody else was at work, or the write's own look found that it is not safe (any more)."""
 
 Step = Action | SetFinalizer
 Look = Callable[[str, str], Awaitable[Observation]]
 
 NOT_INSTALLED = "KindNotInstalled"
+MAX_TEXT = 600
+"""Characters of an error that are told: the API server may print whole objects."""
+_ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``done`` actions were carried out; ``failed`` is the one that ended the pass, with ``error``, or None."""
+    """``done`` actions were carried out; ``failed`` is the one that came next and was not, with ``error``, or None. ``passing``: the world has
+    moved on since the look, which the next one settles."""
 
     done: tuple[Step, ...]
     failed: Step | None = None
     error: str = ""
     retriable: bool = True
+    passing: bool = False
+
+    @property
+    def refused(self) -> ApplyObject | None:
+        """The object that the API server will not take, however often it is asked; whatever does not rest on it may go on."""
+        return self.failed if isinstance(self.failed, ApplyObject) and not self.retriable else None
 
 
 class Applier:
@@ -103,7 +130,7 @@ class Applier:
                     if not isinstance(answer, Allowed):
                         text = f"not so any more at a second look: {answer.blocked.text}"
                         _log.warning("%s: %s: %s", metadata.name, action.line, text)
-                        return Outcome(tuple(done), action, text)
+                        return Outcome(tuple(done), action, text, passing=True)
                     self._check()
                 await _to_its_end(self.carry_out(action, observation))
             except LeaseLostError:
@@ -112,12 +139,23 @@ class Applier:
                 if _not_installed(action, error):
                     await self._tell_not_installed(action, observation)
                     continue
-                _log.warning("%s: %s: refused or failed: %s", metadata.name, action.line, one_line(error))
-                return Outcome(tuple(done), action, one_line(error), bool(getattr(error, "retriable", True)))
+                text = _steady(one_line(error))
+                _log.warning("%s: %s: refused or failed: %s", metadata.name, action.line, text)
+                retriable = bool(getattr(error, "retriable", True))
+                return Outcome(tuple(done), action, text, retriable, isinstance(error, _PASSING))
             level = logging.DEBUG if isinstance(action, _QUIET) else logging.INFO
             _log.log(level, "%s: done: %s", metadata.name, action.line)
             done.append(action)
         return Outcome(tuple(done))
+
+    async def tell_unreadable(self, error: UnreadableError) -> str:
+        """Say in the status of an object that it cannot be read. What went wrong with that, empty when nothing did; LeaseLostError."""
+        self._check()
+        try:
+            await _to_its_end(self._kube.tell_unreadable(error))
+        except KubeError as failure:
+            return one_line(failure)
+        return ""
 
     async def _tell_not_installed(self, action: Step, observation: Observation) -> None:
         """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes on."""
@@ -159,6 +197,11 @@ async def _to_its_end(write: Awaitable[None]) -> None:
         raise
     if isinstance(result, BaseException):
         raise result
+
+
+def _steady(text: str) -> str:
+    """The same refusal in the same words: the API server prints the addresses of what it compared."""
+    return _ADDRESS.sub("0x…", text)[:MAX_TEXT]
 
 
 def _not_installed(action: Step, error: Exception) -> bool:

@@ -34,7 +34,7 @@ def conditions(
         ConditionType.PROGRESSING: progressing(facts, decision),
         ConditionType.DEGRADED: _degraded(facts, decision, health),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
-        ConditionType.VALID: _valid(decision, refused),
+        ConditionType.VALID: _valid(decision, (*refused, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
     }
     before = {one.type: one for one in last}
@@ -72,6 +72,10 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
 
 
 def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
+    if decision.failed is not None:
+        return "True", *decision.failed
+    if decision.refused:
+        return "True", Reason.REFUSED_CHANGE, "; ".join(decision.refused)
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
     if fault is not None:
         return "True", Reason(fault.reason), fault.text

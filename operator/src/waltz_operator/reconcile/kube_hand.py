@@ -1,12 +1,14 @@
 """Actions on Kubernetes, each one call of the API server. Used by ``apply`` alone.
 
+An object that the look did not show is asked for by its name before it is applied: it may be somebody else's, which is never written over.
+
 Own writes of a pass are followed: a status that was planned on the resource version *before* our own change of the finalizers is written
 on the one after it. Anybody else's change in between is a conflict, and the pass ends.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from waltz_operator.api.metadata import FINALIZER
@@ -14,7 +16,7 @@ from waltz_operator.api.parse import status_body
 from waltz_operator.events import EventWriter
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube
-from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeNotFoundError
+from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeForeignError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_operator.reconcile.actions import (
     ApplyObject,
@@ -28,7 +30,10 @@ from waltz_operator.reconcile.actions import (
 )
 from waltz_operator.reconcile.finalizer import SetFinalizer
 from waltz_operator.reconcile.observe import Observation
+from waltz_operator.reconcile.ownership import belongs
+from waltz_operator.reconcile.reasons import Reason
 from waltz_operator.reconcile.snapshot import ObjectKey
+from waltz_operator.reconcile.unreadable import UnreadableError, unreadable_status
 
 KubeAction = (
     ApplyObject | DeleteObject | DeletePod | DeletePVC | SetFinalizer | StartCopyJob | DeleteJob
@@ -51,7 +56,7 @@ class KubeHand:
         namespace = observation.snapshot.cluster.metadata.namespace
         match action:
             case ApplyObject():
-                await self._apply(dict(action.body))
+                await self._apply(action, observation)
             case StartCopyJob():
                 await self._start(action, observation)
             case DeleteObject():
@@ -71,21 +76,59 @@ class KubeHand:
             case SetStatus():
                 await self._status(action, namespace, observation.own_writes)
 
-    async def _apply(self, body: dict[str, Any]) -> None:
-        """A body with an empty resource version is to be new: somebody else's object of that name is a conflict."""
-        if body["metadata"].get("resourceVersion") == "":
-            await self._kube.create(body | {"metadata": _without(body["metadata"], "resourceVersion")})
-        else:
-            await self._kube.apply(body)
+    async def tell_unreadable(self, error: UnreadableError) -> None:
+        """Into the status of the object that cannot be read, when it does not stand there yet, and as an Event. KubeError."""
+        body, status = error.body, unreadable_status(error)
+        about = _about(body)
+        if status is not None:
+            metadata = {"resourceVersion": body["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "status": status}
+            kind = _kind(about["kind"])
+            await self._kube.merge_patch(kind, about["namespace"], about["name"], patch, status=True)
+        await self._events.emit(about, Reason.INVALID_SPEC.value, error.line, "Warning")
+
+    async def _apply(self, action: ApplyObject, observation: Observation) -> None:
+        """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version is to be new, one with another is
+        what was read then; else the uid is the precondition."""
+        body = dict(action.body)
+        metadata = dict(body["metadata"])
+        version = metadata.get("resourceVersion")
+        if version == "":
+            del metadata["resourceVersion"]
+            await self._create(action.key, body | {"metadata": metadata}, observation)
+            return
+        if version is None:
+            uid = action.uid or await self._uid_of_ours(action.key, observation)
+            metadata |= {"uid": uid} if uid else {}
+        await self._kube.apply(body | {"metadata": metadata})
+
+    async def _create(self, key: ObjectKey, body: dict[str, Any], observation: Observation) -> None:
+        try:
+            await self._kube.create(body)
+        except KubeConflictError as error:
+            if error.reason == "AlreadyExists":
+                await self._uid_of_ours(key, observation)  # whose it is: ours is a conflict
+            raise
+
+    async def _uid_of_ours(self, key: ObjectKey, observation: Observation) -> str:
+        """Of the cluster's own object of that name; empty when there is none."""
+        cluster = observation.snapshot.cluster.metadata
+        try:
+            found = await self._kube.get(_kind(key.kind), cluster.namespace, key.name)
+        except KubeNotFoundError:
+            return ""
+        if not belongs(found, cluster):
+            raise KubeForeignError(*key)
+        return str(found["metadata"]["uid"])
 
     async def _start(self, action: StartCopyJob, observation: Observation) -> None:
-        job = self._render_job(action, observation)
         try:
-            await self._kube.create(job)
+            await self._kube.create(self._render_job(action, observation))
         except KubeConflictError as error:
             if error.reason != "AlreadyExists":
                 raise
-            # the answer to an earlier attempt was lost, or the next look will show whose it is
+            # the answer to an earlier attempt was lost, or it is somebody else's
+            await self._uid_of_ours(ObjectKey(kinds.JOB.kind, action.name), observation)
 
     async def _delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
         try:
@@ -137,8 +180,16 @@ class KubeHand:
         versions[action.uid] = (action.resource_version, str(written["metadata"]["resourceVersion"]))
 
 
-def _without(metadata: dict[str, Any], name: str) -> dict[str, Any]:
-    return {key: value for key, value in metadata.items() if key != name}
+def _about(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What an Event about an object needs of it, from the object itself."""
+    metadata = body["metadata"]
+    return {
+        "apiVersion": body["apiVersion"],
+        "kind": body["kind"],
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+    }
 
 
 def _kind(name: str) -> Kind:

@@ -39,6 +39,7 @@ from waltz_operator.reconcile.kube_view import (
     is_ours,
     kube_view,
 )
+from waltz_operator.reconcile.ownership import belongs
 from waltz_operator.reconcile.snapshot import (
     KubeView,
     NodeView,
@@ -50,6 +51,7 @@ from waltz_operator.reconcile.snapshot import (
     Unknown,
 )
 from waltz_operator.reconcile.tree_view import node_view, server_view, tree_view
+from waltz_operator.reconcile.unreadable import UnreadableError
 from waltz_operator.tls.files import TlsFiles
 from waltz_operator.tls.secrets import material_hash, secret_data
 from waltz_protocol.aio.tls import TlsSettings
@@ -87,11 +89,12 @@ class Access:
     ensemble: Ensemble | Unknown
     tls: TlsSettings | None
     secrets: Mapping[str, Mapping[str, bytes]]
-    """Contents of the Secrets of TLS by role, and of the authority under its own name; empty for those that are not there."""
+    """Contents of the Secrets of TLS by role, and of the authority under its own name; empty for those that are not there, or that are somebody
+    else's where they are to be the cluster's own."""
     auth_hash: str = ""
     """Digest of the credentials for ZooKeeper; empty without any."""
     versions: Mapping[str, str] = field(default_factory=dict)
-    """Their resource versions, by the same keys, of those that are there."""
+    """Their resource versions, by the same keys, of those that count as there."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,6 +106,8 @@ class Observation:
     body: Object
     own_writes: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Filled by ``apply``: uid of an object → its resource version before and after our own write."""
+    unreadable: tuple[UnreadableError, ...] = ()
+    """Migrations of the cluster that cannot be read."""
 
 
 def one_line(error: BaseException) -> str:
@@ -153,14 +158,17 @@ class Observer:
         self._operator_namespace = operator_namespace
 
     async def observe(self, namespace: str, name: str) -> Observation:
-        """One look at a cluster. KubeNotFoundError: there is no such object. ResourceError: it cannot be read as one.
+        """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be read as one.
 
         Other errors of the API server about the object itself pass; all further trouble is in the snapshot.
         """
         body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
-        cluster = parse_cluster(body)
+        try:
+            cluster = parse_cluster(body)
+        except ResourceError as error:
+            raise UnreadableError(body, error, self._wall_clock()) from error
         access = await self.access(cluster)
-        kube, migrations, tree = await asyncio.gather(
+        kube, (migrations, unreadable), tree = await asyncio.gather(
             self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)
         )
         nodes, servers = await asyncio.gather(
@@ -181,7 +189,7 @@ class Observer:
             operator_namespace=self._operator_namespace,
             problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
         )
-        return Observation(snapshot, access, body)
+        return Observation(snapshot, access, body, unreadable=unreadable)
 
     # ---- Secrets
 
@@ -189,7 +197,8 @@ class Observer:
         """How the cluster's ensemble and processes are reached. Errors of the API server pass: without Secrets nothing can be seen."""
         namespace = cluster.metadata.namespace
         roles = {role.role: role.secret for role in topology.tls_roles(cluster)}
-        if cluster.spec.tls.mode is TlsMode.SELF_SIGNED:
+        own = cluster.spec.tls.mode is TlsMode.SELF_SIGNED
+        if own:
             authority = topology.authority_secret(cluster)
             roles[authority] = authority
         secrets: dict[str, Mapping[str, bytes]] = {}
@@ -198,8 +207,9 @@ class Observer:
             *(self._maybe(kinds.SECRET, namespace, secret) for secret in roles.values())
         )
         for role, body in zip(roles, bodies, strict=True):
-            secrets[role] = secret_data(body)
-            if body is not None:
+            counts = body is not None and (not own or belongs(body, cluster.metadata))
+            secrets[role] = secret_data(body) if counts else {}
+            if body is not None and counts:
                 versions[role] = str(body["metadata"]["resourceVersion"])
         if cluster.spec.tls.mode is TlsMode.DISABLED:
             tls: TlsSettings | None = TlsSettings(enabled=False)
@@ -269,17 +279,27 @@ class Observer:
             found[name] = bool(body.get("allowVolumeExpansion"))
         return found
 
-    async def _migrations(self, cluster: WaltzCluster) -> tuple[WaltzMigration, ...] | Unknown:
+    async def _migrations(
+        self, cluster: WaltzCluster
+    ) -> tuple[tuple[WaltzMigration, ...] | Unknown, tuple[UnreadableError, ...]]:
         """Those that name the cluster. One that cannot be read makes all of it unknown: it may be under way."""
         try:
             bodies = await self._kube.list(kinds.WALTZ_MIGRATION, cluster.metadata.namespace)
         except KubeError as error:
-            return Unknown(f"the migrations cannot be read: {one_line(error)}")
+            return Unknown(f"the migrations cannot be read: {one_line(error)}"), ()
         wanted = [body for body in bodies if (body.get("spec") or {}).get("cluster") == cluster.metadata.name]
-        try:
-            return tuple(parse_migration(body) for body in wanted)
-        except ResourceError as error:
-            return Unknown(f"a WaltzMigration cannot be read: {one_line(error)}")
+        found: list[WaltzMigration] = []
+        unreadable: list[UnreadableError] = []
+        for body in wanted:
+            try:
+                found.append(parse_migration(body))
+            except ResourceError as error:
+                unreadable.append(UnreadableError(body, error, self._wall_clock()))
+        if not unreadable:
+            return tuple(found), ()
+        first = unreadable[0]
+        name = first.body["metadata"]["name"]
+        return Unknown(f"WaltzMigration {name} cannot be read: {one_line(first)}"), tuple(unreadable)
 
     # ---- ZooKeeper
 

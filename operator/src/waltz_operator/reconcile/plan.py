@@ -2,12 +2,13 @@
 
 Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key → nodes registered, partitions seeded →
 nodes told what they have → at most ONE of: restart of a storage node, step of the replica change under way, farewell of an empty node,
-begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on.
+begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on. So it does without an
+object that the API server refused in this pass: it is planned once more, without that and what rests on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from waltz_operator.reconcile.actions import Action, Plan, SetStatus
 from waltz_operator.reconcile.decision import Decision
@@ -21,7 +22,8 @@ from waltz_operator.reconcile.plan_rolling import Restart, due, restart_next, st
 from waltz_operator.reconcile.plan_teardown import tear_down
 from waltz_operator.reconcile.plan_tree import check_tree, make_tree, register_nodes
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, Snapshot, TreeView
+from waltz_operator.reconcile.refusals import held_back, holds_up
+from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, Refusal, Snapshot, TreeView
 from waltz_operator.reconcile.status import cluster_status
 
 Renderer = Callable[[Snapshot, Facts], Sequence[Rendered]]
@@ -31,7 +33,10 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
     """What is to be done for the cluster now, in this order, and what its status is to be."""
     facts = facts_of(snapshot)
     still = facts.problems or facts.desired.deleting or not isinstance(facts.kube, KubeView)
-    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)))
+    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)), snapshot.refused)
+    if snapshot.failed is not None:
+        reason = Reason.REFUSED_CHANGE if snapshot.failed.for_good else Reason.WRITE_FAILED
+        decision.failed = (reason, snapshot.failed.text)
     status = cluster_status(snapshot, facts, decision)
     actions: list[Action] = list(decision.actions)
     meta = snapshot.cluster.metadata
@@ -47,9 +52,12 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
     )
 
 
-def decide(facts: Facts, objects: Sequence[Rendered]) -> Decision:
-    """The decision, before it is told."""
-    decision = Decision(facts.memory)
+def decide(
+    facts: Facts, objects: Sequence[Rendered], refused: Mapping[ObjectKey, Refusal] | None = None
+) -> Decision:
+    """The decision, before it is told. ``refused``: objects that the API server does not take."""
+    refused = refused or {}
+    decision = Decision(facts.memory, refused=tuple(one.text for one in refused.values()))
     if facts.desired.deleting:
         tear_down(facts, decision)
         return decision
@@ -64,8 +72,9 @@ def decide(facts: Facts, objects: Sequence[Rendered]) -> Decision:
     if not isinstance(kube, KubeView):
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
-    restarts = due(facts, kube, objects)
-    apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision)
+    held = held_back(objects, refused)
+    restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
+    apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
     if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
         return decision
     register_nodes(facts, tree, decision)

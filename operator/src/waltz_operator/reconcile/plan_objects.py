@@ -9,34 +9,57 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from waltz_operator.api.base import quantity_bytes
 from waltz_operator.migration.placement import copies_in, group_names
 from waltz_operator.reconcile.actions import ApplyObject, Blocked, DeleteObject
 from waltz_operator.reconcile.decision import Decision
 from waltz_operator.reconcile.facts import Facts
 from waltz_operator.reconcile.objects import Rendered, difference, surplus
 from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import KubeView, NeverStarted, TreeView
+from waltz_operator.reconcile.snapshot import KubeView, NeverStarted, ObjectKey, TreeView
 
 
 def apply_objects(
-    facts: Facts, kube: KubeView, objects: Sequence[Rendered], storage_busy: bool, decision: Decision
+    facts: Facts,
+    kube: KubeView,
+    objects: Sequence[Rendered],
+    storage_busy: bool,
+    decision: Decision,
+    held: frozenset[ObjectKey] = frozenset(),
 ) -> None:
-    """All objects that differ and whose time has come; then those that are not rendered any more."""
+    """All objects that differ and whose time has come, but those that are ``held`` back; then those that are not rendered any more."""
     storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
     for one in objects:
-        why = difference(one, kube.objects.get(one.key))
-        if not why:
+        live = kube.objects.get(one.key)
+        why = difference(one, live)
+        if not why or one.key in held or _cannot_grow(kube, one, decision):
             continue
         if one.key.kind in ("StatefulSet", "PersistentVolumeClaim") and one.key.name in storage:
             if facts.memory.cluster_key is None:
                 continue
         elif one.key.kind == "Deployment" and not _servers_may(facts, kube, one, storage_busy, decision):
             continue
-        decision.actions.append(ApplyObject(one.key, one.body, why))
+        decision.actions.append(ApplyObject(one.key, one.body, why, live.uid if live is not None else ""))
         decision.soon()
     for key, view in surplus(objects, kube):
         decision.actions.append(DeleteObject(key, view.uid, "the specification has it no more"))
         decision.soon()
+
+
+def _cannot_grow(kube: KubeView, one: Rendered, decision: Decision) -> bool:
+    """Whether it is a volume that is to grow and whose storage class is known not to let it."""
+    claim = kube.pvcs.get(one.key.name) if one.key.kind == "PersistentVolumeClaim" else None
+    if claim is None or claim.expandable is not False:
+        return False
+    requests = ((one.body.get("spec") or {}).get("resources") or {}).get("requests") or {}
+    size = str(requests.get("storage", "0"))
+    if quantity_bytes(size) <= claim.requested_bytes:
+        return False
+    decision.unable.append(
+        f"volume {one.key.name} has {claim.requested_bytes} bytes and cannot grow to {size}: its storage class "
+        f"{claim.storage_class} does not allow it"
+    )
+    return True
 
 
 def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool, decision: Decision) -> bool:

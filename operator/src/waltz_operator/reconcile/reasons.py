@@ -27,6 +27,7 @@ class Reason(StrEnum):
     LEFTOVER_VOLUMES = "LeftoverVolumes"
     NODE_MISMATCH = "NodeMismatch"
     REFUSED_CHANGE = "RefusedChange"
+    WRITE_FAILED = "WriteFailed"
     # not known, hence not done
     KUBERNETES_UNKNOWN = "KubernetesUnknown"
     ZOOKEEPER_UNKNOWN = "ZooKeeperUnknown"

@@ -278,6 +278,20 @@ class KubeView:
 # ---------------------------------------------------------------------------------------------------- all of it
 
 
+class Refusal(NamedTuple):
+    """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours stands under its name."""
+
+    text: str
+    there: bool
+
+
+class Failure(NamedTuple):
+    """What ended a pass early. ``for_good``: trying again cannot help."""
+
+    text: str
+    for_good: bool
+
+
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """One look. ``cluster`` and ``migrations`` (those that name it) carry their last status; ``now`` is when the look ended.
@@ -285,6 +299,7 @@ class Snapshot:
     ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server id.
     ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs say. ``problems``: what is wrong with the
     specification beyond what the API server checks (one line each); nothing but status is written while there are any.
+    ``refused`` and ``failed``: what came of writes of this very pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -299,3 +314,5 @@ class Snapshot:
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     problems: tuple[str, ...] = ()
+    refused: Mapping[ObjectKey, Refusal] = field(default_factory=dict)
+    failed: Failure | None = None

@@ -42,7 +42,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     health = health_of(facts)
     meta, last = snapshot.cluster.metadata, snapshot.cluster.status
     found = conditions(facts, decision, health, refused(snapshot, facts), last.conditions, meta.generation)
-    return WaltzClusterStatus(
+    status = WaltzClusterStatus(
         observed_generation=meta.generation,
         conditions=found,
         phase=phase(facts, decision, health),
@@ -56,6 +56,11 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         endpoints=_endpoints(snapshot),
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
     )
+    if decision.failed is None:
+        return status
+    # the pass did not come to its end: what the next one reads back stays, and the specification was not worked on
+    kept = ("observed_generation", "operation", "cluster_key")
+    return status.model_copy(update={name: getattr(last, name) for name in kept})
 
 
 def _replicas(facts: Facts) -> str:

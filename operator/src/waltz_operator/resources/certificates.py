@@ -5,7 +5,7 @@ from __future__ import annotations
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.topology import TlsRole, tls_roles
-from waltz_operator.resources.common import make
+from waltz_operator.resources.common import labels, make
 from waltz_operator.resources.inputs import Obj
 
 TLS = "tls"
@@ -24,6 +24,9 @@ def _certificate(cluster: WaltzCluster, role: TlsRole) -> Obj:
     hours = tls.certificate_lifetime_hours
     spec: Obj = {
         "secretName": role.secret,
+        "secretTemplate": {
+            "labels": labels(cluster, TLS)
+        },  # the cluster's own, also under another mode of TLS
         "commonName": role.common_name,
         "dnsNames": list(role.dns_names),
         "duration": f"{hours}h",

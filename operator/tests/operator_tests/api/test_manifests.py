@@ -148,7 +148,11 @@ def test_the_rights_are_few() -> None:
         assert "*" not in (group, resource)
         assert not verbs & {"*", "escalate", "bind", "impersonate", "deletecollection"}
     assert given["", "secrets"] == {"get", "create", "patch"}
-    assert given["", "pods"] == {"get", "list", "watch", "delete"}
+    assert given["", "pods"] == {"list", "watch", "delete"}
+    assert given["batch", "jobs"] == {"get", "list", "watch", "create", "delete"}
+    assert given["events.k8s.io", "events"] == {"create"}
+    assert given["waltz.dev", "waltzclusters/status"] == {"update", "patch"}
+    assert ("waltz.dev", "waltzmigrations/finalizers") not in given, "it is nobody's owner"
     made = {
         (obj["apiVersion"].rpartition("/")[0], kind_of(obj["apiVersion"], obj["kind"]).plural)
         for changes in VARIANTS.values()

@@ -80,10 +80,16 @@ class FaultyKube:
         return dict(done)
 
     async def merge_patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
     ) -> Object:
         done = await self._write(
-            "merge", kind, name, lambda: self._real.merge_patch(kind, namespace, name, patch)
+            "merge", kind, name, lambda: self._real.merge_patch(kind, namespace, name, patch, status=status)
         )
         return dict(done)
 

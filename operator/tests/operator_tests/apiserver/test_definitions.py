@@ -107,6 +107,14 @@ def test_the_server_refuses_what_cannot_be(plane: Plane) -> None:
             assert reason in text, (spec, text)
         for name in ("1st", "with.dot", "x" * 31):
             assert "the name must have" in await refusal(kube, waltz_cluster("refused", PLAIN, name))
+        for name, reason in (("m" * 64, "the name must have at most 63 characters"), ("m" * 63, "")):
+            body = {
+                "apiVersion": API_VERSION,
+                "kind": "WaltzMigration",
+                "metadata": {"name": name, "namespace": "refused"},
+                "spec": {"cluster": "ledger", "drain": {"node": "1-0"}},
+            }
+            assert reason in await refusal(kube, body)
         for number, (migration, reason) in enumerate(REFUSED_MIGRATIONS):
             body = {
                 "apiVersion": API_VERSION,

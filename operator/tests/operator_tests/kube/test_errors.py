@@ -53,3 +53,12 @@ def test_an_answer_that_is_not_json_is_told_in_part() -> None:
     assert type(error) is KubeUnavailableError
     assert "<html>" in str(error)
     assert len(str(error)) < 300
+
+
+def test_a_patch_under_another_uid_is_a_conflict() -> None:
+    """The API server calls the object invalid; it is only that another one has its name by now."""
+    causes = [{"field": "metadata.uid", "reason": "FieldValueInvalid", "message": "field is immutable"}]
+    body = json.dumps({"message": "it is invalid", "reason": "Invalid", "details": {"causes": causes}})
+    error = error_of(422, body.encode(), "PATCH /x")
+    assert type(error) is KubeConflictError
+    assert error.retriable

@@ -30,7 +30,13 @@ class UnusedKube:
         raise AssertionError(f"replace {obj}")
 
     async def merge_patch(
-        self, kind: Kind, namespace: str | None, name: str, patch: Mapping[str, Any]
+        self,
+        kind: Kind,
+        namespace: str | None,
+        name: str,
+        patch: Mapping[str, Any],
+        *,
+        status: bool = False,
     ) -> Object:
         raise AssertionError(f"patch {kind.kind} {name}")
 

@@ -34,8 +34,10 @@ RESTART = DeletePod("ledger-storage-1-0-0", "uid", "its image is another", "all 
 async def pause_after(*actions: Action, planned: float = LATER) -> float:
     """Seconds until the next pass after one that carried out these actions."""
     metadata = SimpleNamespace(name="ledger", finalizers=(FINALIZER,), deleting=False)
-    snapshot = SimpleNamespace(cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=())
-    looked = SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets={}))
+    snapshot = SimpleNamespace(
+        cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), refused={}
+    )
+    looked = SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets={}), unreadable=())
 
     class Fake:
         async def observe(self, *_: str) -> Any:
