@@ -1,4 +1,4 @@
-"""kubectl, bound to one cluster and namespace."""
+"""kubectl, bound to one cluster and namespace. What is only read is read without a process of its own (`reader`)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from tests.e2e.reader import reader
 from tests.e2e.shell import CommandError, run
 
 T = TypeVar("T")
@@ -21,7 +22,9 @@ class Timeout(Exception):
     """What was waited for did not come."""
 
 
-def wait_until(what: str, probe: Callable[[], T | None], timeout_seconds: float) -> T:
+def wait_until(
+    what: str, probe: Callable[[], T | None], timeout_seconds: float, *, pause_seconds: float = POLL_SECONDS
+) -> T:
     """The first answer of `probe` that is neither None nor False; a failing command counts as none. Timeout says the last failure."""
     deadline, trouble = time.monotonic() + timeout_seconds, ""
     while True:
@@ -34,7 +37,7 @@ def wait_until(what: str, probe: Callable[[], T | None], timeout_seconds: float)
             return found
         if time.monotonic() > deadline:
             raise Timeout(f"{what}: not within {timeout_seconds:g} s{trouble}")
-        time.sleep(POLL_SECONDS)
+        time.sleep(pause_seconds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,18 +63,18 @@ class Kubectl:
 
     def get(self, kind: str, name: str) -> dict[str, Any]:
         """One object. CommandError when it is not there."""
-        found: dict[str, Any] = json.loads(self("get", kind, name, "-o", "json"))
+        found = self.find(kind, name)
+        if found is None:
+            raise CommandError(f"{kind} {name} is not there")
         return found
 
     def find(self, kind: str, name: str) -> dict[str, Any] | None:
         """One object, or None when it is not there."""
-        text = self("get", kind, name, "-o", "json", "--ignore-not-found")
-        return json.loads(text) if text.strip() else None
+        return reader(self.kubeconfig).find(kind, self.namespace, name)
 
     def list(self, kind: str, selector: str = "") -> list[dict[str, Any]]:
         """Objects of a kind, by labels."""
-        found: list[dict[str, Any]] = json.loads(self("get", kind, "-l", selector, "-o", "json"))["items"]
-        return found
+        return reader(self.kubeconfig).list(kind, self.namespace, selector)
 
     def patch(self, kind: str, name: str, patch: Mapping[str, Any]) -> None:
         """A merge patch."""

@@ -102,6 +102,7 @@ class Shell:
             self.failed,
             self.metrics,
             concurrency=settings.concurrent_reconciles,
+            resync_seconds=settings.resync_seconds,
             rng=random.Random(),
         )
 
@@ -115,7 +116,8 @@ class Shell:
                     _log.warning("the WaltzClusters cannot be listed: %s", error)
                     continue
                 for body in bodies:
-                    self.workers.wake((body["metadata"]["namespace"], body["metadata"]["name"]))
+                    metadata = body["metadata"]
+                    self.workers.wake((metadata["namespace"], metadata["name"]), news=False)
             await asyncio.sleep(self.settings.resync_seconds)
 
     async def gone(self, key: tuple[str, str]) -> None:

@@ -1,7 +1,8 @@
 """One worker per cluster: passes one after another, each woken by an event, a due time or the back-off; never two at once.
 
 Watch events only wake: what they say is read again. A storm of them makes one pass. After an error the pause doubles, per object, up to
-``MAX_BACKOFF_SECONDS``, and a wake-up does not shorten it to nothing.
+``MAX_BACKOFF_SECONDS``, and a wake-up does not shorten it to nothing. What has been waited for in vain for a while is looked at less often
+(``IDLE``) until an event, or a change made by a pass, says that something goes on.
 """
 
 from __future__ import annotations
@@ -27,14 +28,17 @@ FIRST_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 60.0
 SETTLE_SECONDS = 0.2
 """Events come in groups: this long they are collected before a pass begins."""
+IDLE = ((30, 10.0), (10, 3.0))
+"""After so many passes in a row that changed nothing, the pause before the next one is so long at least."""
 
 
 class _Worker:
-    __slots__ = ("failures", "task", "wake")
+    __slots__ = ("failures", "idle", "task", "wake")
 
     def __init__(self) -> None:
         self.wake = asyncio.Event()
         self.failures = 0
+        self.idle = 0  # passes in a row that changed nothing
         self.task: asyncio.Task[None] | None = None
 
 
@@ -49,26 +53,31 @@ class Workers:
         metrics: OperatorMetrics,
         *,
         concurrency: int,
+        resync_seconds: float,
         rng: random.Random,
     ) -> None:
-        """``gone``: the object does not exist (any more). ``failed``: a pass ended with this line, or had to leave out what it says."""
+        """``gone``: the object does not exist (any more). ``failed``: a pass ended with this line, or had to leave out what it says.
+        ``resync_seconds``: no pause is longer, but after an error."""
         self._reconcile = reconcile
         self._gone = gone
         self._failed = failed
         self._metrics = metrics
         self._gate = asyncio.Semaphore(concurrency)
+        self._resync_seconds = resync_seconds
         self._rng = rng
         self._workers: dict[Key, _Worker] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
-    def wake(self, key: Key) -> None:
-        """Something that concerns this cluster may have changed. Makes its worker when there is none."""
+    def wake(self, key: Key, *, news: bool = True) -> None:
+        """Something that concerns this cluster may have changed; without ``news`` nothing says so. Makes its worker when there is none."""
         worker = self._workers.get(key)
         if worker is None and self._tasks is not None:
             worker = self._workers[key] = _Worker()
             worker.task = self._tasks.create_task(self._run(key, worker), name=f"cluster {key[0]}/{key[1]}")
         if worker is not None:
             worker.wake.set()
+            if news:
+                worker.idle = 0
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until ``stop``; workers end between two writes at the latest (they are cancelled where they wait)."""
@@ -135,7 +144,9 @@ class Workers:
             if result.told:
                 self._metrics.refused(key)
                 await self._failed(key, result.told)
-            return result.requeue_seconds
+            worker.idle = 0 if result.wrote else worker.idle + 1
+            least = next((pause for passes, pause in IDLE if worker.idle >= passes), 0.0)
+            return max(result.requeue_seconds, min(least, self._resync_seconds))
         await self._failed(key, error)
         worker.failures += 1
         ceiling = (

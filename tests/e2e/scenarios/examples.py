@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 from typing import Any
@@ -101,7 +100,7 @@ def _space(name: str) -> tuple[dict[str, Any], ...]:
 
 def _all(world: World, kind: str) -> list[dict[str, Any]]:
     """Objects of the examples' namespaces."""
-    found = json.loads(world.kubectl("get", kind, "--all-namespaces", "-o", "json"))["items"]
+    found = world.kubectl.in_namespace("").list(kind)
     return [one for one in found if one["metadata"]["namespace"].startswith("example-")]
 
 

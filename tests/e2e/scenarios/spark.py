@@ -63,9 +63,7 @@ def streaming(world: World) -> None:
     clock = time.monotonic()
     try:
         submit(world.kubectl, application, ["--trigger-seconds", str(TRIGGER_SECONDS)])
-        wait_until(
-            "the streaming job has counted something", lambda: batches(world.kubectl) > 0, WAIT_SECONDS
-        )
+        _wait_for_batch(world, "the streaming job has counted something", 0)
         world.notes.append(f"first result {time.monotonic() - clock:.0f} s after submission")
         kill_executor(world)
         kill_driver(world, application)
@@ -133,6 +131,11 @@ def batches(kubectl: Kubectl) -> int:
     return sum(name.isdecimal() for name in listing.split())
 
 
+def _wait_for_batch(world: World, what: str, done: int) -> None:
+    """Until more than ``done`` batches have been finished. Each look starts a process in the driver's pod: not too often."""
+    wait_until(what, lambda: batches(world.kubectl) > done, WAIT_SECONDS, pause_seconds=2.0)
+
+
 def kill_executor(world: World) -> None:
     """One executor is gone without notice: another one comes, and batches go on."""
     clock = time.monotonic()
@@ -141,7 +144,7 @@ def kill_executor(world: World) -> None:
     world.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
     wait_until("another executor comes", lambda: set(world.pods(EXECUTORS)) - set(before), WAIT_SECONDS)
     done = batches(world.kubectl)
-    wait_until("batches go on", lambda: batches(world.kubectl) > done, WAIT_SECONDS)
+    _wait_for_batch(world, "batches go on", done)
     world.notes.append(f"executor killed: batches went on, {time.monotonic() - clock:.0f} s")
 
 

@@ -21,7 +21,8 @@ pytestmark = pytest.mark.looptime
 
 A: Key = ("demo", "a")
 B: Key = ("demo", "b")
-QUIET = PassResult(60.0, False)
+RESYNC_SECONDS = 60.0
+QUIET = PassResult(RESYNC_SECONDS, False)
 Body = Callable[[Key], Awaitable[PassResult]]
 
 
@@ -51,6 +52,7 @@ class Stage:
             self._failed,
             OperatorMetrics(),
             concurrency=concurrency,
+            resync_seconds=RESYNC_SECONDS,
             rng=random.Random(1),
         )
 
@@ -133,6 +135,52 @@ async def test_without_events_it_looks_again_when_the_pass_said() -> None:
         stage.workers.wake(A)
         await asyncio.sleep(179)
         assert stage.gaps() == [pytest.approx(60.0)] * 2
+
+
+async def waiting(_: Key) -> PassResult:
+    return PassResult(1.0, False)
+
+
+async def test_what_is_waited_for_in_vain_is_looked_at_less_often() -> None:
+    async with working() as stage:
+        stage.body = waiting
+        stage.workers.wake(A)
+        await asyncio.sleep(200)
+        gaps = stage.gaps()
+        assert gaps[:9] == [pytest.approx(1.0)] * 9
+        assert gaps[9:29] == [pytest.approx(3.0)] * 20
+        assert gaps[29:] == [pytest.approx(10.0)] * len(gaps[29:])
+        assert len(gaps) > 35
+
+
+async def test_an_event_or_a_change_makes_it_look_often_again() -> None:
+    async with working() as stage:
+        stage.body = waiting
+        stage.workers.wake(A)
+        await asyncio.sleep(100)
+        stage.workers.wake(A)
+        await asyncio.sleep(8)
+        assert stage.gaps()[-7:] == [pytest.approx(1.0)] * 7
+        await asyncio.sleep(100)
+        before = len(stage.gaps())
+        changes = iter([PassResult(1.0, True)])
+        stage.body = lambda _: answer(next(changes, PassResult(1.0, False)))
+        await asyncio.sleep(25)
+        assert sum(gap == pytest.approx(1.0) for gap in stage.gaps()[before:]) == 10
+
+
+async def test_the_resynchronisation_is_no_news() -> None:
+    async with working() as stage:
+        stage.body = waiting
+        stage.workers.wake(A)
+        await asyncio.sleep(100)
+        stage.workers.wake(A, news=False)
+        await asyncio.sleep(25)
+        assert stage.gaps()[-2:] == [pytest.approx(10.0)] * 2
+
+
+async def answer(result: PassResult) -> PassResult:
+    return result
 
 
 async def test_clusters_run_side_by_side_up_to_the_bound_and_all_get_their_turn() -> None:
