@@ -66,19 +66,18 @@ class Reader:
         return self._known[kind]
 
     def _discover(self) -> dict[str, Resource]:
-        groups = [one["preferredVersion"]["groupVersion"] for one in self._asked("/apis")["groups"]]
+        paths = {"": "/api/v1"}
+        for group in self._asked("/apis")["groups"]:
+            paths[group["name"]] = f"/apis/{group['preferredVersion']['groupVersion']}"
         known: dict[str, Resource] = {}
-        for group in ["/api/v1", *(f"/apis/{one}" for one in groups)]:
-            for one in self._asked(group)["resources"]:
-                if "/" in one["name"]:
+        for group_name, path in paths.items():
+            for one in (self._get(path) or {"resources": []})["resources"]:
+                plural = one["name"]
+                if "/" in plural:
                     continue
-                resource = Resource(group, one["name"], one["namespaced"])
-                for name in (
-                    one["name"],
-                    one["singularName"],
-                    one["kind"].lower(),
-                    *one.get("shortNames", ()),
-                ):
+                resource = Resource(path, plural, one["namespaced"])
+                names = (plural, f"{plural}.{group_name}", one["singularName"], one["kind"].lower())
+                for name in (*names, *one.get("shortNames", ())):
                     known.setdefault(name, resource)
         return known
 
