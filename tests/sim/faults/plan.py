@@ -121,7 +121,6 @@ PROFILES: Mapping[str, Sequence[str]] = {
     ),
     "zookeeper": (*_starting("zookeeper-"), "server-pause"),
     "operations": (*_starting("replica-", "rolling-"), "storage-wipe", "server-kill"),
-    "copies": ("partition-unavailable", "storage-pause", "split", "server-kill"),
 }
 
 

@@ -188,19 +188,4 @@ SERVER_MUTANTS = (
         profile="operations",
         found_at=14,
     ),
-    Mutant(
-        name="offline_copy_cuts_what_the_source_has",
-        rule="A5",
-        edits=(
-            Edit(
-                "libs/admin/src/waltz_admin/offline_copy.py",
-                "            equal = await _equal_through(source, destination, partition_id, equal, held, batch_size)\n",
-                "",
-            ),
-        ),
-        expected=("acknowledged", "progress", "fork", "feed_order", "stable"),
-        how="A member of the session is cut to its low-water mark before it is filled, its source goes dark, and those that are left have "
-        "not all that was acknowledged.",
-        profile="copies",
-    ),
 )

@@ -41,9 +41,9 @@ READ_KINDS = frozenset(
 class ReadLimits(NamedTuple):
     """Bounds of reads, in bytes of records."""
 
-    max_list_bytes: int = 4 << 20  # one list reply: fewer records than asked for when reached
-    max_reply_bytes: int = 4 << 20  # all read replies of one job
-    max_unsent_bytes: int = 32 << 20  # of all connections: who has more than his share is refused
+    max_list_bytes: int = 2 << 20  # one list reply: fewer records than asked for when reached
+    max_reply_bytes: int = 2 << 20  # all read replies of one job
+    max_unsent_bytes: int = 24 << 20  # of all connections: who has more than his share is refused
 
 
 class JobResult(NamedTuple):
