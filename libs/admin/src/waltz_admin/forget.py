@@ -6,17 +6,21 @@ pass unnoticed. And a replica that is well is not given up: the wrong name on th
 If the forgotten replica is still assigned it comes back as a new one and is refilled.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.safety import AdminPortProbe, ReplicaAnswer, ReplicaProbe
 from waltz_admin.tree import read_maps
 from waltz_cluster.cluster_params import read_params
+from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
+
+_ATTEMPTS = 20
 
 
 class UnknownReplicaError(AdminError):
@@ -27,17 +31,31 @@ class LastReplicaError(AdminError):
     """Forgetting the only replica would leave metadata that proves nothing."""
 
 
+def _unknown_replica(connect_string: str, known: Collection[str]) -> str:
+    """The message for a name that is not in the metadata."""
+    return f"{connect_string} is not a replica in the metadata (known: {', '.join(sorted(known)) or 'none'})"
+
+
 def without_replica(metadata: PartitionMetadata, connect_string: str) -> PartitionMetadata:
     """The metadata with one replica less in the old quorum. Pure. UnknownReplicaError, LastReplicaError."""
     if connect_string not in metadata.replicas:
-        known = ", ".join(sorted(metadata.replicas)) or "none"
-        raise UnknownReplicaError(f"{connect_string} is not a replica in the metadata (known: {known})")
+        raise UnknownReplicaError(_unknown_replica(connect_string, metadata.replicas))
     if len(metadata.replicas) == 1:
         raise LastReplicaError(
             f"{connect_string} is the last replica in the metadata; it cannot be forgotten"
         )
     left = {name: state for name, state in metadata.replicas.items() if name != connect_string}
     return PartitionMetadata(metadata.generation, metadata.session_id, left)
+
+
+@dataclass(frozen=True, slots=True)
+class Forgotten:
+    """Partitions in which the replica was given up, those in which it is well and was kept, and those whose metadata
+    does not name it (any more)."""
+
+    forgotten: tuple[int, ...]
+    well: tuple[int, ...]
+    unknown: tuple[int, ...]
 
 
 async def forget_replica(
@@ -48,13 +66,16 @@ async def forget_replica(
     *,
     tls: TlsSettings | None = None,
     probe: ReplicaProbe | None = None,
-) -> list[int]:
-    """Remove a node from the old quorum of partitions whose recovery is undecidable; the partitions changed.
+) -> Forgotten:
+    """Remove a node from the old quorum of partitions whose recovery is undecidable.
 
-    All partitions are checked before the first is written, each under its version: a server that goes on meanwhile
-    wins, and the error says so. AdminError for an unknown partition or one without metadata, UnsafeChangeError when a
-    remaining replica does not answer or the one to forget is well in all of them (where it is well it is kept),
-    UnknownReplicaError, LastReplicaError; nothing was changed then.
+    All partitions are checked before the first is written, each under its version. A server that tries to recover
+    meanwhile begins new sessions, which are writes too: its partition is then checked and written again. A partition
+    in which the replica is well, or unknown, is left as it is, so that the command may be given again.
+
+    AdminError for an unknown partition or one without metadata, UnsafeChangeError when a remaining replica does not
+    answer or the one to forget is well wherever it is known, UnknownReplicaError when no partition knows it,
+    LastReplicaError; nothing was changed then, unless the error says in which partitions.
     """
     _, params = await read_params(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < params.num_partitions]
@@ -64,31 +85,85 @@ async def forget_replica(
     asker = probe or AdminPortProbe(
         dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
     )
-    metadata = StoreMetadata(store, root)
-    changes, well = [], list[int]()
+    forgetting = _Forgetting(StoreMetadata(store, root), asker, connect_string)
     for partition in partitions:
-        current, version = await metadata.read_partition(partition)
+        await forgetting.check(partition)
+    forgetting.raise_if_in_vain()
+    for partition in sorted(forgetting.changes):
+        await forgetting.carry_out(partition)
+    return Forgotten(tuple(forgetting.done), tuple(forgetting.well), tuple(forgetting.unknown))
+
+
+class _Forgetting:
+    """One run of `forget_replica`: what was found in each partition, and what is to be written under which version."""
+
+    def __init__(self, metadata: StoreMetadata, asker: ReplicaProbe, connect_string: str) -> None:
+        self.changes: dict[int, tuple[PartitionMetadata, int]] = {}
+        self.done: list[int] = []
+        self.well: list[int] = []
+        self.unknown: list[int] = []
+        self._known = set[str]()
+        self._metadata = metadata
+        self._asker = asker
+        self._node = connect_string
+
+    async def check(self, partition: int) -> None:
+        """Read, ask everybody, and note what is to be done."""
+        current, version = await self._metadata.read_partition(partition)
         if current is None:
             raise AdminError(f"partition {partition} has no metadata: nothing can be forgotten")
-        changed = without_replica(current, connect_string)
-        if _is_well(current.replicas[connect_string], await asker.ask(connect_string, partition)):
-            well.append(partition)
-            continue
-        silent = [name for name in changed.replicas if await asker.ask(name, partition) is None]
+        if self._node not in current.replicas:
+            self._known |= set(current.replicas)
+            self.unknown.append(partition)
+            return
+        changed = without_replica(current, self._node)
+        if _is_well(current.replicas[self._node], await self._asker.ask(self._node, partition)):
+            self.well.append(partition)
+            return
+        silent = [name for name in changed.replicas if await self._asker.ask(name, partition) is None]
         if silent:
             raise UnsafeChangeError(
                 f"partition {partition}: {', '.join(sorted(silent))} does not answer; bring it back before "
-                f"{connect_string} is given up, or more may be lost than that"
+                f"{self._node} is given up, or more may be lost than that{self._so_far()}"
             )
-        changes.append((partition, changed, version))
-    if well and not changes:
-        raise UnsafeChangeError(
-            f"{connect_string} answers and holds what it should in partitions {','.join(map(str, well))}: nothing waits "
-            "for it to be given up; `waltz doctor` says what is wrong, and a node that is to be given up all the same is stopped first"
-        )
-    for partition, changed, version in changes:
-        await metadata.write_partition(partition, changed, version)
-    return [partition for partition, _, _ in changes]
+        self.changes[partition] = changed, version
+
+    def raise_if_in_vain(self) -> None:
+        if self.changes:
+            return
+        if self.well:
+            raise UnsafeChangeError(
+                f"{self._node} answers and holds what it should in partitions {_listed(self.well)}: nothing waits for "
+                "it to be given up; `waltz doctor` says what is wrong, and a node that is to be given up all the same is stopped first"
+            )
+        if self.unknown:
+            raise UnknownReplicaError(_unknown_replica(self._node, self._known))
+
+    async def carry_out(self, partition: int) -> None:
+        """Write; when the metadata was changed meanwhile, check and write again."""
+        for attempt in range(_ATTEMPTS):
+            if partition not in self.changes:  # well or unknown by now
+                return
+            changed, version = self.changes.pop(partition)
+            try:
+                await self._metadata.write_partition(partition, changed, version)
+            except VersionConflictError as error:
+                if attempt + 1 == _ATTEMPTS:
+                    raise AdminError(
+                        f"partition {partition}: its server writes the metadata faster than it can be checked; "
+                        f"try again{self._so_far()}"
+                    ) from error
+                await self.check(partition)
+            else:
+                self.done.append(partition)
+                return
+
+    def _so_far(self) -> str:
+        return f" (it is forgotten in partitions {_listed(self.done)} already)" if self.done else ""
+
+
+def _listed(partitions: Sequence[int]) -> str:
+    return ",".join(map(str, partitions))
 
 
 def _is_well(recorded: ReplicaState, answer: ReplicaAnswer | None) -> bool:

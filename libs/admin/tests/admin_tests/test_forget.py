@@ -1,12 +1,19 @@
 """Giving up a replica loses data only when asked to, and never by accident."""
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
 
 from waltz_admin import seeding
 from waltz_admin.errors import AdminError, UnsafeChangeError
-from waltz_admin.forget import LastReplicaError, UnknownReplicaError, forget_replica, without_replica
+from waltz_admin.forget import (
+    Forgotten,
+    LastReplicaError,
+    UnknownReplicaError,
+    forget_replica,
+    without_replica,
+)
 from waltz_admin.safety import ReplicaAnswer
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
@@ -48,7 +55,7 @@ async def test_forgotten_replica_leaves_the_metadata_of_the_named_partitions_onl
     store, metadata = await _cluster(3)
     for partition in (0, 1):
         await metadata.create_partition(partition, _metadata(1, 2, 3))
-    assert await forget_replica(store, ROOT, LOST, [0], probe=Nodes(LOST)) == [0]
+    assert (await forget_replica(store, ROOT, LOST, [0], probe=Nodes(LOST))).forgotten == (0,)
     assert (await metadata.read_partition(0))[0] == _metadata(1, 2)
     assert (await metadata.read_partition(1))[0] == _metadata(1, 2, 3)
 
@@ -73,7 +80,7 @@ async def test_safety_a1_a_replica_that_is_well_is_not_forgotten(lost: ReplicaAn
         await forget_replica(store, ROOT, LOST, [0], probe=nodes)
     assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
     nodes.answers[LOST] = lost
-    assert await forget_replica(store, ROOT, LOST, [0], probe=nodes) == [0]
+    assert (await forget_replica(store, ROOT, LOST, [0], probe=nodes)).forgotten == (0,)
 
 
 async def test_where_it_is_well_it_is_kept() -> None:
@@ -86,7 +93,7 @@ async def test_where_it_is_well_it_is_kept() -> None:
     await metadata.create_partition(1, replace(_metadata(1, 2, 3), replicas=older))
     nodes = Nodes()
     nodes.answers[LOST] = ReplicaAnswer(3, True, True)
-    assert await forget_replica(store, ROOT, LOST, [0, 1], probe=nodes) == [0]
+    assert await forget_replica(store, ROOT, LOST, [0, 1], probe=nodes) == Forgotten((0,), (1,), ())
     assert LOST in (await metadata.read_partition(1))[0].replicas  # type: ignore[union-attr]
 
 
@@ -103,6 +110,76 @@ async def test_nothing_is_forgotten_when_one_partition_cannot_be_changed() -> No
     with pytest.raises(AdminError, match="no partition 4"):
         await forget_replica(store, ROOT, LOST, [0, 4], probe=Nodes())
     assert (await metadata.read_partition(0))[0] == _metadata(1, 2, 3)
+
+
+class Busy(Nodes):
+    """While partition 1 is asked about, its server begins a new session: `times` times, then it rests."""
+
+    def __init__(
+        self, metadata: StoreMetadata, times: int, changed: Callable[[PartitionMetadata], PartitionMetadata]
+    ) -> None:
+        super().__init__(LOST)
+        self.metadata, self.left, self.changed = metadata, times, changed
+
+    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+        answer = await super().ask(connect_string, partition_id)
+        if partition_id == 1 and connect_string == LOST and self.left:
+            self.left -= 1
+            current, version = await self.metadata.read_partition(1)
+            assert current is not None
+            await self.metadata.write_partition(1, self.changed(current), version)
+        return answer
+
+
+def _next_session(metadata: PartitionMetadata) -> PartitionMetadata:
+    return replace(metadata, session_id=SessionId(metadata.session_id + 1))
+
+
+async def test_a_server_that_begins_sessions_meanwhile_does_not_stop_it() -> None:
+    """A server that cannot decide tries again and again, and takes a new session id each time."""
+    store, metadata = await _cluster(3)
+    for partition in range(3):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    found = await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=Busy(metadata, 5, _next_session))
+    assert found == Forgotten((0, 1, 2), (), ())
+    assert (await metadata.read_partition(1))[0] == replace(_metadata(1, 2), session_id=SessionId(9))
+
+
+async def test_what_was_changed_meanwhile_is_checked_again() -> None:
+    store, metadata = await _cluster(3)
+    for partition in range(3):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    away = Busy(metadata, 1, lambda current: without_replica(current, LOST))
+    assert await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=away) == Forgotten((0, 2), (), (1,))
+    again = Nodes(LOST)
+    with pytest.raises(UnknownReplicaError, match="known: h:1, h:2"):
+        await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=again)
+
+    def refilled(current: PartitionMetadata) -> PartitionMetadata:
+        well.silent = ()
+        return _next_session(current)
+
+    _, version = await metadata.read_partition(1)
+    await metadata.write_partition(1, _metadata(1, 2, 3), version)
+    well = Busy(metadata, 1, refilled)
+    assert await forget_replica(store, ROOT, LOST, [1, 2], probe=well) == Forgotten((), (1,), (2,))
+
+
+async def test_a_server_that_never_rests_is_given_up_and_what_was_done_is_said() -> None:
+    store, metadata = await _cluster(3)
+    for partition in range(3):
+        await metadata.create_partition(partition, _metadata(1, 2, 3))
+    with pytest.raises(
+        AdminError, match=r"partition 1: its server writes .* forgotten in partitions 0 already"
+    ):
+        await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=Busy(metadata, 1000, _next_session))
+
+
+async def test_it_may_be_given_again_after_it_was_cut_short() -> None:
+    store, metadata = await _cluster(2)
+    await metadata.create_partition(0, _metadata(1, 2))
+    await metadata.create_partition(1, _metadata(1, 2, 3))
+    assert await forget_replica(store, ROOT, LOST, [0, 1], probe=Nodes(LOST)) == Forgotten((1,), (), (0,))
 
 
 def test_without_replica() -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from waltz_admin.dry_run import DryRunStore
-from waltz_admin.forget import forget_replica
+from waltz_admin.forget import Forgotten, forget_replica
 from waltz_tools import repair
 from waltz_tools.cli.common import (
     ConfigOption,
@@ -81,18 +81,27 @@ def forget(
             "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
         )
 
-    async def work(c: Context) -> list[int]:
+    async def work(c: Context) -> Forgotten:
         store = DryRunStore(c.store) if dry_run else c.store
         return await forget_replica(store, c.root, str(node), chosen, tls=c.tls)
 
     done = run_admin(config, work)
-    kept = [number for number in chosen if number not in done]
-    text = ",".join(map(str, done))
+    text = ",".join(map(str, done.forgotten)) or "none"
     line = (
         f"would forget {node} in partitions {text}"
         if dry_run
         else f"{node} is forgotten in partitions {text}"
     )
-    if kept:
-        line += f"; it is well in {','.join(map(str, kept))} and kept there"
-    render_result(output, line, node=node, forgotten=done, kept=kept, dry_run=dry_run)
+    if done.well:
+        line += f"; it is well in {','.join(map(str, done.well))} and kept there"
+    if done.unknown:
+        line += f"; the metadata of {','.join(map(str, done.unknown))} does not name it"
+    render_result(
+        output,
+        line,
+        node=node,
+        forgotten=list(done.forgotten),
+        kept=list(done.well),
+        unknown=list(done.unknown),
+        dry_run=dry_run,
+    )
