@@ -131,6 +131,31 @@ async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
         manager.close()
 
 
+async def test_safety_b2_a_session_does_not_go_on_with_a_copy_that_was_emptied(tmp_path: Path) -> None:
+    """It has counted the copy among those that hold the log; before, an empty partition took its next append as the first."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.set_low_water_mark(4, 0, -1)
+        async with admin_connected(node) as tool:
+            await tool.assign([0], False, delete_files=True)
+            await tool.assign([0], True)
+        with pytest.raises(RequestFailedError, match="session 4 is fenced off"):
+            await server.append(4, 0, records(0, 1))
+        with pytest.raises(RequestFailedError, match="session 4 is fenced off"):
+            await server.set_low_water_mark(4, 0, -1)
+        assert await server.last_session_info(5, 0) == SessionInfo(-1, -1, -1)
+        await server.append(5, 0, records(0, 1))
+
+
+async def test_a_copy_of_the_last_possible_session_can_be_given_up(tmp_path: Path) -> None:
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.set_low_water_mark(2**63 - 1, 0, -1)
+        async with admin_connected(node) as tool:
+            await tool.assign([0], False, delete_files=True)
+            await tool.assign([0], True)
+        with pytest.raises(RequestFailedError, match="fenced off"):
+            await server.append(4, 0, records(0, 1))
+
+
 async def test_safety_b2_fence_holds_after_restart_and_reassignment(tmp_path: Path) -> None:
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
         await server.last_session_info(9, 0)

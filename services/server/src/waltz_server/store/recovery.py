@@ -265,6 +265,10 @@ class Recovery:
         names = self._metadata.replicas or self._replicas
         return Condition.UNDECIDABLE, f"the high-water mark is undecidable without {self._name_absent(names)}"
 
+    def max_txid_of(self, name: str) -> int:
+        """The last record that the replica said it holds, or was sent with success; -1 for none."""
+        return self._replicas[name].max_txid
+
     def reason_of(self, name: str) -> str:
         return self._replicas[name].reason
 

@@ -3,6 +3,10 @@
 Who may try again within a session: a replica may, as long as nothing it was told to change is in doubt. Once a Truncate,
 Append or Set low-water mark ended without an answer, that request may still be executed at any time while this session
 is the node's latest, so the replica stays out until a later session has fenced it.
+
+A copy may also be taken away under our feet: an administrator removes and assigns the partition while the connection
+stays. What the node said before is then void. The mark is therefore read back after it was set, and a node that has
+the mark of this session written down refuses this session afterwards: only the next one may fill its new copy.
 """
 
 from __future__ import annotations
@@ -39,6 +43,10 @@ class InDoubtError(Exception):
     """A request that changes the replica ended without an answer."""
 
 
+class CopyGoneError(WaltzProtocolError):
+    """The node has less than it said it had: ask it again from the beginning."""
+
+
 class ReplicaRecovery:
     """Brings one replica of one session to the point where it is listed, then keeps it going. Owner: the session run."""
 
@@ -54,6 +62,7 @@ class ReplicaRecovery:
         self._recovery = run.recovery
         self._backoff = backoff
         self._refused = False
+        self._confirmed = False  # the node has this session written down
         self._watch: Callable[[str], None] | None = None
 
     async def run(self) -> None:
@@ -85,7 +94,7 @@ class ReplicaRecovery:
             self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
             self._absent(str(error))
             self._unwatch()
-            if self._recovery.is_listed(name):
+            if self._recovery.is_listed(name) or (self._refused and self._confirmed):
                 self.state = "failed"
                 self._run.replica_out(name, self.reason)
                 return True
@@ -157,13 +166,18 @@ class ReplicaRecovery:
                     await link.set_low_water_mark(run.session_id, run.partition_id, mark)
                 except (RequestTimeoutError, ChannelClosedError) as error:
                     raise InDoubtError(f"set low-water mark: {error}") from error
+                said = recovery.max_txid_of(name)
+                held = await link.max_transaction_id(run.session_id, run.partition_id)
+                if held != said:
+                    raise CopyGoneError(f"record {said}, which it said it had, is gone: it ends with {held}")
+                self._confirmed = True
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
         run = self._run
         own = await link.record_header(run.session_id, run.partition_id, txid)
         if own is None:  # no fork: its copy was taken away or set back since it answered
-            raise ReplicaUnavailableError(f"record {txid}, which it said it had, is gone")
+            raise CopyGoneError(f"record {txid}, which it said it had, is gone")
         other_link = run.link_of(reference)
         try:
             other = None

@@ -68,6 +68,12 @@ class FakeNode:
     def wipe(self) -> None:
         self.log, self.info, self.fence = [], SessionInfo(-1, -1, -1), -1
 
+    def rebuild(self) -> None:
+        """An administrator removes the partition, files included, and assigns it again."""
+        fence = max(self.fence, self.info.session_id + 1) if self.info.session_id >= 0 else self.fence
+        self.wipe()
+        self.fence = fence
+
     def check(self, kind: str, session_id: int) -> None:
         self.calls.append(kind)
         self.fence = max(self.fence, session_id)

@@ -8,6 +8,7 @@ import pytest
 
 from server_tests.store.fakes import Cluster, entries, until
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import StoreState
 
 pytestmark = pytest.mark.looptime
@@ -133,6 +134,77 @@ async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -
         await server.append(entries(5))
         await until(lambda: emptied.max_txid == 14)
         cluster.check_equal(14)
+
+
+async def test_a_mark_set_on_a_copy_that_was_just_emptied_does_not_count() -> None:
+    """Before, such a replica passed for recovered, and was listed with nothing, until the first append to it."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        await first.crash()
+        emptied, left = cluster.nodes["b:1"], [True]
+
+        def empty_it(kind: str, _session: int) -> str | None:
+            if kind == "set_lwm" and left:
+                left.clear()
+                emptied.log, emptied.info = [], SessionInfo(-1, -1, -1)
+            return None
+
+        emptied.refuse = empty_it
+        second = cluster.server(generation=2)
+        await until(lambda: second.store.state is StoreState.OPEN, 60)
+        assert not left
+        await until(lambda: emptied.max_txid == 9, 60)
+        await until(lambda: [r.state for r in second.store.replicas] == ["voting"] * 3, 60)
+        cluster.check_equal(9)
+
+
+@pytest.mark.parametrize("records", [0, 10])
+async def test_a_listed_replica_that_is_emptied_comes_back_by_the_next_session(records: int) -> None:
+    """Its node refuses the session that counted on the old copy. The partition may have been empty all the time."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        if records:
+            await server.append(entries(records))
+        await until(lambda: [r.state for r in server.store.replicas] == ["voting"] * 3, 60)
+        await until(lambda: all(n.max_txid == records - 1 for n in cluster.nodes.values()))
+        emptied, session = cluster.nodes["c:1"], server.store.session_id
+        emptied.rebuild()
+        await server.append(entries(1))
+        await until(lambda: emptied.max_txid == records, 60)
+        await until(lambda: [r.state for r in server.store.replicas] == ["voting"] * 3, 60)
+        assert server.store.session_id == session + 1 == emptied.info.session_id
+        cluster.check_equal(records)
+
+
+async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_session() -> None:
+    """It is the only one that is up with another; its node refuses this session, so this session would wait for ever."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        await first.crash()
+        cluster.nodes["c:1"].kill()
+        emptied, other = cluster.nodes["a:1"], cluster.nodes["b:1"]
+        other.refuse = lambda kind, _session: "busy" if kind == "set_lwm" else None
+        second = cluster.server(generation=2)
+        await until(lambda: emptied.info.session_id == second.store.session_id >= 0, 60)
+        await asyncio.sleep(0.1)
+        emptied.rebuild()
+        for link in list(emptied.links):
+            link.break_off("the cable was pulled")
+        await asyncio.sleep(1)
+        other.refuse = None
+        await asyncio.sleep(1)
+        cluster.nodes["c:1"].start()
+        await until(lambda: second.store.state is StoreState.OPEN, 60)
+        await until(lambda: emptied.max_txid == 9, 60)
+        await until(lambda: [r.state for r in second.store.replicas] == ["voting"] * 3, 60)
+        cluster.check_equal(9)
 
 
 async def test_a_copy_of_large_records_never_ends_a_connection() -> None:

@@ -322,8 +322,8 @@ class Partition:
         return len(self._segments)
 
     def prepare_reset(self) -> None:
-        """Before the control entry is reset: fence kept, mark not to be taken for one of a later life. Durable."""
-        self._guarded(lambda: self._sidecar.raise_fence(self._info.session_id))
+        """Before the control entry is reset: fence raised, mark not to be taken for one of a later life. Durable."""
+        self._guarded(lambda: self._sidecar.give_up_copy(self._info.session_id))
         self._write_mark(-1)
         self._guarded(self._sidecar.sync)
 

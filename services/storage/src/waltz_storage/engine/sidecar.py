@@ -37,6 +37,7 @@ _FENCE_OFFSETS = (0, 512)
 _MARK_OFFSETS = (1024, 1536)
 _SIZE = 2048
 _HIGHEST_COUNTER = (1 << 63) - 1  # never reached by counting
+_HIGHEST_SESSION = (1 << 63) - 1
 
 
 class Sidecar:
@@ -100,6 +101,14 @@ class Sidecar:
         self._file.sync()
         self._fence_counter = counter
         self.fence_session_id = session_id
+
+    def give_up_copy(self, session_id: int) -> None:
+        """Raise the fence past the persisted session of a copy that is given up (-1: it had none). Durable.
+
+        That session counts the copy among those that hold the log, and must not go on with an empty one in its place.
+        """
+        if session_id >= 0:
+            self.raise_fence(min(session_id + 1, _HIGHEST_SESSION))
 
     def synced_txid(self, session_id: int, sequence: int) -> int:
         """The mark if it belongs to this state of the control entry, else -1."""

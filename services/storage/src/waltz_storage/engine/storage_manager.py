@@ -9,7 +9,8 @@ Invariants:
   If all it lacked was room on the disk, :meth:`reopen` opens it later.
 * Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked for.
   A crash in between leaves the partition either assigned as before or not assigned; asking again finishes the work.
-* The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
+* The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment. It is raised
+  past the copy's own session, which must not go on with an empty copy either.
 """
 
 from __future__ import annotations
@@ -280,12 +281,12 @@ def _deletion_order(data: Iterable[str], indexes: Iterable[str]) -> list[str]:
 
 
 def prepare_reset(fs: FileSystem, directory: str, partition_id: int, session_id: int) -> None:
-    """For a partition that is not open: keep its fence, invalidate its synced mark. Durable."""
+    """For a partition that is not open: raise its fence, invalidate its synced mark. Durable."""
     if session_id < 0 and not fs.exists(join(directory, layout.SIDECAR_NAME)):
         return
     sidecar = Sidecar.open(fs, directory, partition_id)
     try:
-        sidecar.raise_fence(session_id)
+        sidecar.give_up_copy(session_id)
         sidecar.write_mark(-1, -1, -1)
         sidecar.sync()
     finally:
@@ -298,7 +299,7 @@ def reset_for_restore(
     """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
 
     Resets the marks of the given partitions (all assigned ones when ``None``) to "no session", keeps their files,
-    flags and fence, and returns their ids. The node must be stopped: the control file's lock is taken.
+    flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control file's lock is taken.
     :class:`StorageStartError` when it is running or the directory is no storage directory. Doing it twice is fine.
     """
     disk = fs if fs is not None else OsFileSystem()
