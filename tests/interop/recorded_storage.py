@@ -21,8 +21,9 @@ def without_seq_num(raw: bytes) -> bytes:
 class RecordedStorage:
     """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that
     was recorded several times is answered in that order. Record headers are answered from the recorded appends
-    and kept in `headers_asked`; any other request that 0.13.2 never sent is an AssertionError and ends the
-    connection.
+    and kept in `headers_asked`; a maximum that is asked once more, as ours does after it set the low-water mark, is
+    answered as before and kept in `maxima_asked_again`. Any other request that 0.13.2 never sent is an AssertionError and
+    ends the connection.
 
     `recorded` are the frames to answer from, `history` all frames of the link up to them.
     """
@@ -34,6 +35,8 @@ class RecordedStorage:
         self.requests = [frame for frame in frames if self._is(frame, True)]
         self.asked: list[bytes] = []
         self.headers_asked: list[tuple[int, int]] = []
+        self.maxima_asked_again: list[int] = []
+        self._maxima: dict[bytes, Any] = {}
         self._headers: dict[tuple[int, int], RecordHeader] = {}
         for frame in history:
             if frame.name == "APPEND_REQUEST":
@@ -65,9 +68,15 @@ class RecordedStorage:
             return [STORAGE.encode(storage.RecordHeaderResponse(*ids, self._headers.get(place)), 0)]
         key = without_seq_num(raw)
         known = self._replies.get(key)
+        if not known and key in self._maxima:
+            self.maxima_asked_again.append(message.partition_id)
+            return [STORAGE.encode(replace(self._maxima[key], seq_num=message.seq_num), 0)]
         assert known, f"release 0.13.2 never sent {message}"
         self.asked.append(key)
-        return [STORAGE.encode(replace(known.popleft(), seq_num=message.seq_num), 0)]
+        reply = known.popleft()
+        if isinstance(message, storage.MaxTransactionIdRequest):
+            self._maxima[key] = reply
+        return [STORAGE.encode(replace(reply, seq_num=message.seq_num), 0)]
 
     def left(self) -> list[Message]:
         """Recorded requests that never came."""

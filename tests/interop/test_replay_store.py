@@ -217,7 +217,8 @@ async def test_a_first_start_and_the_workload_on_recorded_nodes() -> None:
     Not determined: sequence numbers (they count the requests of all partitions, in the order in which those
     happen to come), how partitions interleave, the order of replicas inside a znode (a hash map's in 0.13.2)
     and how often it was written (once more in 0.13.2). 0.13.2 truncates every replica to the resolved mark;
-    ours only one that holds more, and none of the recorded ones does.
+    ours only one that holds more, and none of the recorded ones does. Ours asks for the maximum once more after it
+    set the low-water mark: the copy may have been taken away.
     """
     recorded = of_servers(of_phases("start", "workload"), (1, 2, 3))
     appended: dict[tuple[int, int], Record] = {}
@@ -246,7 +247,7 @@ async def test_a_restart_on_recorded_nodes() -> None:
     Determined: as at the first start, for session 1: Open, last session information, maximum, low-water mark;
     the mark at which the session opens; the znodes of stage 07.
 
-    Not determined: truncations as above. ZooKeeper vouches for no mark here, so ours compares the last record's
+    Not determined: truncations and the second question for the maximum, as above. ZooKeeper vouches for no mark here, so ours compares the last record's
     header on all replicas before it trusts the marks, which 0.13.2 does not; the headers are answered from the
     recorded appends. Partition 3 is left out: one of its replicas had lost it, and how 0.13.2 copies it again
     (19 records at a time, while the session is open) is its own choice; so are the reads for clients that came

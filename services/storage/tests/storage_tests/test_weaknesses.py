@@ -333,7 +333,7 @@ def test_seq_files_are_read_too() -> None:
 
 
 def test_safety_a5_restored_copy_does_not_vote() -> None:
-    """Marks back to "no session", in both copies; files, assignment, availability and fence stay."""
+    """Marks back to "no session", in both copies; files, assignment, availability stay, the fence too or it rises."""
     disk = empty_disk()
     manager = open_manager(disk)
     for partition_id in (0, 2):
@@ -353,7 +353,7 @@ def test_safety_a5_restored_copy_does_not_vote() -> None:
     assert manager.damaged == {}
     assert manager.status() == {0: True, 2: False}
     assert manager.get(0).info[:3] == (-1, -1, -1)
-    assert manager.get(0).durable_fence == 6
+    assert manager.get(0).durable_fence == 7  # past the session that counted on the copy
     assert_holds(manager.get(0), 5)
     assert opens_in_release_0_13_2(disk, 0, -1) == 4
     manager.close()
