@@ -43,7 +43,9 @@ async def test_safety_b1_refused_request_raises_fence(tmp_path: Path) -> None:
             with pytest.raises(RequestFailedError, match="not available"):
                 await server.truncate(9, 0, -1)
             await tool.set_available([0], True)
-        with pytest.raises(RequestFailedError, match="session 4 is fenced off: session 9 has begun"):
+        with pytest.raises(
+            RequestFailedError, match="session 4 is fenced off: this node takes session 9 or later"
+        ):
             await server.append(4, 0, records(1, 1))
         assert await server.max_transaction_id(9, 0) == 0
 
@@ -160,12 +162,12 @@ async def test_safety_b2_fence_holds_after_restart_and_reassignment(tmp_path: Pa
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
         await server.last_session_info(9, 0)
     async with running_node(tmp_path) as node, connected(node) as server:
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+        with pytest.raises(RequestFailedError, match="fenced off: this node takes session 9"):
             await server.append(8, 0, records(0, 1))
         async with admin_connected(node) as tool:
             await tool.assign([0], False, delete_files=True)
             await tool.assign([0], True)
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+        with pytest.raises(RequestFailedError, match="fenced off: this node takes session 9"):
             await server.append(8, 0, records(0, 1))
         assert await server.last_session_info(10, 0) == SessionInfo(-1, -1, -1)
 
@@ -208,6 +210,6 @@ async def test_storage_7_12_fence_survives_a_restart(tmp_path: Path) -> None:
         await server.append(4, 0, records(0, 1))
         await server.max_transaction_id(9, 0)
     async with running_node(tmp_path) as node, connected(node) as server:
-        with pytest.raises(RequestFailedError, match="fenced off: session 9"):
+        with pytest.raises(RequestFailedError, match="fenced off: this node takes session 9"):
             await server.append(4, 0, records(1, 1))
         assert await server.last_session_info(9, 0) == SessionInfo(-1, -1, -1)

@@ -5,8 +5,9 @@ Append or Set low-water mark ended without an answer, that request may still be 
 is the node's latest, so the replica stays out until a later session has fenced it.
 
 A copy may also be taken away under our feet: an administrator removes and assigns the partition while the connection
-stays. What the node said before is then void. The mark is therefore read back after it was set, and a node that has
-the mark of this session written down refuses this session afterwards: only the next one may fill its new copy.
+stays. What the node said before is then void. The last record is therefore asked for again after the mark was set; and a
+node of ours that has this session written down when its copy is removed refuses this session from then on: only the
+next one may fill its new copy. Such a refusal meets the first question of a new attempt; later ones may be passing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,12 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from waltz_protocol.errors import ChannelClosedError, RequestTimeoutError, WaltzProtocolError
+from waltz_protocol.errors import (
+    ChannelClosedError,
+    RequestFailedError,
+    RequestTimeoutError,
+    WaltzProtocolError,
+)
 from waltz_server.store.backoff import Backoff
 from waltz_server.store.recovery_steps import (
     Compare,
@@ -62,7 +68,7 @@ class ReplicaRecovery:
         self._recovery = run.recovery
         self._backoff = backoff
         self._refused = False
-        self._confirmed = False  # the node has this session written down
+        self._marked = False  # the node may have this session written down
         self._watch: Callable[[str], None] | None = None
 
     async def run(self) -> None:
@@ -82,8 +88,10 @@ class ReplicaRecovery:
     async def _try(self) -> bool:
         """One attempt; True when the replica is done with this session, whatever the end."""
         name = self.name
+        asked = False
         try:
             link = await self._connect()
+            asked = True
             await self._recover(link)
         except InDoubtError as error:
             self._absent(f"a change of it is in doubt: {error}")
@@ -92,9 +100,10 @@ class ReplicaRecovery:
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
             self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
+            shut_out = self._marked and not asked and isinstance(error, RequestFailedError)
             self._absent(str(error))
             self._unwatch()
-            if self._recovery.is_listed(name) or (self._refused and self._confirmed):
+            if self._recovery.is_listed(name) or shut_out:
                 self.state = "failed"
                 self._run.replica_out(name, self.reason)
                 return True
@@ -162,6 +171,7 @@ class ReplicaRecovery:
                     raise InDoubtError(f"truncate: {error}") from error
                 recovery.truncated(name, left)
             case SetLowWaterMark(mark):
+                self._marked = True
                 try:
                     await link.set_low_water_mark(run.session_id, run.partition_id, mark)
                 except (RequestTimeoutError, ChannelClosedError) as error:
@@ -169,8 +179,7 @@ class ReplicaRecovery:
                 said = recovery.max_txid_of(name)
                 held = await link.max_transaction_id(run.session_id, run.partition_id)
                 if held != said:
-                    raise CopyGoneError(f"record {said}, which it said it had, is gone: it ends with {held}")
-                self._confirmed = True
+                    raise CopyGoneError(f"it ends with record {held}, but said {said} before")
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:

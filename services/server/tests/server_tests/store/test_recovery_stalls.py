@@ -207,6 +207,49 @@ async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_s
         cluster.check_equal(9)
 
 
+async def test_a_replica_emptied_right_after_it_took_the_mark_gets_another_session() -> None:
+    """Its node refuses the question that follows; before, it was then refused for the rest of the session."""
+    async with Cluster() as cluster:
+        first = cluster.server()
+        await first.opened()
+        await first.append(entries(10))
+        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+        await first.crash()
+        emptied, left = cluster.nodes["c:1"], [True]
+
+        def empty_it(kind: str, session: int) -> str | None:
+            if kind == "max" and emptied.info.session_id == session and left:
+                left.clear()
+                emptied.rebuild()
+            return None
+
+        emptied.refuse = empty_it
+        second = cluster.server(generation=2)
+        await until(lambda: not left and [r.state for r in second.store.replicas] == ["voting"] * 3, 60)
+        assert emptied.info.session_id == second.store.session_id
+        cluster.check_equal(9)
+
+
+async def test_a_replica_that_cannot_be_refilled_does_not_end_the_session_of_the_others() -> None:
+    """Its disk is full: it takes the mark and refuses every copy. Before, each try cost all others a session."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        await server.append(entries(10))
+        full = cluster.nodes["c:1"]
+        full.kill()
+        await server.append(entries(10))
+        full.start()
+        full.refuse = lambda kind, _session: "no room" if kind == "append" else None
+        await until(lambda: full.calls.count("set_lwm") > 1, 120)
+        session, refused = server.store.session_id, full.calls.count("append")
+        await until(lambda: full.calls.count("append") > refused + 5, 300)
+        assert server.store.session_id == session
+        full.refuse = None
+        await until(lambda: [r.state for r in server.store.replicas] == ["voting"] * 3, 120)
+        cluster.check_equal(19)
+
+
 async def test_a_copy_of_large_records_never_ends_a_connection() -> None:
     """Before, 20 records were asked for at first and after every failure: the copy never got anywhere."""
     async with Cluster() as cluster:

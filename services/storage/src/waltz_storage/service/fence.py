@@ -52,5 +52,5 @@ class Fence:
             return "the partition is not available"
         current = max(self.session_id, durable_session_id)
         if session_id != current:
-            return f"session {session_id} is fenced off: session {current} has begun"
+            return f"session {session_id} is fenced off: this node takes session {current} or later"
         return None
