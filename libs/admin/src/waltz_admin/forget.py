@@ -13,7 +13,7 @@ from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.safety import AdminPortProbe, ReplicaAnswer, ReplicaProbe
 from waltz_admin.tree import read_maps
 from waltz_cluster.cluster_params import read_params
-from waltz_cluster.errors import VersionConflictError
+from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
@@ -21,6 +21,10 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 
 _ATTEMPTS = 20
+
+
+class PartlyForgottenError(AdminError):
+    """It went wrong half-way; the text says in which partitions the replica is forgotten. Giving the command again is safe."""
 
 
 class UnknownReplicaError(AdminError):
@@ -50,12 +54,13 @@ def without_replica(metadata: PartitionMetadata, connect_string: str) -> Partiti
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Partitions in which the replica was given up, those in which it is well and was kept, and those whose metadata
-    does not name it (any more)."""
+    """Partitions in which the replica was given up, those in which it is well and was kept, those whose metadata does
+    not name it (any more), and other replicas that answer but are not well in a partition it was given up in."""
 
     forgotten: tuple[int, ...]
     well: tuple[int, ...]
     unknown: tuple[int, ...]
+    others: tuple[str, ...] = ()
 
 
 async def forget_replica(
@@ -75,7 +80,7 @@ async def forget_replica(
 
     AdminError for an unknown partition or one without metadata, UnsafeChangeError when a remaining replica does not
     answer or the one to forget is well wherever it is known, UnknownReplicaError when no partition knows it,
-    LastReplicaError; nothing was changed then, unless the error says in which partitions.
+    LastReplicaError; nothing was changed then. PartlyForgottenError when something was.
     """
     _, params = await read_params(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < params.num_partitions]
@@ -89,9 +94,17 @@ async def forget_replica(
     for partition in partitions:
         await forgetting.check(partition)
     forgetting.raise_if_in_vain()
-    for partition in sorted(forgetting.changes):
-        await forgetting.carry_out(partition)
-    return Forgotten(tuple(forgetting.done), tuple(forgetting.well), tuple(forgetting.unknown))
+    try:
+        for partition in sorted(forgetting.changes):
+            await forgetting.carry_out(partition)
+    except (AdminError, ClusterError) as error:
+        if not forgetting.done:
+            raise
+        raise PartlyForgottenError(
+            f"{error} ({connect_string} is forgotten in partitions {_listed(forgetting.done)} already)"
+        ) from error
+    forgetting.raise_if_in_vain()
+    return forgetting.result()
 
 
 class _Forgetting:
@@ -103,6 +116,7 @@ class _Forgetting:
         self.well: list[int] = []
         self.unknown: list[int] = []
         self._known = set[str]()
+        self._others = set[str]()
         self._metadata = metadata
         self._asker = asker
         self._node = connect_string
@@ -120,16 +134,21 @@ class _Forgetting:
         if _is_well(current.replicas[self._node], await self._asker.ask(self._node, partition)):
             self.well.append(partition)
             return
-        silent = [name for name in changed.replicas if await self._asker.ask(name, partition) is None]
+        answers = {name: await self._asker.ask(name, partition) for name in changed.replicas}
+        silent = sorted(name for name, answer in answers.items() if answer is None)
         if silent:
             raise UnsafeChangeError(
-                f"partition {partition}: {', '.join(sorted(silent))} does not answer; bring it back before "
-                f"{self._node} is given up, or more may be lost than that{self._so_far()}"
+                f"partition {partition}: {', '.join(silent)} does not answer; bring it back before "
+                f"{self._node} is given up, or more may be lost than that"
             )
+        self._others |= {
+            name for name, state in changed.replicas.items() if not _is_well(state, answers[name])
+        }
         self.changes[partition] = changed, version
 
     def raise_if_in_vain(self) -> None:
-        if self.changes:
+        """UnsafeChangeError, UnknownReplicaError when there was and is nothing to be written."""
+        if self.changes or self.done:
             return
         if self.well:
             raise UnsafeChangeError(
@@ -150,16 +169,16 @@ class _Forgetting:
             except VersionConflictError as error:
                 if attempt + 1 == _ATTEMPTS:
                     raise AdminError(
-                        f"partition {partition}: its server writes the metadata faster than it can be checked; "
-                        f"try again{self._so_far()}"
+                        f"partition {partition}: its server writes the metadata faster than it can be checked; try again"
                     ) from error
                 await self.check(partition)
             else:
                 self.done.append(partition)
                 return
 
-    def _so_far(self) -> str:
-        return f" (it is forgotten in partitions {_listed(self.done)} already)" if self.done else ""
+    def result(self) -> Forgotten:
+        """What came of it."""
+        return Forgotten(tuple(self.done), tuple(self.well), tuple(self.unknown), tuple(sorted(self._others)))
 
 
 def _listed(partitions: Sequence[int]) -> str:

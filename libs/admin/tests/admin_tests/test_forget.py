@@ -10,6 +10,7 @@ from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.forget import (
     Forgotten,
     LastReplicaError,
+    PartlyForgottenError,
     UnknownReplicaError,
     forget_replica,
     without_replica,
@@ -155,24 +156,37 @@ async def test_what_was_changed_meanwhile_is_checked_again() -> None:
     with pytest.raises(UnknownReplicaError, match="known: h:1, h:2"):
         await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=again)
 
-    def refilled(current: PartitionMetadata) -> PartitionMetadata:
-        well.silent = ()
-        return _next_session(current)
-
-    _, version = await metadata.read_partition(1)
-    await metadata.write_partition(1, _metadata(1, 2, 3), version)
-    well = Busy(metadata, 1, refilled)
-    assert await forget_replica(store, ROOT, LOST, [1, 2], probe=well) == Forgotten((), (1,), (2,))
-
 
 async def test_a_server_that_never_rests_is_given_up_and_what_was_done_is_said() -> None:
     store, metadata = await _cluster(3)
     for partition in range(3):
         await metadata.create_partition(partition, _metadata(1, 2, 3))
     with pytest.raises(
-        AdminError, match=r"partition 1: its server writes .* forgotten in partitions 0 already"
+        PartlyForgottenError, match=r"partition 1: its server writes .* forgotten in partitions 0 already"
     ):
         await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=Busy(metadata, 1000, _next_session))
+
+
+async def test_one_that_is_well_by_the_time_of_the_write_is_kept_and_that_is_no_success() -> None:
+    store, metadata = await _cluster(2)
+    await metadata.create_partition(1, _metadata(1, 2, 3))
+
+    def refilled(current: PartitionMetadata) -> PartitionMetadata:
+        nodes.silent = ()
+        return _next_session(current)
+
+    nodes = Busy(metadata, 1, refilled)
+    with pytest.raises(UnsafeChangeError, match="h:3 answers and holds what it should in partitions 1"):
+        await forget_replica(store, ROOT, LOST, [1], probe=nodes)
+
+
+async def test_safety_a1_another_replica_that_is_not_whole_is_named() -> None:
+    """It answers, so it does not hold the command up; but it may be the second disk that was lost."""
+    store, metadata = await _cluster(1)
+    await metadata.create_partition(0, _metadata(1, 2, 3))
+    nodes = Nodes(LOST)
+    nodes.answers["h:2"] = ReplicaAnswer(-1, True, True)
+    assert await forget_replica(store, ROOT, LOST, [0], probe=nodes) == Forgotten((0,), (), (), ("h:2",))
 
 
 async def test_it_may_be_given_again_after_it_was_cut_short() -> None:

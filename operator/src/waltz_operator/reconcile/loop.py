@@ -1,7 +1,7 @@
 """One pass over one cluster and its migrations: observe, plan, apply. Level-triggered: nothing is remembered from pass to pass but back-off.
 
-Order: our finalizer before anything is made; certificates before pods that mount them; the cluster's plan; then each migration on a look of its own
-(what the cluster's plan wrote may have changed what a migration may do). At the end of a deletion the finalizer goes.
+Order: our finalizer before anything is made; certificates before pods that mount them; the cluster's plan; then each migration, on a look of its own
+when it has something to do (what was written before may have changed what it may do). At the end of a deletion the finalizer goes.
 An object that the API server does not take is left out, with what rests on it, and is told in the status; the rest of the pass goes on. So is, in the
 same pass, whatever ended it early.
 A pass that wrote something is followed by another one soon; the fixed point is a pass that writes nothing.
@@ -16,6 +16,7 @@ from dataclasses import dataclass, replace
 from typing import Protocol
 
 from waltz_operator.api.metadata import FINALIZER, ObjectMeta
+from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.metrics import OperatorMetrics
@@ -130,7 +131,9 @@ class Reconciler:
         if result.error or result.wrote or result.gone:
             return result
         for migration in observation.snapshot.migrations:
-            found = await self._migration(key, migration.metadata.name)
+            found = self._nothing_to_do(migration, observation)
+            if found is None:
+                found = await self._migration(key, migration.metadata.name)
             result = replace(
                 found,
                 requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
@@ -220,6 +223,15 @@ class Reconciler:
             text = f"{refused.line}: {outcome.error}"
             known = {**snapshot.refused, refused.key: Refusal(text, there)}
             observation = replace(observation, snapshot=replace(snapshot, refused=known))
+
+    def _nothing_to_do(self, migration: WaltzMigration, observation: Observation) -> PassResult | None:
+        """The result for a migration that by the look of this pass needs no write, as all that have ended: looks cost more than anything else, and
+        people keep their migrations. None: it does, or is being made or deleted."""
+        metadata: ObjectMeta = migration.metadata
+        if FINALIZER not in metadata.finalizers or metadata.deleting:
+            return None
+        plan = self._planner.plan_migration(metadata.name, observation.snapshot)
+        return None if plan.actions else PassResult(min(plan.requeue_seconds, self._resync_seconds), False)
 
     async def _migration(self, key: Key, name: str) -> PassResult:
         """On a fresh look: a migration may do what the cluster's plan has just made possible, or impossible. A write of it that is refused for good is

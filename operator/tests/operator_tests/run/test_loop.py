@@ -75,6 +75,39 @@ async def test_a_pass_that_wrote_nothing_waits_as_long_as_the_plan_says() -> Non
     assert await pause_after(planned=2 * RESYNC_SECONDS) == RESYNC_SECONDS
 
 
+@pytest.mark.parametrize(("busy", "looks"), [((), 1), (("c",), 2), (("a", "c"), 2)])
+async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], looks: int) -> None:
+    """People keep them; before, each one that was there made every pass ask everybody once more."""
+
+    def about(name: str) -> Any:
+        return SimpleNamespace(name=name, finalizers=(FINALIZER,), deleting=False)
+
+    migrations = tuple(SimpleNamespace(metadata=about(name)) for name in "abcd")
+    snapshot = SimpleNamespace(
+        cluster=SimpleNamespace(metadata=about("ledger")), problems=("x",), migrations=migrations, refused={}
+    )
+    looked: list[str] = []
+
+    class Fake:
+        async def observe(self, *_: str) -> Any:
+            looked.append("look")
+            return SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets={}), unreadable=())
+
+        def plan(self, _: object) -> Plan:
+            return Plan((), cast("Any", None), (), LATER, False)
+
+        def plan_migration(self, name: str, _: object) -> Plan:
+            return Plan((ASSIGN,) if name in busy else (), cast("Any", None), (), SOON, False)
+
+        async def apply(self, steps: Any, _: object) -> Outcome:
+            return Outcome(tuple(steps), None, "", False)
+
+    fake = cast("Any", Fake())
+    result = await Reconciler(fake, fake, fake, MagicMock(), RESYNC_SECONDS).reconcile("demo", "ledger")
+    assert len(looked) == looks
+    assert (result.wrote, result.requeue_seconds) == ((True, AT_ONCE) if busy else (False, SOON))
+
+
 def test_a_change_of_what_is_under_way_only_waits_for_its_record() -> None:
     decision = Decision(facts(kube(), {1: answer()}).memory)
     decision.soon()

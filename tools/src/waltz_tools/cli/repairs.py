@@ -96,6 +96,8 @@ def forget(
         line += f"; it is well in {','.join(map(str, done.well))} and kept there"
     if done.unknown:
         line += f"; the metadata of {','.join(map(str, done.unknown))} does not name it"
+    if done.others:
+        line += f"; not whole there either: {', '.join(done.others)}"
     render_result(
         output,
         line,
@@ -103,5 +105,6 @@ def forget(
         forgotten=list(done.forgotten),
         kept=list(done.well),
         unknown=list(done.unknown),
+        others=list(done.others),
         dry_run=dry_run,
     )
