@@ -62,7 +62,15 @@ def _tidy() -> None:
 
 
 def delete() -> None:
-    """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times. CommandError."""
+    """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times. CommandError.
+
+    First the kubelets end: a pod's container that is just being made may be frozen, and holds its node for ever when it is killed then.
+    """
+    for node in NODES:
+        try:
+            run(["docker", "exec", node, "systemctl", "stop", "kubelet"], timeout_seconds=60)
+        except CommandError:
+            continue  # it is not there, or does not run
     for last in (False, False, True):
         try:
             run(["kind", "delete", "cluster", "--name", NAME], timeout_seconds=180)
