@@ -2,6 +2,7 @@
 
 import asyncio
 import random
+import re
 import struct
 from asyncio import IncompleteReadError
 from uuid import UUID
@@ -169,8 +170,9 @@ async def running_session(target: Target, partition: int) -> int:
         await made.send(STORAGE.encode(storage.MaxTransactionIdRequest(-1, 1, partition, False), 0))
         answer = STORAGE.decode(await made.frame(), 0)
     assert isinstance(answer, storage.FailureResponse), answer
-    words = (answer.error.message or "").split()
-    return int(words[words.index("has") - 1])
+    found = re.search(r"takes session (\d+)", answer.error.message or "")
+    assert found is not None, answer
+    return int(found[1])
 
 
 async def replayed(target: Target) -> None:
