@@ -422,3 +422,37 @@ def test_errors_of_operations_pass_through() -> None:
         assert process.exit_error is None
 
     run(main)
+
+
+def test_an_orphan_session_does_not_take_the_watches_of_its_successor_along() -> None:
+    """The answer to an attempt came too late, so another session was begun: when the first runs out, nothing happens to the second."""
+
+    async def main(site: Site) -> None:
+        fired: list[float] = []
+
+        async def use(store: SimSession) -> None:
+            await store.create("/x", b"1")
+            await store.get("/x", lambda: fired.append(site.loop.time()))
+            await asyncio.Event().wait()
+
+        async def begin() -> None:
+            store = site.zookeeper.session(TIMEOUT)
+            orphan = site.zookeeper.accept(store, 0, 0, TIMEOUT)
+            assert await store.wait_connected(TIMEOUT)
+            assert store.session_id != orphan
+            await use(store)
+
+        site.loop.spawn_process("client-1", site.loop.host("client-1"), begin)
+        await asyncio.sleep(TIMEOUT + 2 * TICK_SECONDS + 1.0)
+        assert len(site.zookeeper.live_sessions()) == 1
+        assert not fired
+
+        async def change(store: SimSession) -> None:
+            await store.set("/x", b"2")
+            await asyncio.Event().wait()
+
+        site.spawn("client-2", change)
+        await asyncio.sleep(2.0)
+        assert len(fired) == 1
+
+    run(main)

@@ -44,11 +44,12 @@ FaultChoice = Callable[[str, str, str], Fault | None]
 class _Session:
     """What the server knows of a session."""
 
-    __slots__ = ("connection", "heard", "store", "timeout_seconds", "view")
+    __slots__ = ("connection", "heard", "orphan", "store", "timeout_seconds", "view")
 
     def __init__(self, store: SimSession, connection: int, heard: float, timeout_seconds: float) -> None:
         self.store, self.connection = store, connection
         self.heard, self.timeout_seconds = heard, timeout_seconds
+        self.orphan = False  # its store never heard of it, and uses a later one
         self.view = 0  # number of the change up to which it has seen everything
 
 
@@ -149,6 +150,8 @@ class SimZooKeeper(MemoryTree):
     def accept(self, store: SimSession, session_id: int, connection: int, timeout_seconds: float) -> int:
         """A connection for an old session, or for a new one (``session_id`` 0): its id, or 0 when it has ended."""
         if session_id == 0:
+            for earlier in self._records.values():
+                earlier.orphan = earlier.orphan or earlier.store is store
             session_id = self.open_session()
             record = _Session(store, connection, self.loop.time(), timeout_seconds)
             self._records[session_id] = record
@@ -206,7 +209,7 @@ class SimZooKeeper(MemoryTree):
         """Closed in order, or expired: the ephemeral znodes go."""
         record = self._records.pop(session_id, None)
         if record is not None:
-            self.drop_watches(record.store)
+            self._drop_watches_of(record)
             super().end_session(session_id)
             self._note_change()
 
@@ -248,9 +251,14 @@ class SimZooKeeper(MemoryTree):
 
     def _hang_up(self, record: _Session) -> None:
         connection, record.connection = record.connection, 0
-        self.drop_watches(record.store)
+        self._drop_watches_of(record)
         if connection:
             record.store.answers.send(partial(record.store.disconnected, connection))
+
+    def _drop_watches_of(self, record: _Session) -> None:
+        """Watches go with their session; those of a store's present session are no matter of an orphan."""
+        if not record.orphan:
+            self.drop_watches(record.store)
 
     def _watch_over(self, session_id: int, record: _Session) -> None:
         at = record.heard + record.timeout_seconds + self._rng.random() * TICK_SECONDS
