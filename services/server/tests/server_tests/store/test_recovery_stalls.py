@@ -14,6 +14,15 @@ from waltz_server.store.api import StoreState
 pytestmark = pytest.mark.looptime
 
 
+async def _ten_records_and_a_crash(cluster: Cluster) -> None:
+    """Every node holds records 0..9; the first server is gone."""
+    first = cluster.server()
+    await first.opened()
+    await first.append(entries(10))
+    await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
+    await first.crash()
+
+
 async def _a_holds_more_than_b_and_c_is_lost(cluster: Cluster) -> None:
     """Record 100 is on A (and was on C): only a copy from A to B can decide it."""
     first = cluster.server()
@@ -52,11 +61,7 @@ async def test_a_source_that_could_not_be_read_for_a_moment_is_asked_again(failu
 async def test_a_node_that_cannot_read_does_not_keep_the_others_from_recovering(bad: str) -> None:
     """Before, the others waited for ever to compare themselves with it."""
     async with Cluster() as cluster:
-        first = cluster.server()
-        await first.opened()
-        await first.append(entries(10))
-        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
-        await first.crash()
+        await _ten_records_and_a_crash(cluster)
         cluster.nodes[bad].refuse = lambda kind, _session: "io error" if kind == "list" else None
         second = cluster.server(generation=2)
         await until(lambda: second.store.state is StoreState.OPEN, 60)
@@ -139,11 +144,7 @@ async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -
 async def test_a_mark_set_on_a_copy_that_was_just_emptied_does_not_count() -> None:
     """Before, such a replica passed for recovered, and was listed with nothing, until the first append to it."""
     async with Cluster() as cluster:
-        first = cluster.server()
-        await first.opened()
-        await first.append(entries(10))
-        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
-        await first.crash()
+        await _ten_records_and_a_crash(cluster)
         emptied, left = cluster.nodes["b:1"], [True]
 
         def empty_it(kind: str, _session: int) -> str | None:
@@ -183,11 +184,7 @@ async def test_a_listed_replica_that_is_emptied_comes_back_by_the_next_session(r
 async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_session() -> None:
     """It is the only one that is up with another; its node refuses this session, so this session would wait for ever."""
     async with Cluster() as cluster:
-        first = cluster.server()
-        await first.opened()
-        await first.append(entries(10))
-        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
-        await first.crash()
+        await _ten_records_and_a_crash(cluster)
         cluster.nodes["c:1"].kill()
         emptied, other = cluster.nodes["a:1"], cluster.nodes["b:1"]
         other.refuse = lambda kind, _session: "busy" if kind == "set_lwm" else None
@@ -210,11 +207,7 @@ async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_s
 async def test_a_replica_emptied_right_after_it_took_the_mark_gets_another_session() -> None:
     """Its node refuses the question that follows; before, it was then refused for the rest of the session."""
     async with Cluster() as cluster:
-        first = cluster.server()
-        await first.opened()
-        await first.append(entries(10))
-        await until(lambda: all(n.max_txid == 9 for n in cluster.nodes.values()))
-        await first.crash()
+        await _ten_records_and_a_crash(cluster)
         emptied, left = cluster.nodes["c:1"], [True]
 
         def empty_it(kind: str, session: int) -> str | None:
