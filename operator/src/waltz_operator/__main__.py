@@ -94,13 +94,13 @@ def operator_settings(options: argparse.Namespace) -> settings.OperatorSettings:
 
 
 async def _run(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    from waltz_operator.shell import run_operator  # kopf and the Kubernetes client: not for copy Jobs
+    from waltz_operator.run.process import run_operator  # kopf and the Kubernetes client: not for copy Jobs
 
     await run_operator(operator_settings(options), stop)
 
 
 async def _preview(options: argparse.Namespace, stop: asyncio.Event) -> None:
-    from waltz_operator import preview
+    from waltz_operator.run import preview
 
     await preview.run(options, stop)
 

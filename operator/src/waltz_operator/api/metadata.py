@@ -1,4 +1,4 @@
-"""The part of ``metadata`` that the operator looks at."""
+"""Names in ``metadata``: our group, labels, annotations and finalizer (their only home), and the part that the operator reads. Pure."""
 
 from __future__ import annotations
 
@@ -10,6 +10,30 @@ VERSION = "v1alpha1"
 API_VERSION = f"{GROUP}/{VERSION}"
 FINALIZER = f"{GROUP}/operator"
 FIELD_MANAGER = "waltz-operator"
+
+LABEL_NAME = "app.kubernetes.io/name"
+LABEL_INSTANCE = "app.kubernetes.io/instance"
+LABEL_COMPONENT = "app.kubernetes.io/component"
+LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
+MANAGED_BY = FIELD_MANAGER
+"""Value of ``LABEL_MANAGED_BY`` on every object of ours."""
+LABEL_GROUP = f"{GROUP}/group"
+LABEL_NODE = f"{GROUP}/node"
+LABEL_HEADLESS = f"{GROUP}/headless"
+
+APPLIED_HASH = f"{GROUP}/applied-hash"
+TEMPLATE_HASH = f"{GROUP}/template-hash"
+TEMPLATE = f"{GROUP}/template"
+DATA_HASH = f"{GROUP}/data-hash"
+RESTART_STORAGE = f"{GROUP}/restart-storage"
+RESTART_SERVER = f"{GROUP}/restart-server"
+RESTART_ZOOKEEPER = f"{GROUP}/restart-zookeeper"
+SKIP_TEARDOWN = f"{GROUP}/skip-teardown"
+"""Annotation whose value is the cluster's own name: delete without touching ZooKeeper (its ensemble no longer exists)."""
+COPY_MIGRATION = f"{GROUP}/migration"
+COPY_PARTITION = f"{GROUP}/partition"
+COPY_SOURCE = f"{GROUP}/source"
+COPY_TARGET = f"{GROUP}/target"
 
 
 class ObjectMeta(BaseModel):

@@ -9,7 +9,6 @@ import hashlib
 from typing import NamedTuple
 
 from waltz_operator.api.cluster import DEFAULT_REPLICAS, WaltzCluster
-from waltz_operator.api.metadata import GROUP
 from waltz_operator.api.parts import StorageGroup, StorageNode
 from waltz_operator.api.security import TlsMode
 
@@ -22,8 +21,6 @@ ZOOKEEPER_PORT = 2181
 ZOOKEEPER_PEER_PORT = 2888
 ZOOKEEPER_ELECTION_PORT = 3888
 
-LABEL_GROUP = f"{GROUP}/group"
-LABEL_NODE = f"{GROUP}/node"
 MAX_LABEL = 63
 
 

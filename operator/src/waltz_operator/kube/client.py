@@ -18,12 +18,12 @@ import aiohttp
 from kubernetes.aio.client import ApiClient, Configuration
 from kubernetes.aio.client.exceptions import ApiException
 
+from waltz_operator.api.metadata import FIELD_MANAGER
 from waltz_operator.kube.errors import KubeError, KubeUnavailableError, error_of
 from waltz_operator.kube.kinds import Kind, kind_of
 
 Object = dict[str, Any]
 
-FIELD_MANAGER = "waltz-operator"
 DEFAULT_TIMEOUT_SECONDS = 10.0
 _PAGE = 250
 _USER_AGENT = "waltz-operator"

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from waltz_operator.api.metadata import API_VERSION
 from waltz_operator.kube.errors import KubeError
 
 
@@ -25,11 +26,8 @@ class Kind:
         return f"{base}/{subresource}" if subresource is not None else base
 
 
-GROUP = "waltz.dev"
-VERSION = "v1alpha1"
-
-WALTZ_CLUSTER = Kind(f"{GROUP}/{VERSION}", "WaltzCluster", "waltzclusters")
-WALTZ_MIGRATION = Kind(f"{GROUP}/{VERSION}", "WaltzMigration", "waltzmigrations")
+WALTZ_CLUSTER = Kind(API_VERSION, "WaltzCluster", "waltzclusters")
+WALTZ_MIGRATION = Kind(API_VERSION, "WaltzMigration", "waltzmigrations")
 CONFIG_MAP = Kind("v1", "ConfigMap", "configmaps")
 EVENT = Kind("events.k8s.io/v1", "Event", "events")
 POD = Kind("v1", "Pod", "pods")

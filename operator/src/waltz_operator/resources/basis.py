@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from waltz_operator.api.base import Model
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
 from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.security import ClientAuthentication
-from waltz_operator.resources.common import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
 from waltz_operator.resources.config import common_keys
 from waltz_operator.resources.inputs import Obj, RenderInputs
 

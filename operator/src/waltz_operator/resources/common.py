@@ -8,15 +8,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
-from waltz_operator.api.metadata import API_VERSION, FIELD_MANAGER, GROUP
+from waltz_operator.api.metadata import (
+    API_VERSION,
+    GROUP,
+    LABEL_COMPONENT,
+    LABEL_INSTANCE,
+    LABEL_MANAGED_BY,
+    LABEL_NAME,
+    MANAGED_BY,
+)
 from waltz_operator.resources.inputs import Obj
-
-TEMPLATE_HASH = f"{GROUP}/template-hash"
-TEMPLATE = f"{GROUP}/template"
-DATA_HASH = f"{GROUP}/data-hash"
-RESTART_STORAGE = f"{GROUP}/restart-storage"
-RESTART_SERVER = f"{GROUP}/restart-server"
-RESTART_ZOOKEEPER = f"{GROUP}/restart-zookeeper"
 
 STORAGE, SERVER, ZOOKEEPER, MIGRATION = "storage", "server", "zookeeper", "migration"
 
@@ -32,7 +33,7 @@ def labels(cluster: WaltzCluster, component: str, **more: str) -> dict[str, str]
     """Labels of an object or pod; ``more`` by short name (group, node)."""
     return {
         **selector(cluster, component),
-        "app.kubernetes.io/managed-by": FIELD_MANAGER,
+        LABEL_MANAGED_BY: MANAGED_BY,
         **{f"{GROUP}/{name}": value for name, value in more.items()},
     }
 
@@ -40,9 +41,9 @@ def labels(cluster: WaltzCluster, component: str, **more: str) -> dict[str, str]
 def selector(cluster: WaltzCluster, component: str, **more: str) -> dict[str, str]:
     """What the pods of a component are found by; never changes."""
     return {
-        "app.kubernetes.io/name": "waltz",
-        "app.kubernetes.io/instance": cluster.metadata.name,
-        "app.kubernetes.io/component": component,
+        LABEL_NAME: "waltz",
+        LABEL_INSTANCE: cluster.metadata.name,
+        LABEL_COMPONENT: component,
         **{f"{GROUP}/{name}": value for name, value in more.items()},
     }
 

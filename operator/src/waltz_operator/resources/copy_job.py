@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import GROUP
+from waltz_operator.api.metadata import COPY_PARTITION
 from waltz_operator.api.topology import copy_job_name
 from waltz_operator.resources.common import MIGRATION, container, labels, make, pod_basics
 from waltz_operator.resources.files import certificates, mounted, scratch
@@ -56,6 +56,6 @@ def copy_job(
         copy_job_name(cluster, migration, partition),
         MIGRATION,
         {"spec": {"backoffLimit": 0, "template": template}},
-        annotations={f"{GROUP}/partition": str(partition), **(annotations or {})},
+        annotations={COPY_PARTITION: str(partition), **(annotations or {})},
         more=names,
     )

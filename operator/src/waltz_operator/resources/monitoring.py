@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import GROUP
+from waltz_operator.api.metadata import LABEL_GROUP, LABEL_HEADLESS, LABEL_NODE
 from waltz_operator.api.security import Monitor
 from waltz_operator.resources.common import SERVER, STORAGE, make
 from waltz_operator.resources.inputs import Obj
@@ -44,14 +44,14 @@ def monitors(cluster: WaltzCluster) -> list[Obj]:
         "podTargetLabels": [
             "app.kubernetes.io/instance",
             "app.kubernetes.io/component",
-            f"{GROUP}/group",
-            f"{GROUP}/node",
+            LABEL_GROUP,
+            LABEL_NODE,
         ],
     }
     if wanted.monitor is Monitor.POD_MONITOR:
         spec["podMetricsEndpoints"] = [endpoint]
     else:
-        match["matchExpressions"].append({"key": f"{GROUP}/headless", "operator": "Exists"})
+        match["matchExpressions"].append({"key": LABEL_HEADLESS, "operator": "Exists"})
         spec["endpoints"] = [endpoint]
     made = make(
         cluster,

@@ -11,8 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import DATA_HASH, TEMPLATE, TEMPLATE_HASH
 from waltz_operator.api.parts import PodTemplate
-from waltz_operator.resources.common import DATA_HASH, TEMPLATE, TEMPLATE_HASH, digest
+from waltz_operator.resources.common import digest
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 _KEYS = {

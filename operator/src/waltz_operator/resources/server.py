@@ -5,6 +5,7 @@ from __future__ import annotations
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.parts import AdvertisedAddress
 from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
+from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import server_basis, server_config_basis
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
@@ -22,7 +23,6 @@ from waltz_operator.resources.files import certificates, config_map, mounted, sc
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
-from waltz_operator.resources.placing import apart, over_zones
 
 STEADY_SECONDS = 10
 """A new server has got its partitions and recovered them by then; only after that is the next one stopped."""

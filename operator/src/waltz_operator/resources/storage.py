@@ -18,6 +18,7 @@ from waltz_operator.api.topology import (
     storage_name,
     storage_nodes,
 )
+from waltz_operator.resources.affinity import over_zones, storage_affinity
 from waltz_operator.resources.basis import storage_basis, storage_config_basis
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
@@ -36,7 +37,6 @@ from waltz_operator.resources.files import certificates, config_map, mounted, sc
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
-from waltz_operator.resources.placing import over_zones, storage_affinity
 
 CLOSE_SECONDS = 60
 """How long a node may take to sync and close everything."""

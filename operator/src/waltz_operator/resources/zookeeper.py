@@ -13,6 +13,7 @@ from waltz_operator.api.topology import (
     zookeeper_name,
     zookeeper_pods,
 )
+from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import zookeeper_basis, zookeeper_config_basis
 from waltz_operator.resources.common import (
     ZOOKEEPER,
@@ -27,7 +28,6 @@ from waltz_operator.resources.common import (
 from waltz_operator.resources.files import mounted, scratch
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
-from waltz_operator.resources.placing import apart, over_zones
 
 FILE = "zoo.cfg"
 FILE_DIRECTORY = "/etc/zookeeper"

@@ -9,7 +9,7 @@ import base64
 import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from waltz_operator.tls.authority import (
@@ -33,6 +33,16 @@ from waltz_operator.tls.trust import Data, Trust, by_key_id, read_trust
 
 AUTHORITY = "ca"
 _HASH_DIGITS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class TlsSecrets:
+    """The Secrets of one cluster's TLS as they are, by role, and that of the authority by its own name."""
+
+    contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
+    """Empty for a Secret that is not there, or that is somebody else's where it is to be the cluster's own."""
+    versions: Mapping[str, str] = field(default_factory=dict)
+    """Their resource versions, of those that count as there."""
 
 
 @dataclass(frozen=True, slots=True)

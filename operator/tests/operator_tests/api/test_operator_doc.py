@@ -13,7 +13,7 @@ import pytest
 from waltz_operator.api.cluster_status import ConditionType
 from waltz_operator.api.crd import cluster_definition, migration_definition
 from waltz_operator.api.migration import MoveState
-from waltz_operator.reconcile.reasons import Reason
+from waltz_operator.model.reasons import Reason
 
 ROOT = Path(__file__).resolve().parents[4]
 DOCUMENT = ROOT / "docs/operator.md"

@@ -10,7 +10,7 @@ from operator_tests.apiserver import records
 from operator_tests.apiserver.world import NAME, World
 from waltz_admin.storage_admin import NodeStatus, list_nodes
 from waltz_operator.kube import kinds
-from waltz_operator.tls.files import TlsFiles
+from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.tls.secrets import secret_data
 from waltz_protocol.aio.tls import TlsSettings
 

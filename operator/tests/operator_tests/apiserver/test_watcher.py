@@ -8,8 +8,8 @@ from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.world import NAME, World
 from waltz_operator.api.metadata import FINALIZER
-from waltz_operator.handlers.watcher import Watcher
 from waltz_operator.kube import kinds
+from waltz_operator.run.kopf_thread import Watcher
 
 
 def test_it_wakes_for_every_change_and_our_finalizer_stays(plane: Plane) -> None:

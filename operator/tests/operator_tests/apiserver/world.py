@@ -17,16 +17,15 @@ from operator_tests.apiserver.writes import write_identity
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
-from waltz_operator.ensembles import Ensembles
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, KubeClient, Object
 from waltz_operator.kube.errors import KubeNotFoundError
-from waltz_operator.reconcile.actions import EmitEvent
-from waltz_operator.reconcile.apply import Step
-from waltz_operator.reconcile.loop import PassResult
-from waltz_operator.reconcile.observe import Observation
+from waltz_operator.model.actions import Action, EmitEvent
+from waltz_operator.run.observe import Observation
+from waltz_operator.run.process import Shell
+from waltz_operator.run.reconcile import PassResult
+from waltz_operator.run.zookeeper_sessions import Ensembles
 from waltz_operator.settings import OperatorSettings
-from waltz_operator.shell import Shell
 
 NAME = "ledger"
 _PASSES = 400
@@ -86,7 +85,7 @@ class Operator:
         )
         really = self.shell.applier.carry_out
 
-        async def carry_out(action: Step, observation: Observation) -> None:
+        async def carry_out(action: Action, observation: Observation) -> None:
             if isinstance(action, EmitEvent):
                 await really(action, observation)
                 return

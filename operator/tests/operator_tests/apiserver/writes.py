@@ -10,15 +10,14 @@ import re
 
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.migration import MoveState, PartitionMove, WaltzMigrationStatus
-from waltz_operator.migration.task import FINISHED_STATES
-from waltz_operator.reconcile.actions import SetStatus
-from waltz_operator.reconcile.apply import Step
-from waltz_operator.reconcile.snapshot import Snapshot
+from waltz_operator.model.actions import Action, SetStatus
+from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.model.task import FINISHED_STATES
 
 _UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 
 
-def write_identity(action: Step, snapshot: Snapshot) -> str:
+def write_identity(action: Action, snapshot: Snapshot) -> str:
     """Of a write that was planned on this snapshot."""
     line, proof = action.line, getattr(action, "proof", "")
     if proof:

@@ -13,8 +13,9 @@ from aiohttp import web
 from aiohttp.test_utils import TestServer
 from kubernetes.aio.client import Configuration
 
+from waltz_operator.api.metadata import FIELD_MANAGER
 from waltz_operator.kube import kinds
-from waltz_operator.kube.client import FIELD_MANAGER, KubeClient
+from waltz_operator.kube.client import KubeClient
 from waltz_operator.kube.errors import (
     KubeConflictError,
     KubeError,

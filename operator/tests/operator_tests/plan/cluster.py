@@ -6,14 +6,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from waltz_operator.api.topology import NodeIdentity
-from waltz_operator.reconcile.conditions import conditions
-from waltz_operator.reconcile.decision import Decision
-from waltz_operator.reconcile.desired import Desired, Memory, created_key
-from waltz_operator.reconcile.facts import Facts, placement_of
-from waltz_operator.reconcile.health import health_of
-from waltz_operator.reconcile.objects import Rendered
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.snapshot import (
+from waltz_operator.model.desired import Desired, Memory, created_key
+from waltz_operator.model.facts import Facts, placement_of
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import (
     DeploymentView,
     KubeView,
     NodeReplica,
@@ -29,6 +25,10 @@ from waltz_operator.reconcile.snapshot import (
     TreeView,
     Unknown,
 )
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.status.conditions import conditions
+from waltz_operator.plan.status.partition_health import health_of
 
 KEY = created_key("a-uid")
 NOW = 1000.0

@@ -9,12 +9,9 @@ import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, UID, VARIANTS, cluster
 from waltz_operator.api.cluster_status import NodeStatus, WaltzClusterStatus
-from waltz_operator.reconcile.actions import RegisterNode
-from waltz_operator.reconcile.gate import Allowed, Denied
-from waltz_operator.reconcile.observed import facts_of
-from waltz_operator.reconcile.plan import plan
-from waltz_operator.reconcile.proof import still_so
-from waltz_operator.reconcile.snapshot import (
+from waltz_operator.model.actions import RegisterNode
+from waltz_operator.model.facts import facts_of
+from waltz_operator.model.snapshot import (
     KubeView,
     NeverStarted,
     Snapshot,
@@ -23,6 +20,9 @@ from waltz_operator.reconcile.snapshot import (
     TreeView,
     Unknown,
 )
+from waltz_operator.plan.cluster import plan
+from waltz_operator.plan.preconditions import still_so
+from waltz_operator.plan.safety_gates import Allowed, Denied
 
 WANTED = ["s0.example.com:5280", "s1.example.com:5280", "s2.example.com:5280"]
 OLD = "s9.example.com:5280"

@@ -10,14 +10,14 @@ from waltz_cluster.errors import ConnectError
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.api.metadata import API_VERSION
-from waltz_operator.ensembles import Ensembles
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
-from waltz_operator.reconcile.observe import Observer
-from waltz_operator.reconcile.snapshot import KubeView
-from waltz_operator.tls.files import TlsFiles
+from waltz_operator.model.snapshot import KubeView
+from waltz_operator.run.observe import Observer
+from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.zookeeper_sessions import Ensembles
 
 CLUSTER = {
     "apiVersion": API_VERSION,

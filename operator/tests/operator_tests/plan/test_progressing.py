@@ -20,14 +20,14 @@ from operator_tests.plan.cluster import (
     told,
 )
 from waltz_operator.api.migration import MoveState
-from waltz_operator.migration.task import Record, Task, TaskKind
-from waltz_operator.reconcile.actions import Blocked
-from waltz_operator.reconcile.decision import Decision
-from waltz_operator.reconcile.desired import Memory, Move, MoveKind
-from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.reasons import Reason
-from waltz_operator.reconcile.snapshot import PodView, Unknown
+from waltz_operator.model.actions import Blocked
+from waltz_operator.model.desired import Memory, Move, MoveKind
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import PodView, Unknown
+from waltz_operator.model.task import Record, Task, TaskKind
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.cluster import decide
 
 SILENT = Unknown("no route")
 FOUR = (0, 1, 2, 3)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from operator_tests.plan.cluster import facts, kube, pod, rendered, told
-from waltz_operator.reconcile.actions import ApplyObject, DeletePod
-from waltz_operator.reconcile.conditions import conditions
-from waltz_operator.reconcile.decision import LATER, Decision
-from waltz_operator.reconcile.health import health_of
-from waltz_operator.reconcile.objects import Rendered
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.snapshot import KubeView, ObjectKey, ObjectView, PVCView, Refusal
+from waltz_operator.model.actions import ApplyObject, DeletePod
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, PVCView, Refusal
+from waltz_operator.plan.builder import LATER, Decision
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.status.conditions import conditions
+from waltz_operator.plan.status.partition_health import health_of
 
 SET = ObjectKey("StatefulSet", "s2")
 CLAIM = ObjectKey("PersistentVolumeClaim", "data-s2-0")

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 
 from operator_tests.plan.cluster import answer, facts, identity, kube, progressing, rendered, replica
-from waltz_operator.reconcile import kube_view
-from waltz_operator.reconcile.actions import DeletePod
-from waltz_operator.reconcile.decision import Decision
-from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.gate import Allowed, Denied, may_restart
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.snapshot import JobView, PodView, Unknown
+from waltz_operator.model.actions import DeletePod
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import JobView, PodView, Unknown
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.safety_gates import Allowed, Denied, may_restart
+from waltz_operator.run import read_kubernetes
 
 RUNNING = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
 ENDED = {"terminated": {"exitCode": 1}}
@@ -52,7 +52,7 @@ def pod(
         "containerStatuses": states,
         "initContainerStatuses": [{"name": "first", "state": first}] if first is not None else [],
     }
-    return kube_view.pod({"metadata": metadata, "status": status})
+    return read_kubernetes.pod({"metadata": metadata, "status": status})
 
 
 CRASHING = pod(RUNNING, waiting())

@@ -9,14 +9,14 @@ import pytest
 
 from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
-from waltz_operator.reconcile.actions import DeletePVC, DeleteTree
-from waltz_operator.reconcile.desired import desired_of
-from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.gate import Allowed, Denied
-from waltz_operator.reconcile.kube_view import is_ours
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.proof import still_so
-from waltz_operator.reconcile.snapshot import KubeView, PVCView, TreeBroken, TreeMissing, TreeView, Unknown
+from waltz_operator.model.actions import DeletePVC, DeleteTree
+from waltz_operator.model.desired import desired_of
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import KubeView, PVCView, TreeBroken, TreeMissing, TreeView, Unknown
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.preconditions import still_so
+from waltz_operator.plan.safety_gates import Allowed, Denied
+from waltz_operator.run.read_kubernetes import is_ours
 
 CLAIMS = ("data-c-zookeeper-0", "data-c-zookeeper-1")
 ELSE = "data-other-zookeeper-0"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from operator_tests.plan.cluster import answer, facts, kube, pod, rendered, replica
-from waltz_operator.reconcile.actions import ApplyObject, DeletePod
-from waltz_operator.reconcile.decision import Decision
-from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.snapshot import NodeView, Unknown
+from waltz_operator.model.actions import ApplyObject, DeletePod
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import NodeView, Unknown
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.cluster import decide
 
 OLD = {2: pod("t0")}
 """Node 2 still has the old image."""

@@ -23,9 +23,9 @@ from operator_tests.resources.clusters import (
     pods,
 )
 from waltz_operator.api.crd import cluster_definition
+from waltz_operator.api.metadata import TEMPLATE_HASH
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.resources import RenderInputs, VolumeFacts, config, refusals, server, storage, zookeeper
-from waltz_operator.resources.common import TEMPLATE_HASH
 
 MIB = 1024 * 1024
 

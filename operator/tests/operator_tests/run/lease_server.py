@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 
 from operator_tests.kube.unused import UnusedKube
 from waltz_operator.kube.client import Object
-from waltz_operator.kube.errors import (
-    KubeConflictError,
-    KubeError,
-    KubeNotFoundError,
-    KubeUnavailableError,
-)
+from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeNotFoundError, KubeUnavailableError
 from waltz_operator.kube.kinds import Kind
-from waltz_operator.lease import OperatorLease
+from waltz_operator.run.lease import OperatorLease
 
 CALL_SECONDS = 10.0
 """The deadline of every call, as the client's."""

@@ -8,9 +8,9 @@ from typing import Any, cast
 import pytest
 
 from waltz_operator.kube.errors import KubeConflictError
-from waltz_operator.reconcile.actions import EmitEvent
-from waltz_operator.reconcile.apply import Applier
-from waltz_operator.reconcile.snapshot import ObjectKey
+from waltz_operator.model.actions import EmitEvent
+from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.run.apply import Applier
 from waltz_protocol.aio.tasks import spawn
 
 pytestmark = pytest.mark.looptime

@@ -10,7 +10,7 @@ from waltz_cluster.errors import ConnectError
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
-from waltz_operator.ensembles import Ensemble, Ensembles
+from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 
 ONE, TWO = ("n", "one"), ("n", "two")
 HERE = Ensemble("zk:2181", "/root")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from operator_tests.kube.unused import UnusedKube
-from waltz_operator.events import MAX_NOTE_BYTES, QUIET_SECONDS, EventWriter
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeError, KubeForbiddenError
+from waltz_operator.run.events import MAX_NOTE_BYTES, QUIET_SECONDS, EventWriter
 
 ABOUT = {"kind": "WaltzCluster", "name": "ledger", "namespace": "demo", "uid": "u1"}
 

@@ -10,7 +10,7 @@ import pytest
 
 from operator_tests.run.lease_server import CALL_SECONDS, LeaseServer, Road, Trip, instance
 from waltz_operator.kube.errors import KubeForbiddenError, KubeUnavailableError
-from waltz_operator.lease import LeaseLostError, LeaseTimes, OperatorLease
+from waltz_operator.run.lease import LeaseLostError, LeaseTimes, OperatorLease
 from waltz_protocol.aio.tasks import spawn
 
 pytestmark = pytest.mark.looptime

@@ -9,7 +9,7 @@ from itertools import product
 import pytest
 
 from operator_tests.run.lease_server import LeaseServer, Road, Trip, instance
-from waltz_operator.lease import LeaseLostError, LeaseTimes, OperatorLease
+from waltz_operator.run.lease import LeaseLostError, LeaseTimes, OperatorLease
 from waltz_protocol.aio.tasks import spawn
 
 pytestmark = pytest.mark.looptime

@@ -16,8 +16,6 @@ from waltz_cluster.errors import ConnectError
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.api.metadata import API_VERSION, FINALIZER
-from waltz_operator.ensembles import Ensembles
-from waltz_operator.events import EventWriter
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import (
     KubeConflictError,
@@ -25,14 +23,16 @@ from waltz_operator.kube.errors import (
     KubeInvalidError,
     KubeUnavailableError,
 )
-from waltz_operator.reconcile.actions import Plan, StartCopyJob
-from waltz_operator.reconcile.apply import Applier
-from waltz_operator.reconcile.kube_hand import KubeHand
-from waltz_operator.reconcile.loop import PassResult, Reconciler
-from waltz_operator.reconcile.observe import Observer
-from waltz_operator.reconcile.snapshot import Snapshot
-from waltz_operator.shell import PurePlanner
-from waltz_operator.tls.files import TlsFiles
+from waltz_operator.model.actions import Plan, StartCopyJob
+from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.run.apply import Applier
+from waltz_operator.run.events import EventWriter
+from waltz_operator.run.observe import Observer
+from waltz_operator.run.process import PurePlanner
+from waltz_operator.run.reconcile import PassResult, Reconciler
+from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.write_kubernetes import KubernetesWriter
+from waltz_operator.run.zookeeper_sessions import Ensembles
 
 FORBIDDEN = KubeForbiddenError("PATCH /api: services is forbidden", status=403)
 BAD: dict[str, Any] = {"servers": {"config": {"server.graphite.prefix": ["a"]}}}
@@ -68,7 +68,7 @@ class Stage:
         self.now = 1000.0
         observer = Observer(server, Ensembles(nobody), files, lambda: self.now)
         events = EventWriter(server, lambda: self.now, "test")
-        hand = KubeHand(server, events, lambda *_: job)
+        hand = KubernetesWriter(server, events, lambda *_: job)
         applier = Applier(hand, cast("Any", None), observer.observe, lambda: None)
         self.loop = Reconciler(observer, planner, applier, MagicMock(), 60.0)
 

@@ -13,13 +13,13 @@ from operator_tests.resources.clusters import UID, cluster
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.kube.client import Object
 from waltz_operator.kube.errors import KubeError
-from waltz_operator.reconcile.actions import ApplyObject, StartCopyJob
-from waltz_operator.reconcile.kube_hand import KubeHand
-from waltz_operator.reconcile.observe import Access, Observation, Observer
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.snapshot import ObjectKey, Snapshot, Unknown
-from waltz_operator.tls.files import TlsFiles
-from waltz_operator.tls.keeper import certificate_steps
+from waltz_operator.model.actions import ApplyObject, StartCopyJob
+from waltz_operator.model.snapshot import ObjectKey, Snapshot, Unknown
+from waltz_operator.plan.certificates import certificate_steps
+from waltz_operator.plan.cluster import decide
+from waltz_operator.run.observe import Access, Observation, Observer
+from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.write_kubernetes import KubernetesWriter
 
 LABELS = {"app.kubernetes.io/instance": "ledger", "app.kubernetes.io/managed-by": "waltz-operator"}
 FOREIGN = "ledger exists and does not belong to this cluster: rename the cluster, or move that object away"
@@ -35,13 +35,13 @@ def stands(kind: str, name: str = "ledger", *, owner: str = "", **labels: str) -
 def observation(of: WaltzCluster | None = None) -> Observation:
     nothing = Unknown("not looked at")
     snapshot = Snapshot(of or cluster({"tls": {"mode": "Disabled"}}), nothing, nothing, {}, {}, 0.0)
-    return Observation(snapshot, Access(nothing, None, {}), {})
+    return Observation(snapshot, Access(nothing, None), {})
 
 
 async def apply(server: ObjectsKube, kind: str, *, uid: str = "") -> None:
     body = {"apiVersion": "v1", "kind": kind, "metadata": {"name": "ledger", "namespace": "demo"}}
     action = ApplyObject(ObjectKey(kind, "ledger"), body, "it is not there", uid)
-    await KubeHand(server, cast("Any", None), cast("Any", None)).carry_out(action, observation())
+    await KubernetesWriter(server, cast("Any", None), cast("Any", None)).carry_out(action, observation())
 
 
 @pytest.mark.parametrize("kind", ["Service", "ConfigMap", "PersistentVolumeClaim"])
@@ -88,7 +88,9 @@ def test_the_planner_says_which_object_it_saw() -> None:
 
 async def test_a_job_of_somebody_else_is_said() -> None:
     server = ObjectsKube(stands("Job"))
-    hand = KubeHand(server, cast("Any", None), lambda *_: {"kind": "Job", "metadata": {"name": "ledger"}})
+    hand = KubernetesWriter(
+        server, cast("Any", None), lambda *_: {"kind": "Job", "metadata": {"name": "ledger"}}
+    )
     start = StartCopyJob("ledger", "m", 0, "a:1", 2, "b:1", 2, 0)
     with pytest.raises(KubeError, match=f"^Job {FOREIGN}$"):
         await hand.carry_out(start, observation())
@@ -116,13 +118,15 @@ async def access(of: WaltzCluster, *secrets: Object) -> Access:
 async def test_a_secret_of_somebody_else_is_neither_used_nor_written_over() -> None:
     of = cluster()
     found = await access(of, secret("ledger-tls-ca"), secret("ledger-tls-storage"))
-    assert not found.secrets["storage"]
-    assert not found.secrets["ledger-tls-ca"]
+    assert not found.secrets.contents["storage"]
+    assert not found.secrets.contents["ledger-tls-ca"]
     (step,) = (
-        one for one in certificate_steps(of, found, 0.0, settled=False) if isinstance(one, ApplyObject)
+        one
+        for one in certificate_steps(of, found.secrets, 0.0, settled=False)
+        if isinstance(one, ApplyObject)
     )
     server = ObjectsKube(secret("ledger-tls-ca"))
-    hand = KubeHand(server, cast("Any", None), cast("Any", None))
+    hand = KubernetesWriter(server, cast("Any", None), cast("Any", None))
     with pytest.raises(KubeError, match=r"^Secret ledger-tls-ca exists and does not belong to this cluster"):
         await hand.carry_out(step, observation(of))
     assert server.objects["Secret", "ledger-tls-ca"]["data"] == secret("ledger-tls-ca")["data"]
@@ -130,11 +134,11 @@ async def test_a_secret_of_somebody_else_is_neither_used_nor_written_over() -> N
 
 async def test_our_own_secrets_are_used() -> None:
     found = await access(cluster(), secret("ledger-tls-storage", **LABELS))
-    assert found.secrets["storage"]
-    assert found.versions["storage"] == "5"
+    assert found.secrets.contents["storage"]
+    assert found.secrets.versions["storage"] == "5"
 
 
 async def test_a_persons_secrets_are_used_in_the_mode_for_that() -> None:
     names = {"server": "own-server", "storage": "own-storage", "operator": "own-operator"}
     of = cluster({"tls": {"mode": "Secret", "secrets": names}})
-    assert (await access(of, secret("own-storage"))).secrets["storage"]
+    assert (await access(of, secret("own-storage"))).secrets.contents["storage"]

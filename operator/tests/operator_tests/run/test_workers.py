@@ -11,10 +11,16 @@ from itertools import pairwise
 import pytest
 
 from waltz_operator.kube.errors import KubeNotFoundError, KubeUnavailableError
-from waltz_operator.lease import LeaseLostError
-from waltz_operator.metrics import OperatorMetrics
-from waltz_operator.reconcile.loop import PassResult
-from waltz_operator.workers import FIRST_BACKOFF_SECONDS, MAX_BACKOFF_SECONDS, SETTLE_SECONDS, Key, Workers
+from waltz_operator.run.lease import LeaseLostError
+from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.reconcile import PassResult
+from waltz_operator.run.workers import (
+    FIRST_BACKOFF_SECONDS,
+    MAX_BACKOFF_SECONDS,
+    SETTLE_SECONDS,
+    Key,
+    Workers,
+)
 from waltz_protocol.aio.tasks import spawn
 
 pytestmark = pytest.mark.looptime

@@ -15,12 +15,10 @@ from pathlib import Path
 
 from operator_tests.resources.clusters import cluster
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.reconcile.actions import ApplyObject
-from waltz_operator.reconcile.observe import Access
-from waltz_operator.reconcile.snapshot import Unknown
+from waltz_operator.model.actions import ApplyObject
+from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.tls.authority import describe, make_authority, split
-from waltz_operator.tls.keeper import certificate_steps
-from waltz_operator.tls.secrets import secret_data
+from waltz_operator.tls.secrets import TlsSecrets, secret_data
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 
 DAY = 86_400.0
@@ -125,8 +123,7 @@ class World:
     def look(self, *, settled: bool) -> list[Write]:
         """What a pass would write, each Secret's key, contents, and whether it is a new one."""
         versions = dict.fromkeys(self.secrets, "1")
-        access = Access(Unknown("not asked"), None, self.secrets, "", versions)
-        steps = certificate_steps(self.cluster, access, self.now, settled=settled)
+        steps = certificate_steps(self.cluster, TlsSecrets(self.secrets, versions), self.now, settled=settled)
         found = []
         for step in steps:
             if isinstance(step, ApplyObject):

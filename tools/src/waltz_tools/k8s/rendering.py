@@ -6,7 +6,6 @@ What an operator would do in ZooKeeper and on the admin ports is then theirs (`w
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +16,10 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.validate import validate
-from waltz_operator.reconcile.actions import ApplyObject
-from waltz_operator.reconcile.observe import Access
-from waltz_operator.reconcile.snapshot import Unknown
+from waltz_operator.model.actions import ApplyObject
+from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.resources import RenderInputs, desired_objects
-from waltz_operator.tls.keeper import certificate_steps
-from waltz_operator.tls.secrets import material_hash, secret_data
+from waltz_operator.tls.secrets import TlsSecrets, material_hash, secret_data
 from waltz_tools.errors import ToolError, UsageError
 
 _MAX_STEPS = 5
@@ -75,19 +72,18 @@ def render(body: Mapping[str, Any], *, certificates: bool, now: float) -> list[M
 
 def _certificates(cluster: WaltzCluster, now: float) -> list[Mapping[str, Any]]:
     """The Secrets as the operator would make them, pass by pass."""
-    access = Access(Unknown("there is no operator"), None, {})
+    present = TlsSecrets()
     made: dict[str, Mapping[str, Any]] = {}
     keys = {role.secret: role.role for role in topology.tls_roles(cluster)}
     for _ in range(_MAX_STEPS):
-        steps = certificate_steps(cluster, access, now, settled=False)
+        steps = certificate_steps(cluster, present, now, settled=False)
         bodies = [step.body for step in steps if isinstance(step, ApplyObject)]
         if not bodies:
             break
         for body in bodies:
             name = str(body["metadata"]["name"])
             made[name] = body
-            secrets = {**access.secrets, keys.get(name, name): secret_data(body)}
-            access = replace(access, secrets=secrets)
+            present = TlsSecrets({**present.contents, keys.get(name, name): secret_data(body)})
     return list(made.values())
 
 

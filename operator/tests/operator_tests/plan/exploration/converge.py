@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz_operator.migration.task import Task, TaskKind
+from waltz_operator.model.task import Task, TaskKind
 
 from . import nature
 from .hands import Refused, carry_out

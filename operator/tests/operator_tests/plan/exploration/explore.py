@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from waltz_operator.reconcile.desired import Move
+from waltz_operator.model.desired import Move
 
 from . import nature
 from .hands import Refused, Remember, RememberTask, Write, carry_out

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz_operator.migration.task import Task
-from waltz_operator.reconcile import actions as do
-from waltz_operator.reconcile.desired import Memory
-from waltz_operator.reconcile.gate import Denied, may_change
-from waltz_operator.reconcile.proof import still_so
+from waltz_operator.model import actions as do
+from waltz_operator.model.desired import Memory
+from waltz_operator.model.task import Task
+from waltz_operator.plan.preconditions import still_so
+from waltz_operator.plan.safety_gates import Denied, may_change
 
 from .world import DELETING, KEY, OFF, Job, Replica, Universe, World, facts_in, number, put, up, version_of
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz_operator.reconcile import actions as do
+from waltz_operator.model import actions as do
 
 from .hands import Remember, Write
 from .nature import can_serve, reachable, resolve

@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[5]
-_RECONCILE = "operator/src/waltz_operator/reconcile"
-_MIGRATION = "operator/src/waltz_operator/migration"
+_OPERATOR = "operator/src/waltz_operator"
 LIMIT = 20_000
 """States after which a bug counts as not found."""
 SAMPLE_EVERY = 20
@@ -33,7 +32,7 @@ MUTANTS = {
         "exchange a group",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/plan/safety_gates.py",
                 '    if len(live) >= needed:\n        return Allowed(f"{len(live)} of the',
                 '    if len(live) >= needed - 1:\n        return Allowed(f"{len(live)} of the',
             ),
@@ -44,7 +43,7 @@ MUTANTS = {
         "exchange a group",
         (
             (
-                f"{_RECONCILE}/facts.py",
+                f"{_OPERATOR}/model/facts.py",
                 '        replica = self.replica(partition, node)\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
                 '        replica = self.replica(partition, node)\n        return ""\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
             ),
@@ -55,17 +54,17 @@ MUTANTS = {
         "drain a node",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/plan/safety_gates.py",
                 '    if node in record.replicas:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
                 '    if not node:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
             ),
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 "    if isinstance(record, PartitionRecord) and source in record.replicas:\n",
                 "    if not source:\n",
             ),
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 "    if isinstance(record, PartitionRecord) and set(record.replicas) != set(facts.holders(move.partition)):\n",
                 "    if not target:\n",
             ),
@@ -75,7 +74,7 @@ MUTANTS = {
     "two_nodes_down": Planted(
         "one storage node at a time",
         "roll two nodes a group",
-        ((f"{_RECONCILE}/gate.py", "        if other:\n", "        if not node:\n"),),
+        ((f"{_OPERATOR}/plan/safety_gates.py", "        if other:\n", "        if not node:\n"),),
         "second storage node",
     ),
     "something_beside_that_crashes_is_taken_for_a_node_that_cannot_run": Planted(
@@ -83,7 +82,7 @@ MUTANTS = {
         "roll beside something that crashes",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/plan/safety_gates.py",
                 "    if pod is not None and pod.stuck and not pod.ready and silent:\n",
                 "    if pod is not None and pod.trouble and not pod.ready:\n",
             ),
@@ -95,7 +94,7 @@ MUTANTS = {
         "roll a template",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/plan/safety_gates.py",
                 "    if len(near) >= quorum(len(holders)):\n",
                 "    if len(near) >= quorum(len(holders)) - 1:\n",
             ),
@@ -107,7 +106,7 @@ MUTANTS = {
         "install and delete",
         (
             (
-                f"{_RECONCILE}/plan_tree.py",
+                f"{_OPERATOR}/plan/zookeeper_tree.py",
                 "        decision.invalid = _missing(facts)\n",
                 "        decision.invalid = None\n",
             ),
@@ -119,7 +118,7 @@ MUTANTS = {
         "drain a node",
         (
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 'if job is not None and job.state == "succeeded" and verified(job, replica):',
                 "if job is not None:",
             ),
@@ -131,12 +130,12 @@ MUTANTS = {
         "lose a disk while changing",
         (
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 "    return job.verified_through is not None and replica.low_water_mark >= job.verified_through\n",
                 "    return job.verified_through is not None\n",
             ),
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 "        if job is not None:  # its answer",
                 "        if job is not None and job.deleting:  # its answer",
             ),
@@ -146,7 +145,13 @@ MUTANTS = {
     "empty_disk_becomes_a_member": Planted(
         "A1: a lost disk is never assigned again by itself",
         "replace a lost disk",
-        ((f"{_RECONCILE}/gate.py", "        if took_part >= 0:\n", "        if took_part >= 99:\n"),),
+        (
+            (
+                f"{_OPERATOR}/plan/safety_gates.py",
+                "        if took_part >= 0:\n",
+                "        if took_part >= 99:\n",
+            ),
+        ),
         "empty disk",
     ),
     "silence_is_taken_for_empty": Planted(
@@ -154,7 +159,7 @@ MUTANTS = {
         "take a node out of its group",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/plan/safety_gates.py",
                 '        return denied(what, Reason.NODE_SILENT, f"{node} is not proven to be empty: {view.reason}")',
                 '        return Allowed("nothing was heard")',
             ),
@@ -166,7 +171,7 @@ MUTANTS = {
         "take a node out of its group",
         (
             (
-                f"{_RECONCILE}/gate.py",
+                f"{_OPERATOR}/model/snapshot.py",
                 "    return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))\n",
                 "    return not tree.groups\n",
             ),
@@ -178,7 +183,7 @@ MUTANTS = {
         "grow and shrink",
         (
             (
-                f"{_RECONCILE}/plan_replicas.py",
+                f"{_OPERATOR}/plan/replica_changes.py",
                 "        decision.recorded(None)\n",
                 "        decision.recorded(move)\n",
             ),
@@ -190,7 +195,7 @@ MUTANTS = {
         "roll a template",
         (
             (
-                f"{_RECONCILE}/objects.py",
+                f"{_OPERATOR}/plan/diff.py",
                 "    if live.applied_hash != wanted.digest:\n",
                 "    if live.applied_hash:\n",
             ),
@@ -202,7 +207,7 @@ MUTANTS = {
         "install and delete",
         (
             (
-                f"{_RECONCILE}/plan_teardown.py",
+                f"{_OPERATOR}/plan/teardown.py",
                 "    if _servers_remain(facts, kube, decision) or _storage_remains(facts, kube, decision):\n",
                 "    if _servers_remain(facts, kube, decision):\n",
             ),
@@ -214,7 +219,7 @@ MUTANTS = {
         "lose a disk while draining",
         (
             (
-                f"{_MIGRATION}/precedence.py",
+                f"{_OPERATOR}/plan/precedence.py",
                 "    if task.kind is not TaskKind.REPLACE or task.over:\n",
                 "    if task.kind is not TaskKind.REPLACE or task.name:\n",
             ),
@@ -226,7 +231,7 @@ MUTANTS = {
         "replace a lost disk",
         (
             (
-                f"{_MIGRATION}/ladder.py",
+                f"{_OPERATOR}/plan/move_steps.py",
                 "    return node in facts.holders(move.partition) and facts.data_lost(move.partition, node)\n",
                 "    return node in facts.holders(move.partition)\n",
             ),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import lru_cache
 
-from waltz_operator.migration.plan import decide_task
-from waltz_operator.migration.task import Record, Task
-from waltz_operator.reconcile.facts import Facts
-from waltz_operator.reconcile.plan import decide
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.task import Record, Task
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.migration import decide_task
 
 from .hands import Remember, RememberTask, Write
 from .world import CLEAR, Luck, Sight, Universe, World, facts_in, old_facts, rendered_objects

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import NamedTuple
 
-from waltz_operator.migration.task import Task, TaskKind
-from waltz_operator.reconcile.desired import Memory
+from waltz_operator.model.desired import Memory
+from waltz_operator.model.task import Task, TaskKind
 
 from .world import BESIDE, Luck, Spec, Universe, World, connect
 

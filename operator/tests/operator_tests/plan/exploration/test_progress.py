@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from waltz_operator.reconcile.plan import decide
-from waltz_operator.reconcile.progress import progressing
+from waltz_operator.plan.cluster import decide
+from waltz_operator.plan.status.progressing import progressing
 
 from .converge import settle, undisturbed
 from .operator_turn import cluster_pass

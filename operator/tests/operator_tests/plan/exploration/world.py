@@ -11,11 +11,10 @@ from functools import cache, lru_cache
 from typing import NamedTuple
 
 from waltz_operator.api.topology import NodeIdentity
-from waltz_operator.migration.task import Task
-from waltz_operator.reconcile.desired import Desired, Memory, created_key
-from waltz_operator.reconcile.facts import Facts, placement_of
-from waltz_operator.reconcile.objects import Rendered
-from waltz_operator.reconcile.snapshot import (
+from waltz_operator.model.desired import Desired, Memory, created_key
+from waltz_operator.model.facts import Facts, placement_of
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import (
     DeploymentView,
     JobView,
     KubeView,
@@ -33,6 +32,7 @@ from waltz_operator.reconcile.snapshot import (
     TreeView,
     Unknown,
 )
+from waltz_operator.model.task import Task
 
 KEY = created_key("uid-of-the-cluster")
 NOW = 1000.0

@@ -1,1 +1,0 @@
-"""Replica changes: the ladder of one partition, and WaltzMigration as a pure state machine over it."""

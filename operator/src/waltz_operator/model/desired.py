@@ -1,0 +1,115 @@
+"""What the planners need of the specification and of the status, as plain values: the door between the resource and the core. Pure.
+
+``Memory`` is all that is ever read back from the status: the recorded cluster key and the one replica change under way. Everything
+else is derived anew from each snapshot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+from functools import partial
+from typing import NamedTuple
+from uuid import UUID, uuid5
+
+from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
+from waltz_operator.api.metadata import SKIP_TEARDOWN
+from waltz_operator.api.topology import (
+    NodeIdentity,
+    cluster_label,
+    copy_job_name,
+    storage_nodes,
+    zookeeper_claims,
+)
+
+_KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
+
+
+class MoveKind(StrEnum):
+    """A change of the replicas of one partition."""
+
+    ADD = "AddReplica"
+    MOVE = "MoveReplica"
+    DROP = "RemoveReplica"
+    REFILL = "RefillReplica"
+
+
+class Move(NamedTuple):
+    """One replica change. ``source`` gives a copy up (MOVE, DROP), ``target`` gets one (ADD, MOVE); in a REFILL both are the node whose
+    disk was lost."""
+
+    kind: MoveKind
+    partition: int
+    source: str | None
+    target: str | None
+    started_at: float = 0.0
+
+    @property
+    def same(self) -> tuple[MoveKind, int, str | None, str | None]:
+        """What makes it this change and no other one."""
+        return self.kind, self.partition, self.source, self.target
+
+
+@dataclass(frozen=True, slots=True)
+class Memory:
+    """What the cluster's status records."""
+
+    cluster_key: UUID | None = None
+    operation: Move | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """The specification of one cluster. ``created_key`` is the key that a new tree gets: derived from the object's uid, so that a tree made
+    just before a crash is known again, and nobody else's is taken for ours."""
+
+    name: str
+    label: str
+    partitions: int
+    nodes: tuple[NodeIdentity, ...]
+    created_key: UUID
+    copy_job: Callable[[str, int], str]
+    """Name of the copy job of a migration and partition."""
+    adopt_key: UUID | None = None
+    paused: bool = False
+    deleting: bool = False
+    reclaim_delete: bool = False
+    allow_pause: bool = False
+    skip_teardown: bool = False
+    by_connect: Mapping[str, NodeIdentity] = field(default_factory=dict)
+    zookeeper_claims: tuple[str, ...] = ()
+    """Volume claims of the managed ZooKeeper."""
+
+    @property
+    def expected_key(self) -> UUID:
+        """The key a tree must have when none was recorded yet."""
+        return self.adopt_key or self.created_key
+
+
+def created_key(uid: str) -> UUID:
+    """The key of a tree made for the object with this uid."""
+    return uuid5(_KEY_NAMESPACE, uid)
+
+
+def desired_of(cluster: WaltzCluster) -> Desired:
+    """The values of a resource."""
+    spec, meta = cluster.spec, cluster.metadata
+    nodes = storage_nodes(cluster)
+    adopt = spec.zookeeper.adopt_key
+    return Desired(
+        name=meta.name,
+        label=cluster_label(cluster),
+        partitions=spec.partitions,
+        nodes=nodes,
+        created_key=created_key(meta.uid),
+        copy_job=partial(copy_job_name, cluster),
+        adopt_key=UUID(str(adopt)) if adopt else None,
+        paused=spec.paused,
+        deleting=meta.deleting,
+        reclaim_delete=spec.reclaim_policy is ReclaimPolicy.DELETE,
+        allow_pause=spec.storage.allow_pause,
+        skip_teardown=meta.annotations.get(SKIP_TEARDOWN) == meta.name,
+        by_connect={node.connect_string: node for node in nodes},
+        zookeeper_claims=zookeeper_claims(cluster),
+    )

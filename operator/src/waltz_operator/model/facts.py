@@ -1,0 +1,340 @@
+"""A snapshot seen through the questions that the planners ask. Pure; answers nothing that was not positively observed.
+
+Nodes are named by connect string. *Holders* of a partition are the nodes that ZooKeeper assigns it to; it is *current* on a holder
+when the partition's metadata lists that node in its present store session and the node's own fresh answer agrees.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from uuid import UUID
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.topology import NodeIdentity, node_identity
+from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, desired_of
+from waltz_operator.model.rendered import Rendered, rendered
+from waltz_operator.model.snapshot import (
+    JobView,
+    KubeView,
+    NeverStarted,
+    NodeReplica,
+    NodeView,
+    PartitionRecord,
+    ServerView,
+    Snapshot,
+    TreeBroken,
+    TreeMissing,
+    TreeView,
+    Unknown,
+    registered,
+)
+from waltz_operator.model.task import Task, task_of
+from waltz_operator.model.times import seconds
+from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, refusals
+
+FRESH_SECONDS = 10.0
+"""An answer older than this proves nothing."""
+MAX_RESTART_LAG = 10_000
+"""A copy that is more transactions behind than this is not counted on while another one is taken down."""
+
+_NO_NODE = Unknown("it was not asked")
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """One look at one cluster. ``leaving``: nodes that the specification no longer has and that are still somewhere."""
+
+    desired: Desired
+    memory: Memory
+    kube: KubeView | Unknown
+    tree: TreeView | TreeMissing | TreeBroken | Unknown
+    nodes: Mapping[str, NodeView | Unknown]
+    servers: Mapping[int, ServerView | Unknown]
+    now: float
+    leaving: tuple[NodeIdentity, ...] = ()
+    tasks: tuple[Task, ...] = ()
+    problems: tuple[str, ...] = ()
+    placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+
+    # -- identities
+
+    def identity(self, node: str) -> NodeIdentity | None:
+        """A wanted or leaving node."""
+        found = self.desired.by_connect.get(node)
+        return found or next((one for one in self.leaving if one.connect_string == node), None)
+
+    def staying(self, node: str) -> bool:
+        """Whether the specification wants the node."""
+        return node in self.desired.by_connect
+
+    def admin_port(self, node: str) -> int:
+        """By ZooKeeper, else as the specification says."""
+        if isinstance(self.tree, TreeView) and node in self.tree.admin_ports:
+            return self.tree.admin_ports[node]
+        identity = self.identity(node)
+        return identity.admin_port if identity is not None else 0
+
+    def group(self, node: str) -> str | None:
+        """Name of the group of a wanted or leaving node; None for one that nobody can place."""
+        identity = self.identity(node)
+        return identity.group if identity is not None else None
+
+    # -- ZooKeeper
+
+    def holders(self, partition: int) -> tuple[str, ...]:
+        """Nodes that ZooKeeper assigns the partition to."""
+        return self.placement.get(partition, ())
+
+    def record(self, partition: int) -> PartitionRecord | NeverStarted | Unknown:
+        """The partition's metadata."""
+        if not isinstance(self.tree, TreeView):
+            return Unknown("ZooKeeper was not read")
+        return self.tree.partitions.get(partition, Unknown("its metadata was not read"))
+
+    def metadata_known(self) -> bool:
+        """Whether the metadata of every partition was read."""
+        return isinstance(self.tree, TreeView) and all(
+            not isinstance(self.record(partition), Unknown) for partition in range(self.tree.num_partitions)
+        )
+
+    def listed(self, node: str) -> int | None:
+        """The first partition whose metadata counts the node among its replicas."""
+        if isinstance(self.tree, TreeView):
+            for partition, record in self.tree.partitions.items():
+                if isinstance(record, PartitionRecord) and node in record.replicas:
+                    return partition
+        return None
+
+    # -- storage nodes
+
+    def node(self, node: str) -> NodeView | Unknown:
+        """Its fresh, complete answer."""
+        view = self.nodes.get(node, _NO_NODE)
+        if isinstance(view, NodeView) and self.now - view.observed_at > FRESH_SECONDS:
+            return Unknown(f"its answer is {self.now - view.observed_at:.0f} s old")
+        return view
+
+    def replica(self, partition: int, node: str) -> NodeReplica | Unknown | None:
+        """What the node says of the partition; None: a complete answer without it."""
+        view = self.node(node)
+        return view if isinstance(view, Unknown) else view.partitions.get(partition)
+
+    def not_current(self, partition: int, node: str) -> str:
+        """Why the node is not proven to be current; empty when it is (safety rule A6's "caught up")."""
+        record = self.record(partition)
+        if isinstance(record, Unknown):
+            return record.reason
+        if isinstance(record, NeverStarted):
+            return "the partition was never started"
+        listed = record.replicas.get(node)
+        if listed is None:
+            return "it is not among the replicas of the present session"
+        if listed.closing is not None or listed.session_id != record.session_id:
+            return f"it dropped out in session {listed.session_id}"
+        replica = self.replica(partition, node)
+        if isinstance(replica, Unknown):
+            return f"no answer: {replica.reason}"
+        if replica is None:
+            return "it does not have the partition"
+        return _own_word(replica, record.session_id)
+
+    def current(self, partition: int, nodes: Iterable[str]) -> list[str]:
+        """Those of the nodes that are proven to be current."""
+        return [node for node in nodes if not self.not_current(partition, node)]
+
+    def data_lost(self, partition: int, node: str) -> bool:
+        """Positive proof that a replica that took part in a session has lost its data: by a complete answer of the node it has not the
+        partition, or is set back behind the session that ZooKeeper recorded of it."""
+        record = self.record(partition)
+        if not isinstance(record, PartitionRecord) or node not in record.replicas:
+            return False
+        recorded = record.replicas[node].session_id
+        replica = self.replica(partition, node)
+        if recorded < 0 or isinstance(replica, Unknown):
+            return False
+        return replica is None or replica.session_id < recorded
+
+    def highest(self, partition: int) -> int | None:
+        """The newest transaction that any holder tells of."""
+        told = [
+            replica.max_transaction_id
+            for node in self.holders(partition)
+            if isinstance(replica := self.replica(partition, node), NodeReplica)
+            and replica.max_transaction_id is not None
+        ]
+        return max(told, default=None)
+
+    def lag(self, partition: int, node: str) -> int | None:
+        """Transactions that the node is behind; None = not known (release 0.13.2 does not tell)."""
+        highest, replica = self.highest(partition), self.replica(partition, node)
+        if highest is None or not isinstance(replica, NodeReplica) or replica.max_transaction_id is None:
+            return None
+        return max(0, highest - replica.max_transaction_id)
+
+    def worst_lag(self, node: str) -> int:
+        """Over all partitions of the node; 0 when nothing is known."""
+        held = self.tree.assignments.get(node, ()) if isinstance(self.tree, TreeView) else ()
+        return max((self.lag(partition, node) or 0 for partition in held), default=0)
+
+    # -- jobs
+
+    def job(self, name: str) -> JobView | None:
+        """The copy job of that name; None: there is none (Kubernetes must have been read)."""
+        return self.kube.jobs.get(name) if isinstance(self.kube, KubeView) else None
+
+
+def _own_word(replica: NodeReplica, session_id: int) -> str:
+    if replica.trouble:
+        return replica.trouble
+    if not replica.available:
+        return "it is unavailable"
+    if replica.session_id != session_id:
+        return f"it is in session {replica.session_id}, not {session_id}"
+    if not replica.holds_low_water_mark:
+        return "it did not show the record at its low-water mark"
+    return ""
+
+
+def placement_of(tree: object) -> dict[int, tuple[str, ...]]:
+    """Partition → nodes, of the assignments in ZooKeeper."""
+    found: dict[int, tuple[str, ...]] = {}
+    if isinstance(tree, TreeView):
+        for node, partitions in sorted(tree.assignments.items()):
+            for partition in partitions:
+                found[partition] = (*found.get(partition, ()), node)
+    return found
+
+
+def facts_of(snapshot: Snapshot) -> Facts:
+    """The facts of one look."""
+    desired = desired_of(snapshot.cluster)
+    references = {node.reference: node.connect_string for node in desired.nodes}
+    leaving = tuple(_leaving(snapshot, desired))
+    references |= {node.reference: node.connect_string for node in leaving}
+    tasks = [task_of(migration, references) for migration in snapshot.migrations]
+    return Facts(
+        desired=desired,
+        memory=memory_of(snapshot.cluster.status),
+        kube=snapshot.kube,
+        tree=snapshot.tree,
+        nodes=snapshot.nodes,
+        servers=snapshot.servers,
+        now=snapshot.now,
+        leaving=leaving,
+        tasks=tuple(sorted(tasks, key=lambda task: (task.created, task.name))),
+        problems=snapshot.problems,
+        placement=placement_of(snapshot.tree),
+    )
+
+
+def memory_of(status: WaltzClusterStatus) -> Memory:
+    """What an earlier pass recorded."""
+    key = UUID(status.cluster_key) if status.cluster_key else None
+    operation, move = status.operation, None
+    if operation is not None and operation.partition is not None and operation.kind in _KINDS:
+        move = Move(
+            MoveKind(operation.kind),
+            operation.partition,
+            operation.source,
+            operation.target,
+            seconds(operation.started_at),
+        )
+    return Memory(key, move)
+
+
+_KINDS = frozenset(kind.value for kind in MoveKind)
+
+
+def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:
+    """Nodes that were ours (by the labels of their StatefulSet or volume, or by the last status) and are not wanted any more. A registered node
+    that nothing shows to have been ours is left alone. What the last status has stays until ZooKeeper was read and does not have it: of an
+    external node nothing else is left to know it by."""
+    wanted = {(node.group, node.name) for node in desired.nodes}
+    found: set[tuple[str, str]] = set()
+    if isinstance(snapshot.kube, KubeView):
+        found |= {(view.group, view.node) for view in snapshot.kube.statefulsets.values() if view.node}
+        found |= {(view.group, view.node) for view in snapshot.kube.pvcs.values() if view.node}
+    connect = {node.connect_string for node in desired.nodes}
+    for group, name in sorted(found - wanted):
+        identity = node_identity(snapshot.cluster, group, name, None)
+        connect.add(identity.connect_string)
+        yield identity
+    recorded = snapshot.cluster.status.cluster_key
+    tree = snapshot.tree if isinstance(snapshot.tree, TreeView) else None
+    if tree is not None and recorded and tree.cluster_key != UUID(recorded):
+        tree = None  # another cluster's: it says nothing about ours
+    for status in snapshot.cluster.status.nodes:
+        known = tree is None or registered(tree, status.connect_string)
+        if known and status.connect_string not in connect:
+            group, _, name = status.name.partition("-")
+            port = tree.admin_ports.get(status.connect_string, 0) if tree is not None else 0
+            yield _external(snapshot.cluster, group, name, status.connect_string, port)
+
+
+def _external(
+    cluster: WaltzCluster, group: str, name: str, connect_string: str, admin_port: int
+) -> NodeIdentity:
+    derived = node_identity(cluster, group, name, None)
+    return derived._replace(
+        connect_string=connect_string,
+        admin_port=admin_port,
+        external=connect_string != derived.connect_string,
+    )
+
+
+def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
+    """What the renderer needs besides the specification."""
+    kube = snapshot.kube
+    live = kube.objects if isinstance(kube, KubeView) else {}
+    claims = kube.pvcs if isinstance(kube, KubeView) else {}
+    return RenderInputs(
+        operator_image=snapshot.operator_image,
+        operator_namespace=snapshot.operator_namespace,
+        tls_hashes=snapshot.tls_hashes,
+        auth_hash=snapshot.auth_hash,
+        volumes={
+            name: VolumeFacts(view.requested_bytes, view.storage_class) for name, view in claims.items()
+        },
+        storage_evictions=all_current(facts),
+        live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
+    )
+
+
+def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:
+    """The desired objects, with their digests."""
+    absent = snapshot.kube.absent if isinstance(snapshot.kube, KubeView) else frozenset()
+    found = desired_objects(snapshot.cluster, inputs_of(snapshot, facts))
+    return tuple(rendered(body) for body in found if body["kind"] not in absent)
+
+
+def refused(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
+    """What the specification wants and cannot be done, one line each: of volumes, and objects of kinds that are not there."""
+    if facts.problems or not isinstance(snapshot.kube, KubeView):
+        return ()
+    inputs, absent = inputs_of(snapshot, facts), snapshot.kube.absent
+    lines = [f"{one.path}: {one.text}" for one in refusals(snapshot.cluster, inputs)]
+    if absent:
+        wanted = {str(body["kind"]) for body in desired_objects(snapshot.cluster, inputs)}
+        lines += [
+            f"{kind}: its definition is not installed in the Kubernetes cluster, or the operator's role does not permit it"
+            for kind in sorted(wanted & absent)
+        ]
+    return tuple(lines)
+
+
+def all_current(facts: Facts) -> bool:
+    """Whether every copy of every started partition is proven to be current."""
+    if not isinstance(facts.tree, TreeView):
+        return False
+    for partition in range(facts.tree.num_partitions):
+        record = facts.record(partition)
+        if isinstance(record, Unknown):
+            return False
+        if isinstance(record, NeverStarted):
+            continue
+        holders = facts.holders(partition)
+        if set(record.replicas) != set(holders) or len(facts.current(partition, holders)) < len(holders):
+            return False
+    return True

@@ -1,0 +1,323 @@
+"""What one look at the world found, as values. ``observe`` makes it, the planners read nothing else.
+
+What could not be read, or was read only in part, is an :class:`Unknown` with the reason: it is never an empty map and never
+an old answer. Absence of evidence is no proof, so the planners take no destructive step on an Unknown.
+
+Pure: no socket, clock, task or random number. Times are seconds (UNIX time), sizes bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+from uuid import UUID
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.migration import WaltzMigration
+
+
+@dataclass(frozen=True, slots=True)
+class Unknown:
+    """No complete, fresh answer. ``reason`` is one line for a person."""
+
+    reason: str
+
+
+# ---------------------------------------------------------------------------------------------------- ZooKeeper
+
+
+class ReplicaRecord(NamedTuple):
+    """A replica in a partition's metadata. ``closing`` is None while the replica takes part (UNRESOLVED)."""
+
+    session_id: int
+    closing: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionRecord:
+    """A partition's metadata as read with ``version``."""
+
+    generation: int
+    session_id: int
+    replicas: Mapping[str, ReplicaRecord]
+    version: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class NeverStarted:
+    """Proof by ZooKeeper that the partition never had metadata (none is there, none was ever deleted)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeView:
+    """The cluster in ZooKeeper, complete. ``partitions`` has an entry for each of 0..num_partitions-1; an Unknown there is
+    metadata that is missing though it existed, or unreadable.
+
+    ``owners``: partition → server id, only for partitions that the current assignment gives to exactly one registered server.
+    """
+
+    cluster_name: str
+    cluster_key: UUID
+    num_partitions: int
+    groups: Mapping[str, int]
+    assignments: Mapping[str, tuple[int, ...]]
+    admin_ports: Mapping[str, int]
+    versions: tuple[int, int, int]
+    """Data versions of the groups, the assignments and the admin ports."""
+    partitions: Mapping[int, PartitionRecord | NeverStarted | Unknown]
+    servers: Mapping[int, str] = field(default_factory=dict)
+    """Registered servers: id → host:port."""
+    owners: Mapping[int, int] = field(default_factory=dict)
+
+
+def registered(tree: TreeView, node: str) -> bool:
+    """Whether anything of the node stands in ZooKeeper's maps."""
+    return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))
+
+
+@dataclass(frozen=True, slots=True)
+class TreeMissing:
+    """A positive answer of ZooKeeper: the cluster's root does not exist, or holds no data and no children."""
+
+
+@dataclass(frozen=True, slots=True)
+class TreeBroken:
+    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts deleted). ``name`` and
+    ``cluster_key`` as far as they can be read; ``bare``: there is nothing below the root."""
+
+    reason: str
+    name: str | None = None
+    cluster_key: UUID | None = None
+    bare: bool = False
+
+    def rest_of(self, name: str, cluster_key: UUID) -> bool:
+        """Whether it is what a deletion of that cluster left: root and key go last, together; older versions left the root with the name alone
+        (safety rule A7: nothing else is touched)."""
+        if self.cluster_key is None:
+            return self.bare and self.name == name
+        return self.cluster_key == cluster_key and self.name is not None
+
+
+# ---------------------------------------------------------------------------------------------------- storage nodes, servers
+
+
+@dataclass(frozen=True, slots=True)
+class NodeReplica:
+    """One assigned partition of a storage node, by its admin port. Marks are transaction ids, -1 = none.
+
+    ``max_transaction_id`` is None on release 0.13.2, which does not tell. ``holds_low_water_mark``: the node produced the record
+    at its low-water mark (or the mark is -1); None = not asked or no answer, which proves nothing. ``trouble``: out of
+    service, and why.
+    """
+
+    available: bool
+    session_id: int = -1
+    low_water_mark: int = -1
+    local_low_water_mark: int = -1
+    max_transaction_id: int | None = None
+    holds_low_water_mark: bool | None = None
+    trouble: str = ""
+    size_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class NodeView:
+    """A complete answer of one storage node: a partition that is not here is not assigned on it."""
+
+    partitions: Mapping[int, NodeReplica]
+    observed_at: float
+    disk_total_bytes: int | None = None
+    disk_free_bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ServerView:
+    """A complete answer of one registered server."""
+
+    partitions: frozenset[int]
+    healthy: Mapping[int, bool]
+    reaches: Mapping[str, bool]
+    observed_at: float
+
+
+# ---------------------------------------------------------------------------------------------------- Kubernetes
+
+
+class ObjectKey(NamedTuple):
+    """A namespaced object of the cluster's namespace."""
+
+    kind: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectView:
+    """Any object that carries the cluster's labels and our field manager. ``body`` is the object as the API server gave it."""
+
+    uid: str
+    resource_version: str
+    applied_hash: str | None
+    body: Mapping[str, Any] | None = None
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StatefulSetView:
+    """A StatefulSet of the cluster. ``group`` and ``node`` are its labels (empty for ZooKeeper's).
+
+    ``settled``: its controller has seen the last change (observedGeneration = generation).
+    """
+
+    uid: str
+    group: str
+    node: str
+    template_hash: str
+    replicas: int
+    ready_replicas: int
+    settled: bool
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class DeploymentView:
+    """The servers' Deployment. ``calm``: its roll-out is complete (all replicas updated and available, none surplus)."""
+
+    uid: str
+    template_hash: str
+    replicas: int
+    ready_replicas: int
+    calm: bool
+    deleting: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PodView:
+    """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image, configuration, crash loop, unschedulable),
+    empty when it runs or may still come up by itself. ``beside``: the first other container that can't run, and why: it makes the pod unready
+    and no more. ``component`` is its label (storage, server, zookeeper, migration)."""
+
+    uid: str
+    component: str
+    template_hash: str
+    ready: bool
+    deleting: bool = False
+    stuck: str = ""
+    beside: str = ""
+
+    @property
+    def trouble(self) -> str:
+        """Why not all of it can run; for people."""
+        return self.stuck or self.beside
+
+
+@dataclass(frozen=True, slots=True)
+class PVCView:
+    """A volume claim of the cluster. ``requested_bytes`` is spec, ``capacity_bytes`` what the volume has (None: not bound).
+
+    ``storage_class``: None when it names none. ``expandable``: what that class allows (None: it could not be read).
+    ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending). ``group``, ``node`` and ``component``: its
+    labels.
+    """
+
+    uid: str
+    requested_bytes: int
+    capacity_bytes: int | None
+    storage_class: str | None = None
+    group: str = ""
+    node: str = ""
+    expandable: bool | None = None
+    restart_to_grow: bool = False
+    deleting: bool = False
+    component: str = ""
+
+
+NOT_STARTED = "its pod has not started"
+"""Why a copy job waits whose pod tells nothing of being stuck: its image may still be on the way."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobView:
+    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed. ``waits``: why it does not run though it is
+    active, and since when at most; empty when it runs. Times are seconds, 0 when they are not known.
+
+    When it succeeded: both sides were compared record by record up to ``verified_through`` and ``checksum`` (hex) is over what
+    was compared; None when its report could not be read, which proves nothing.
+    """
+
+    uid: str
+    migration: str
+    partition: int
+    source: str
+    target: str
+    state: str
+    started_at: float = 0.0
+    verified_through: int | None = None
+    checksum: str = ""
+    copied: int | None = None
+    message: str = ""
+    deleting: bool = False
+    ended_at: float = 0.0
+    waits: str = ""
+    waits_since: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class KubeView:
+    """The cluster's objects, from complete lists: what is not here does not exist.
+
+    ``objects`` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too); the other maps are the same
+    objects, and those made by Kubernetes, read for what the planners decide on. By name. ``absent``: kinds of others (monitors, certificates) whose
+    definition is not installed, or that the operator's role does not permit: none can be made.
+    """
+
+    objects: Mapping[ObjectKey, ObjectView] = field(default_factory=dict)
+    statefulsets: Mapping[str, StatefulSetView] = field(default_factory=dict)
+    deployment: DeploymentView | None = None
+    pods: Mapping[str, PodView] = field(default_factory=dict)
+    pvcs: Mapping[str, PVCView] = field(default_factory=dict)
+    jobs: Mapping[str, JobView] = field(default_factory=dict)
+    absent: frozenset[str] = frozenset()
+
+
+# ---------------------------------------------------------------------------------------------------- all of it
+
+
+class Refusal(NamedTuple):
+    """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours stands under its name."""
+
+    text: str
+    there: bool
+
+
+class Failure(NamedTuple):
+    """What ended a pass early. ``for_good``: trying again cannot help."""
+
+    text: str
+    for_good: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Snapshot:
+    """One look. ``cluster`` and ``migrations`` (those that name it) carry their last status; ``now`` is when the look ended.
+
+    ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server id.
+    ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs say. ``problems``: what is wrong with the
+    specification beyond what the API server checks (one line each); nothing but status is written while there are any.
+    ``refused`` and ``failed``: what came of writes of this very pass; then it is planned anew with that known.
+    """
+
+    cluster: WaltzCluster
+    kube: KubeView | Unknown
+    tree: TreeView | TreeMissing | TreeBroken | Unknown
+    nodes: Mapping[str, NodeView | Unknown]
+    servers: Mapping[int, ServerView | Unknown]
+    now: float
+    migrations: tuple[WaltzMigration, ...] = ()
+    tls_hashes: Mapping[str, str] = field(default_factory=dict)
+    auth_hash: str = ""
+    operator_image: str = ""
+    operator_namespace: str = "waltz-system"
+    problems: tuple[str, ...] = ()
+    refused: Mapping[ObjectKey, Refusal] = field(default_factory=dict)
+    failed: Failure | None = None

@@ -1,0 +1,141 @@
+"""A WaltzMigration as plain values: what it wants and what its status records. Pure.
+
+Nodes are named by reference in the resource and by connect string in the planners.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, WaltzMigration
+from waltz_operator.model.desired import Move, MoveKind
+
+
+class TaskKind(StrEnum):
+    """What a migration does."""
+
+    MOVE = "Move"
+    DRAIN = "Drain"
+    REPLACE = "Replace"
+    REBALANCE = "Rebalance"
+
+
+FINISHED_PHASES = frozenset({MigrationPhase.COMPLETED, MigrationPhase.CANCELLED, MigrationPhase.FAILED})
+FINISHED_STATES = frozenset({MoveState.DONE, MoveState.CANCELLED, MoveState.FAILED})
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """One partition of a migration as its status records it. Nodes by connect string."""
+
+    move: Move
+    state: MoveState = MoveState.PENDING
+    verified_through: int | None = None
+    checksum: str = ""
+    source_txid: int | None = None
+    copied_txid: int | None = None
+    message: str = ""
+
+    @property
+    def in_flight(self) -> bool:
+        """Begun and not ended."""
+        return self.state is not MoveState.PENDING and self.state not in FINISHED_STATES
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """One migration. ``source``/``target``/``group`` as its kind needs; ``partitions`` None = all."""
+
+    name: str
+    uid: str
+    kind: TaskKind
+    created: str
+    source: str = ""
+    target: str = ""
+    group: str = ""
+    partitions: tuple[int, ...] | None = None
+    dry_run: bool = False
+    approved: bool = True
+    cancel: bool = False
+    deleting: bool = False
+    rate_limit_bytes: int = 0
+    allow_pause: bool = False
+    phase: MigrationPhase = MigrationPhase.PENDING
+    records: tuple[Record, ...] = ()
+    started_at: str | None = None
+
+    @property
+    def in_flight(self) -> Record | None:
+        """The one replica change that it has under way."""
+        return next((record for record in self.records if record.in_flight), None)
+
+    @property
+    def over(self) -> bool:
+        """Nothing more is to be done."""
+        return self.phase in FINISHED_PHASES
+
+
+def kind_of(migration: WaltzMigration) -> TaskKind:
+    """Which of the alternatives is given."""
+    spec = migration.spec
+    if spec.move is not None:
+        return TaskKind.MOVE
+    if spec.drain is not None:
+        return TaskKind.DRAIN
+    if spec.replace is not None:
+        return TaskKind.REPLACE
+    return TaskKind.REBALANCE
+
+
+def move_kind(kind: TaskKind) -> MoveKind:
+    """The replica change that a migration is made of."""
+    return MoveKind.REFILL if kind is TaskKind.REPLACE else MoveKind.MOVE
+
+
+def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
+    """The task; ``nodes`` maps references to connect strings, what is not in there keeps its reference (and is no node)."""
+    spec, meta, status = migration.spec, migration.metadata, migration.status
+    kind = kind_of(migration)
+    source = target = group = ""
+    partitions: tuple[int, ...] | None = None
+    if spec.move is not None:
+        source, target, partitions = spec.move.source, spec.move.target, spec.move.partitions
+    elif spec.drain is not None:
+        source = spec.drain.node
+    elif spec.replace is not None:
+        source = spec.replace.node
+    elif spec.rebalance is not None:
+        group = spec.rebalance.group
+    return Task(
+        name=meta.name,
+        uid=meta.uid,
+        kind=kind,
+        created=meta.creation_timestamp or "",
+        source=nodes.get(source, source),
+        target=nodes.get(target, target),
+        group=group,
+        partitions=partitions,
+        dry_run=spec.dry_run,
+        approved=spec.approve,
+        cancel=spec.cancel or meta.deleting,
+        deleting=meta.deleting,
+        rate_limit_bytes=spec.rate_limit_bytes_per_second,
+        allow_pause=spec.allow_pause,
+        phase=status.phase,
+        records=tuple(_record_of(migration, one, nodes) for one in status.partitions),
+        started_at=status.started_at,
+    )
+
+
+def _record_of(migration: WaltzMigration, one: PartitionMove, nodes: Mapping[str, str]) -> Record:
+    move = Move(
+        move_kind(kind_of(migration)),
+        one.partition,
+        nodes.get(one.source, one.source),
+        nodes.get(one.target, one.target),
+    )
+    return Record(
+        move, one.state, one.verified_txid, one.checksum or "", one.source_txid, one.copied_txid, one.message
+    )

@@ -1,0 +1,110 @@
+"""The certificates of one cluster in mode SelfSigned: what is to be written now, as actions. Pure, but for the randomness of new keys.
+
+Asked twice in a pass: before planning with ``settled`` False, so that missing or old certificates are made first; and after a
+pass that found nothing to do with ``settled`` True, which lets the rotation of an authority go on by one step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from waltz_operator.api import topology
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import API_VERSION, LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
+from waltz_operator.api.security import HOUR, TlsMode
+from waltz_operator.model.actions import ApplyObject, EmitEvent
+from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.tls.authority import TlsMaterialError, describe
+from waltz_operator.tls.rotation import Step, decide
+from waltz_operator.tls.secrets import (
+    AUTHORITY,
+    Lifetimes,
+    Subject,
+    TlsSecrets,
+    carry_out,
+    read_authorities,
+    read_certificate,
+    secret_object,
+)
+
+REASON = "CertificatesRenewed"
+
+
+def certificate_steps(
+    cluster: WaltzCluster, present: TlsSecrets, now: float, *, settled: bool
+) -> tuple[ApplyObject | EmitEvent, ...]:
+    """The Secrets to write now, with an Event when something was replaced; none in other modes, while paused, or on deletion."""
+    spec = cluster.spec.tls
+    if spec.mode is not TlsMode.SELF_SIGNED or cluster.spec.paused or cluster.metadata.deleting:
+        return ()
+    name = topology.authority_secret(cluster)
+    ca = present.contents.get(name, {})
+    roles = {role.role: role for role in topology.tls_roles(cluster)}
+    wanted = {
+        role: Subject(one.common_name, (*one.dns_names, *one.addresses, one.common_name))
+        for role, one in roles.items()
+    }
+    held = {role: present.contents.get(role, {}) for role in roles}
+    found = {role: read_certificate(data) for role, data in held.items()}
+    decision = decide(
+        read_authorities(ca, held.values(), now),
+        {role: certified for role, certified in found.items() if certified is not None},
+        {role: subject.names for role, subject in wanted.items()},
+        now,
+        settled=settled,
+    )
+    if decision.step is Step.NOTHING:
+        return ()
+    lifetimes = Lifetimes(spec.authority_lifetime_hours * HOUR, spec.certificate_lifetime_hours * HOUR)
+    contents = carry_out(decision, cluster.metadata.name, ca, held, wanted, now, lifetimes)
+    steps: list[ApplyObject | EmitEvent] = []
+    for role, data in contents.items():
+        secret = name if role == AUTHORITY else roles[role].secret
+        key = name if role == AUTHORITY else role
+        steps.append(
+            _write(
+                cluster,
+                secret,
+                data,
+                present.versions.get(key, ""),
+                f"{decision.step.value}: {decision.reason}",
+            )
+        )
+    if any(present.versions.get(role) for role in (*roles, name)):
+        about = ObjectKey("WaltzCluster", cluster.metadata.name)
+        whom = f" ({', '.join(decision.roles)})" if decision.roles else ""
+        steps.append(EmitEvent(about, REASON, f"{decision.step.value}{whom}: {decision.reason}"))
+    return tuple(steps)
+
+
+def _write(
+    cluster: WaltzCluster, secret: str, data: Mapping[str, bytes], version: str, reason: str
+) -> ApplyObject:
+    metadata = cluster.metadata
+    labels = {
+        LABEL_NAME: "waltz",
+        LABEL_INSTANCE: metadata.name,
+        LABEL_MANAGED_BY: MANAGED_BY,
+    }
+    owner = {
+        "apiVersion": API_VERSION,
+        "kind": "WaltzCluster",
+        "name": metadata.name,
+        "uid": metadata.uid,
+        "controller": True,
+        "blockOwnerDeletion": True,
+    }
+    body = secret_object(metadata.namespace, secret, data, labels, owner)
+    body["metadata"]["resourceVersion"] = version
+    return ApplyObject(ObjectKey("Secret", secret), body, reason)
+
+
+def expiry(present: TlsSecrets) -> dict[str, float]:
+    """When each certificate ends, seconds since the epoch, by role (the authority under the name of its Secret)."""
+    found = {}
+    for role, data in present.contents.items():
+        try:
+            found[role] = describe(data.get("tls.crt", b""), role).not_after
+        except TlsMaterialError:
+            continue
+    return found

@@ -1,0 +1,103 @@
+"""The plan for one WaltzCluster: one look in, ordered actions out. Pure and stateless: every pass starts from nothing.
+
+Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key → nodes registered, partitions seeded →
+nodes told what they have → at most ONE of: restart of a storage node, step of the replica change under way, farewell of an empty node,
+begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on. So it does without an
+object that the API server refused in this pass: it is planned once more, without that and what rests on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from waltz_operator.model.actions import Action, Plan, SetStatus
+from waltz_operator.model.facts import Facts, facts_of, render
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import KubeView, ObjectKey, Refusal, Snapshot, TreeView
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.nodes import equalise, release_nodes, seed
+from waltz_operator.plan.objects import apply_objects
+from waltz_operator.plan.rejected_objects import held_back, holds_up
+from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
+from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
+from waltz_operator.plan.status.cluster import cluster_status
+from waltz_operator.plan.teardown import tear_down
+from waltz_operator.plan.zookeeper_tree import check_tree, make_tree, register_nodes
+
+Renderer = Callable[[Snapshot, Facts], Sequence[Rendered]]
+
+
+def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
+    """What is to be done for the cluster now, in this order, and what its status is to be."""
+    facts = facts_of(snapshot)
+    still = facts.problems or facts.desired.deleting or not isinstance(facts.kube, KubeView)
+    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)), snapshot.refused)
+    if snapshot.failed is not None:
+        reason = Reason.REFUSED_CHANGE if snapshot.failed.for_good else Reason.WRITE_FAILED
+        decision.failed = (reason, snapshot.failed.text)
+    status = cluster_status(snapshot, facts, decision)
+    actions: list[Action] = list(decision.actions)
+    meta = snapshot.cluster.metadata
+    if status != snapshot.cluster.status and not decision.teardown_complete:
+        about = ObjectKey("WaltzCluster", meta.name)
+        actions.append(SetStatus(about, meta.uid, meta.resource_version, status))
+    return Plan(
+        tuple(actions),
+        status,
+        tuple(decision.blocked),
+        decision.requeue_seconds,
+        decision.teardown_complete,
+    )
+
+
+def decide(
+    facts: Facts, objects: Sequence[Rendered], refused: Mapping[ObjectKey, Refusal] | None = None
+) -> Decision:
+    """The decision, before it is told. ``refused``: objects that the API server does not take."""
+    refused = refused or {}
+    decision = Decision(facts.memory, refused=tuple(one.text for one in refused.values()))
+    if facts.desired.deleting:
+        tear_down(facts, decision)
+        return decision
+    if facts.problems:
+        decision.invalid = (Reason.INVALID_SPEC, "; ".join(facts.problems))
+        return decision
+    check_tree(facts, decision)
+    if decision.invalid is not None or facts.desired.paused:
+        return decision
+    kube, tree = facts.kube, facts.tree
+    make_tree(facts, decision)
+    if not isinstance(kube, KubeView):
+        decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
+        return decision
+    held = held_back(objects, refused)
+    restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
+    apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
+    if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
+        return decision
+    register_nodes(facts, tree, decision)
+    seed(facts, tree, decision)
+    equalise(facts, tree, decision)
+    tidy_jobs(facts, kube, decision)
+    _one_step(facts, tree, kube, objects, restarts, decision)
+    return decision
+
+
+def _one_step(
+    facts: Facts,
+    tree: TreeView,
+    kube: KubeView,
+    objects: Sequence[Rendered],
+    restarts: Sequence[Restart],
+    decision: Decision,
+) -> None:
+    """At most one step that changes assignments, takes a node down or deletes something."""
+    if not decision.risky:
+        restart_next(facts, kube, objects, restarts, decision)
+    if not decision.risky:
+        continue_change(facts, decision)
+    if not decision.risky:
+        release_nodes(facts, tree, kube, decision)
+    if not decision.risky:
+        begin_change(facts, decision)

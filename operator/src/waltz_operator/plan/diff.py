@@ -1,0 +1,110 @@
+"""Which Kubernetes objects have to be written: the desired ones against those that are there. Pure.
+
+Each object that is applied carries the digest of all that we say about it. It is written again when that digest is another one, or when
+the live object no longer holds what we said (somebody changed a field of ours). Nothing is written when neither is so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from waltz_operator.api.base import quantity_bytes
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView
+
+KEPT_KINDS = frozenset({"StatefulSet", "Deployment", "PersistentVolumeClaim", "Secret", "Job", "Pod"})
+"""Never deleted because they are not rendered: each goes by a rule of its own, or not at all."""
+_MERGE_KEYS = ("name", "containerPort", "port", "mountPath", "type", "key", "topologyKey", "ip", "path")
+
+
+def difference(wanted: Rendered, live: ObjectView | None) -> str:
+    """Why the object has to be applied; empty when it need not be."""
+    if live is None:
+        return "it is not there"
+    if live.deleting:
+        return ""  # it has to go first
+    if live.applied_hash != wanted.digest:
+        return "it differs from the specification"
+    if live.body is not None:
+        path = lost(wanted.body, live.body)
+        if path is not None:
+            return f"{path} was changed by somebody else"
+    return ""
+
+
+def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey, ObjectView]]:
+    """Objects that we applied, that are not rendered any more and may go without further proof."""
+    keys = {one.key for one in wanted}
+    return [
+        (key, view)
+        for key, view in sorted(kube.objects.items())
+        if key not in keys and key.kind not in KEPT_KINDS and view.applied_hash and not view.deleting
+    ]
+
+
+def lost(wanted: object, live: object, path: str = "") -> str | None:
+    """The first place where ``live`` does not hold what ``wanted`` says; None when it holds all of it. What only ``live`` has, and what the
+    server does not store (empty values, null), is no difference."""
+    if wanted is None or wanted in ({}, [], ""):
+        return None
+    if isinstance(wanted, Mapping):
+        if not isinstance(live, Mapping):
+            return path or "it"
+        if "stringData" in wanted:  # stored under data, encoded
+            wanted = {key: value for key, value in wanted.items() if key != "stringData"}
+        return _first(
+            lost(value, live.get(key), f"{path}.{key}" if path else str(key)) for key, value in wanted.items()
+        )
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        if not isinstance(live, Sequence) or isinstance(live, str):
+            return path
+        return _lost_list(wanted, live, path)
+    return None if _equal(wanted, live) else path
+
+
+def _first(found: Iterable[str | None]) -> str | None:
+    return next((one for one in found if one is not None), None)
+
+
+def _lost_list(wanted: Sequence[object], live: Sequence[object], path: str) -> str | None:
+    key = _merge_key(wanted)
+    if key is None:
+        if len(wanted) != len(live):
+            return path
+        return _first(lost(a, b, f"{path}[{i}]") for i, (a, b) in enumerate(zip(wanted, live, strict=True)))
+    found = {one[key]: one for one in live if isinstance(one, Mapping) and key in one}
+    return _first(
+        lost(one, found.get(one[key]), f"{path}[{one[key]}]") for one in wanted if isinstance(one, Mapping)
+    )
+
+
+def _merge_key(values: Sequence[object]) -> str | None:
+    """The member by which the entries of a list are told apart, when there is one."""
+    maps = [value for value in values if isinstance(value, Mapping)]
+    if len(maps) != len(values):
+        return None
+    for key in _MERGE_KEYS:
+        held = [one.get(key) for one in maps]
+        if all(isinstance(one, str | int) for one in held) and len(set(held)) == len(held):
+            return key
+    return None
+
+
+def _equal(wanted: object, live: object) -> bool:
+    if wanted == live or str(wanted) == str(live):
+        return True
+    if isinstance(wanted, bool) or isinstance(live, bool) or live is None:
+        return not wanted and live is None  # false and 0 may be left out
+    try:  # 1024Mi and 1Gi, 0.5 and 500m
+        return _milli(str(wanted)) == _milli(str(live))
+    except ValueError:
+        return not wanted and live is None
+
+
+def _milli(text: str) -> int:
+    if text.endswith("m"):
+        return int(text[:-1])
+    digits = text.rstrip("kMGTPEi")
+    if text == digits:
+        return round(float(text) * 1000)
+    return quantity_bytes(text) * 1000

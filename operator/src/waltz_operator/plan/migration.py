@@ -1,0 +1,311 @@
+"""The plan for one WaltzMigration: a state machine over the ladder of each partition, one partition at a time, one step per pass. Pure.
+
+Pending → Planned (dry run, or not approved yet) → Running → Completed. ``cancel`` takes the partition under way back while nothing rests on it, else
+finishes it, and stops. Which partitions are concerned and where each stands is derived from what is seen; the status records which one is
+under way (written before its first step), and what a person wants to know.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from waltz_operator.api.migration import MigrationPhase, MoveState
+from waltz_operator.model.actions import Action, Blocked, DeleteJob, Plan, SetStatus
+from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.facts import Facts, facts_of
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
+from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
+from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
+from waltz_operator.plan.move_steps import Ladder, Step, next_step, undo_step
+from waltz_operator.plan.placement import copies_in, task_moves
+from waltz_operator.plan.precedence import refiller, refills
+from waltz_operator.plan.safety_gates import Denied, may_change
+from waltz_operator.plan.status.migration import migration_status
+
+MAX_TRIED = 64
+
+
+@dataclass(slots=True)
+class TaskDecision:
+    """``task`` as its status is to record it."""
+
+    task: Task
+    actions: list[Action] = field(default_factory=list)
+    blocked: list[Blocked] = field(default_factory=list)
+    reason: Reason = Reason.AS_WANTED
+    message: str = ""
+    requeue_seconds: float = LATER
+    teardown_complete: bool = False
+
+
+def plan_migration(name: str, snapshot: Snapshot) -> Plan:
+    """What is to be done for the migration of that name now. KeyError when the snapshot has none of that name."""
+    migration = {one.metadata.name: one for one in snapshot.migrations}[name]
+    facts = facts_of(snapshot)
+    task = next(one for one in facts.tasks if one.name == name)
+    decision = decide_task(facts, task) if snapshot.failed is None else _told_only(task, snapshot.failed)
+    status = migration_status(
+        migration, facts, decision.task, decision.blocked, decision.reason, decision.message
+    )
+    actions = list(decision.actions)
+    if status != migration.status and not decision.teardown_complete:
+        about = ObjectKey("WaltzMigration", name)
+        actions.append(SetStatus(about, migration.metadata.uid, migration.metadata.resource_version, status))
+    return Plan(
+        tuple(actions), status, tuple(decision.blocked), decision.requeue_seconds, decision.teardown_complete
+    )
+
+
+def _told_only(task: Task, failed: Failure) -> TaskDecision:
+    """A write of this pass failed: that is told, and what the next pass reads back stays."""
+    reason = Reason.REFUSED_CHANGE if failed.for_good else Reason.WRITE_FAILED
+    blocked = Blocked(f"migration {task.name}", reason, failed.text)
+    return TaskDecision(task, blocked=[blocked], reason=reason, message=failed.text)
+
+
+def decide_task(facts: Facts, task: Task) -> TaskDecision:
+    """The decision, before it is told."""
+    decision = TaskDecision(task)
+    if task.over:
+        decision.teardown_complete = task.deleting
+        decision.message = f"it is {task.phase.value.lower()}"
+        return decision
+    stop = _cannot_work(facts, task)
+    if stop is not None:
+        decision.blocked.append(stop)
+        decision.reason, decision.message = Reason(stop.reason), stop.text
+        if task.deleting and task.in_flight is None:
+            decision.teardown_complete = True
+        decision.requeue_seconds = SOON
+        return decision
+    record = task.in_flight
+    if record is not None:
+        _continue(facts, task, record, decision)
+    elif task.cancel:
+        decision.task = replace(task, phase=MigrationPhase.CANCELLED, records=_closed(task.records))
+        decision.reason, decision.message = Reason.CANCELLED, "it was cancelled"
+        decision.requeue_seconds = SOON
+    else:
+        _go_on(facts, task, decision)
+    return decision
+
+
+def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
+    what = f"migration {task.name}"
+    if facts.problems or facts.desired.deleting:
+        return Blocked(what, Reason.INVALID_SPEC, "its cluster is not valid, or is being deleted")
+    if facts.desired.paused:
+        return Blocked(what, Reason.PAUSED, "its cluster is paused")
+    if not isinstance(facts.tree, TreeView) or not isinstance(facts.kube, KubeView):
+        reason = getattr(
+            facts.tree, "reason", getattr(facts.kube, "reason", "the cluster is not in ZooKeeper")
+        )
+        return Blocked(what, Reason.ZOOKEEPER_UNKNOWN, reason)
+    if facts.memory.cluster_key is None or facts.memory.cluster_key != facts.tree.cluster_key:
+        return Blocked(
+            what, Reason.FOREIGN_TREE, "the tree in ZooKeeper is not proven to be that of its cluster"
+        )
+    if task.in_flight is not None:
+        return None
+    unknown = _unknown_node(facts, task)
+    return None if unknown is None or task.cancel else Blocked(what, Reason.NO_TARGET, unknown)
+
+
+def _unknown_node(facts: Facts, task: Task) -> str | None:
+    if task.kind is TaskKind.REBALANCE:
+        known = any(node.group == task.group for node in facts.desired.nodes)
+        return None if known else f"there is no group {task.group}"
+    nodes = [task.source, *([task.target] if task.kind is TaskKind.MOVE else [])]
+    missing = next((node for node in nodes if facts.identity(node) is None), None)
+    if missing is not None:
+        return f"there is no storage node {missing}"
+    if task.kind is TaskKind.MOVE and facts.group(task.source) != facts.group(task.target):
+        return "both nodes must be of the same group"
+    return None
+
+
+def ladder_of(facts: Facts, task: Task, move: Move) -> Ladder:
+    """How the migration carries out a change."""
+    name = facts.desired.copy_job(task.name, move.partition)
+    about = ObjectKey("WaltzMigration", task.name)
+    return Ladder(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
+
+
+def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:
+    """The next step of the partition under way, forwards or back."""
+    first = refiller(facts, record.move.partition)
+    if task.kind is not TaskKind.REPLACE and first is not None:
+        text = f"partition {record.move.partition}: migration {first} refills a lost copy of it first"
+        decision.blocked.append(
+            Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text, record.move.partition)
+        )
+        decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
+        return
+    ladder = ladder_of(facts, task, record.move)
+    back = task.cancel or _in_the_way(facts, record.move) is not None
+    step = undo_step(facts, record.move, ladder) if back else None
+    undone = step is not None
+    if step is None:
+        step = _forward(facts, record.move, ladder)
+    state = step.state
+    if step.finished:
+        state = MoveState.CANCELLED if undone else MoveState.DONE
+    decision.actions.extend(step.actions)
+    if step.blocked is not None:
+        decision.blocked.append(step.blocked)
+    decision.reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
+    decision.message = step.message
+    decision.task = replace(
+        task,
+        phase=MigrationPhase.CANCELLING if task.cancel else MigrationPhase.RUNNING,
+        records=_with(task.records, _told(facts, record, ladder, state, step)),
+    )
+    decision.requeue_seconds = AT_ONCE if step.finished else SOON
+
+
+def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
+    """Forwards; a change whose target leaves the specification ends where it is: what is left to do is the cluster's."""
+    if move.target is not None and not facts.staying(move.target):
+        return Step(MoveState.DONE, finished=True)
+    return next_step(facts, move, ladder)
+
+
+def _in_the_way(facts: Facts, move: Move) -> str | None:
+    """Why the change leads nowhere now: its target is not wanted, its group has another copy already, or it waits for a lost copy of a node that
+    leaves, which is given up first. None when it does lead somewhere."""
+    target, holders = move.target, facts.holders(move.partition)
+    if target is None or not facts.staying(target):
+        return f"{target or 'its target'} is not in the specification (any more)"
+    if move.source is not None and not facts.staying(move.source) and target not in holders:
+        lost = facts.data_lost(move.partition, move.source)
+        answer = may_change(facts, move.kind.value, move.partition, {*holders, target})
+        if lost and isinstance(answer, Denied):
+            return f"the copy on {move.source} is lost, and is given up first"
+    if move.kind is MoveKind.REFILL or target in facts.holders(move.partition):
+        return None
+    others = [n for n in copies_in(facts, facts.group(target), move.partition) if n != move.source]
+    return f"{', '.join(others)} of the same group has a copy already" if others else None
+
+
+def _told(facts: Facts, record: Record, ladder: Ladder, state: MoveState, step: Step) -> Record:
+    job = facts.job(ladder.job)
+    replica = facts.replica(record.move.partition, record.move.target or "")
+    copied = getattr(replica, "low_water_mark", None)
+    found = replace(record, state=state, message=step.message)
+    if copied is not None:
+        found = replace(found, copied_txid=copied)
+    if record.source_txid is None:
+        found = replace(found, source_txid=facts.highest(record.move.partition))
+    if job is not None and job.state == "succeeded" and job.verified_through is not None:
+        found = replace(found, verified_through=job.verified_through, checksum=job.checksum)
+    return found
+
+
+def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
+    """Plan, and begin the next partition when it is this migration's turn."""
+    todo = list(task_moves(facts, task))
+    ended = [record for record in task.records if record.state in FINISHED_STATES]
+    records = (*_keep(ended, todo), *(Record(move) for move in todo))
+    decision.task = replace(task, records=records)
+    if not task.approved or task.dry_run:
+        decision.task = replace(decision.task, phase=MigrationPhase.PLANNED)
+        decision.reason = Reason.DRY_RUN if task.dry_run else Reason.NOT_APPROVED
+        decision.message = "this is the plan; " + (
+            "set dryRun to false" if task.dry_run else "set approve to true"
+        )
+        return
+    if not todo:
+        _finish(facts, task, records, decision)
+        return
+    decision.requeue_seconds = SOON
+    other = _others_turn(facts, task)
+    if other is not None:
+        decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, other))
+        decision.reason, decision.message = Reason.WAITING_ITS_TURN, other
+        return
+    _begin(facts, decision, [move for move in todo if _its_turn(facts, move)])
+
+
+def _its_turn(facts: Facts, move: Move) -> bool:
+    """Beside a change that rests, only that one's partition; and nothing of a partition whose lost copy is refilled first."""
+    if move.kind is not MoveKind.REFILL:
+        return refiller(facts, move.partition) is None
+    resting = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
+    if facts.memory.operation is not None:
+        resting.append(facts.memory.operation.partition)
+    return all(partition == move.partition for partition in resting)
+
+
+def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
+    """Records that ended, unless the same change is to be done again."""
+    again = {move.same for move in todo}
+    return [record for record in ended if record.move.same not in again]
+
+
+def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
+    """Record the first change that may be made now; its first step comes when the record stands."""
+    task = decision.task
+    for move in todo[:MAX_TRIED]:
+        obstacle = _in_the_way(facts, move)
+        step = next_step(facts, move, ladder_of(facts, task, move))
+        blocked = step.blocked
+        if obstacle is not None:  # begun, it would be taken back at once, and begun again
+            text = f"partition {move.partition}: {obstacle}"
+            blocked = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
+        if blocked is not None:
+            decision.blocked.append(blocked)
+            continue
+        started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
+        records = tuple(started if one.move.same == move.same else one for one in task.records)
+        decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
+        decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
+        decision.requeue_seconds = AT_ONCE  # its first step comes when this record stands
+        return
+    if not decision.blocked:
+        text = "another migration refills lost copies first"
+        decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text))
+    first = decision.blocked[0]
+    decision.reason, decision.message = Reason(first.reason), first.text
+
+
+def _finish(facts: Facts, task: Task, records: tuple[Record, ...], decision: TaskDecision) -> None:
+    """Nothing is left to do, by what is seen: also nothing on the nodes."""
+    if isinstance(facts.kube, KubeView):
+        for name, job in sorted(facts.kube.jobs.items()):
+            if job.migration == task.name and not job.deleting:
+                decision.actions.append(DeleteJob(name, job.uid, "the migration is over"))
+    decision.task = replace(task, phase=MigrationPhase.COMPLETED, records=records)
+    decision.reason, decision.message = Reason.COMPLETED, "all of it is done"
+    decision.requeue_seconds = SOON
+
+
+def _others_turn(facts: Facts, task: Task) -> str | None:
+    """Who is at work on the replicas of this cluster, or comes first."""
+    operation, refill = facts.memory.operation, task.kind is TaskKind.REPLACE
+    if operation is not None and not refills(facts, task, operation.partition):
+        return "the cluster itself has a replica change under way"
+    for other in facts.tasks:
+        under_way = other.in_flight
+        if other.name == task.name or under_way is None:
+            continue
+        if other.kind is TaskKind.REPLACE or not refills(facts, task, under_way.move.partition):
+            return f"migration {other.name} has a partition under way"
+    for other in facts.tasks:
+        if other.name == task.name:
+            return None
+        if refill and other.kind is not TaskKind.REPLACE:
+            continue
+        if other.phase is MigrationPhase.RUNNING and not other.over and not other.cancel:
+            return f"migration {other.name} comes first"
+    return None
+
+
+def _closed(records: tuple[Record, ...]) -> tuple[Record, ...]:
+    return tuple(
+        one if one.state in FINISHED_STATES else replace(one, state=MoveState.CANCELLED) for one in records
+    )
+
+
+def _with(records: tuple[Record, ...], changed: Record) -> tuple[Record, ...]:
+    return tuple(changed if one.move.same == changed.move.same else one for one in records)

@@ -1,0 +1,93 @@
+"""When Kubernetes objects are written. Pure.
+
+Storage nodes come after the key was recorded (they need the tree), servers after the first assignments stand in ZooKeeper (so that no
+partition starts with half its replicas). A changed template of the servers waits until storage is calm; the Deployment's own roll-out
+then takes one server at a time, each handing its partitions over.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz_operator.api.base import quantity_bytes
+from waltz_operator.model.actions import ApplyObject, Blocked, DeleteObject
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import KubeView, NeverStarted, ObjectKey, TreeView
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.diff import difference, surplus
+from waltz_operator.plan.placement import copies_in, group_names
+
+
+def apply_objects(
+    facts: Facts,
+    kube: KubeView,
+    objects: Sequence[Rendered],
+    storage_busy: bool,
+    decision: Decision,
+    held: frozenset[ObjectKey] = frozenset(),
+) -> None:
+    """All objects that differ and whose time has come, but those that are ``held`` back; then those that are not rendered any more."""
+    storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
+    for one in objects:
+        live = kube.objects.get(one.key)
+        why = difference(one, live)
+        if not why or one.key in held or _cannot_grow(kube, one, decision):
+            continue
+        if one.key.kind in ("StatefulSet", "PersistentVolumeClaim") and one.key.name in storage:
+            if facts.memory.cluster_key is None:
+                continue
+        elif one.key.kind == "Deployment" and not _servers_may(facts, kube, one, storage_busy, decision):
+            continue
+        decision.actions.append(ApplyObject(one.key, one.body, why, live.uid if live is not None else ""))
+        decision.soon()
+    for key, view in surplus(objects, kube):
+        decision.actions.append(DeleteObject(key, view.uid, "the specification has it no more"))
+        decision.soon()
+
+
+def _cannot_grow(kube: KubeView, one: Rendered, decision: Decision) -> bool:
+    """Whether it is a volume that is to grow and whose storage class is known not to let it."""
+    claim = kube.pvcs.get(one.key.name) if one.key.kind == "PersistentVolumeClaim" else None
+    if claim is None or claim.expandable is not False:
+        return False
+    requests = ((one.body.get("spec") or {}).get("resources") or {}).get("requests") or {}
+    size = str(requests.get("storage", "0"))
+    if quantity_bytes(size) <= claim.requested_bytes:
+        return False
+    decision.unable.append(
+        f"volume {one.key.name} has {claim.requested_bytes} bytes and cannot grow to {size}: its storage class "
+        f"{claim.storage_class} does not allow it"
+    )
+    return True
+
+
+def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool, decision: Decision) -> bool:
+    if facts.memory.cluster_key is None:
+        return False
+    if kube.deployment is None:
+        if seeded(facts):
+            return True
+        decision.wait(Reason.CREATING, "servers start when the partitions are assigned")
+        return False
+    if one.template_hash == kube.deployment.template_hash or not storage_busy:
+        return True
+    if not kube.deployment.calm:
+        return True  # they are not in order as they are
+    decision.block(
+        Blocked(
+            "roll-out of the servers", Reason.STORAGE_FIRST, "servers are changed after the storage nodes"
+        )
+    )
+    return False
+
+
+def seeded(facts: Facts) -> bool:
+    """Whether every partition that was never started has a copy in every group."""
+    return isinstance(facts.tree, TreeView) and all(
+        copies_in(facts, group, partition)
+        for partition in range(facts.desired.partitions)
+        if isinstance(facts.record(partition), NeverStarted)
+        for group in group_names(facts)
+    )

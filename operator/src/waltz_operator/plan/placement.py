@@ -1,0 +1,193 @@
+"""Where copies belong: one of each partition per group, spread evenly over the group's nodes. Pure and deterministic."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from waltz_operator.api.migration import MigrationPhase
+from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import NeverStarted, NodeView, TreeView, Unknown
+from waltz_operator.model.task import Task, TaskKind, move_kind
+
+
+def group_nodes(facts: Facts, group: str) -> tuple[str, ...]:
+    """The wanted nodes of a group, in the order of the specification."""
+    return tuple(node.connect_string for node in facts.desired.nodes if node.group == group)
+
+
+def group_names(facts: Facts) -> tuple[str, ...]:
+    """The wanted groups, in the order of the specification."""
+    return tuple(dict.fromkeys(node.group for node in facts.desired.nodes))
+
+
+def copies_in(facts: Facts, group: str | None, partition: int) -> tuple[str, ...]:
+    """Holders of the partition in a group, leaving nodes included."""
+    return tuple(node for node in facts.holders(partition) if facts.group(node) == group)
+
+
+def cordoned(facts: Facts) -> frozenset[str]:
+    """Nodes that get no new copies: they are being drained, or were and the migration still stands."""
+    return frozenset(
+        task.source
+        for task in facts.tasks
+        if task.kind is TaskKind.DRAIN
+        and not task.dry_run
+        and task.phase not in (MigrationPhase.CANCELLED, MigrationPhase.FAILED)
+        and not (task.cancel and task.in_flight is None)
+    )
+
+
+def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
+    """The node of the group that a new copy goes to: one that has part of it already, then one that answers, then the one with the
+    fewest partitions (``taken`` counts those that were promised to it)."""
+    assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
+    holders, closed = facts.holders(partition), cordoned(facts)
+    free = [node for node in group_nodes(facts, group) if node not in holders and node not in closed]
+
+    def order(node: str) -> tuple[bool, bool, int, int]:
+        view = facts.node(node)
+        known = isinstance(view, NodeView)
+        has = isinstance(view, NodeView) and partition in view.partitions
+        load = len(assignments.get(node, ())) + (taken or {}).get(node, 0)
+        return not has, not known, load, free.index(node)
+
+    return min(free, key=order, default=None)
+
+
+def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
+    """What each node is to get of the partitions that were never started: a copy in every group that lacks one."""
+    found: dict[str, list[int]] = {}
+    for partition in range(facts.desired.partitions):
+        if not isinstance(facts.record(partition), NeverStarted):
+            continue
+        for group in group_names(facts):
+            if copies_in(facts, group, partition):
+                continue
+            node = pick(facts, group, partition, {name: len(given) for name, given in found.items()})
+            if node is not None:
+                found.setdefault(node, []).append(partition)
+    return {node: tuple(given) for node, given in found.items()}
+
+
+def wanted(facts: Facts) -> Iterator[Move]:
+    """The replica changes that the specification asks for, in the order in which they are tried.
+
+    First missing copies are added, then partitions leave nodes that are not wanted any more, to another node of their group, and groups
+    that are not wanted are emptied. A copy that still serves is given up only when every wanted group has one; one that
+    does not may be given up before, since a dead replica can keep the others from being changed.
+    """
+    if not isinstance(facts.tree, TreeView):
+        return
+    started = [p for p in range(facts.desired.partitions) if not isinstance(facts.record(p), NeverStarted)]
+    for group in group_names(facts):
+        for partition in started:
+            if not copies_in(facts, group, partition):
+                yield Move(MoveKind.ADD, partition, None, pick(facts, group, partition))
+    for node in _leaving(facts):
+        for partition in sorted({*facts.tree.assignments.get(node, ()), *_surplus(facts, node)}):
+            yield from _leave(facts, node, partition)
+
+
+def _leaving(facts: Facts) -> list[str]:
+    registered = facts.tree.groups if isinstance(facts.tree, TreeView) else {}
+    known = {node.connect_string for node in facts.leaving}
+    return sorted(node for node in known if node in registered or not isinstance(facts.node(node), Unknown))
+
+
+def _surplus(facts: Facts, node: str) -> tuple[int, ...]:
+    view = facts.node(node)
+    return () if isinstance(view, Unknown) else tuple(view.partitions)
+
+
+def _leave(facts: Facts, node: str, partition: int) -> Iterator[Move]:
+    drop = Move(MoveKind.DROP, partition, node, None)
+    if node not in facts.holders(partition):
+        yield drop
+        return
+    group = facts.group(node)
+    stays = group is not None and bool(group_nodes(facts, group))
+    if stays and len(copies_in(facts, group, partition)) < 2:
+        yield Move(MoveKind.MOVE, partition, node, pick(facts, group or "", partition))
+    dead = bool(facts.not_current(partition, node))
+    complete = all(copies_in(facts, one, partition) for one in group_names(facts))
+    other = not stays or len(copies_in(facts, group, partition)) > 1
+    if dead or (complete and other):
+        yield drop
+
+
+def still_wanted(facts: Facts, move: Move) -> bool:
+    """Whether a change that was begun for the specification is still one of those it asks for."""
+    if move.kind is MoveKind.DROP:
+        return move.source is not None and not facts.staying(move.source)
+    target = move.target
+    if target is None or not facts.staying(target):
+        return False
+    others = [
+        n for n in copies_in(facts, facts.group(target), move.partition) if n not in (target, move.source)
+    ]
+    if others and target not in facts.holders(move.partition):
+        return False
+    if move.kind is MoveKind.ADD:
+        return True
+    return move.source is not None and (
+        not facts.staying(move.source) or target in facts.holders(move.partition)
+    )
+
+
+# ---------------------------------------------------------------------------------------------------- migrations
+
+
+def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
+    """The replica changes that a migration asks for, as the cluster is now."""
+    if not isinstance(facts.tree, TreeView):
+        return
+    kind = move_kind(task.kind)
+    held = facts.tree.assignments.get(task.source, ())
+    if task.kind is TaskKind.REPLACE:
+        if not facts.staying(task.source):
+            return  # a node that leaves is emptied, not filled
+        lost = [p for p in held if facts.data_lost(p, task.source)]
+        for partition in sorted(lost):
+            yield Move(kind, partition, task.source, task.source)
+        return
+    if task.kind is TaskKind.REBALANCE:
+        yield from _rebalance(facts, task.group)
+        return
+    chosen = [p for p in held if task.partitions is None or p in task.partitions]
+    taken: dict[str, int] = {}
+    for partition in sorted(chosen):
+        group = facts.group(task.source) or ""
+        target: str | None = task.target
+        if task.kind is TaskKind.DRAIN:
+            target = pick(facts, group, partition, taken)
+        if target is not None:
+            taken[target] = taken.get(target, 0) + 1
+            yield Move(kind, partition, task.source, target)
+
+
+def _rebalance(facts: Facts, group: str) -> Iterator[Move]:
+    """From the fullest to the emptiest node of the group, until they differ by one at most."""
+    if not isinstance(facts.tree, TreeView):
+        return
+    closed = cordoned(facts)
+    held = {
+        node: sorted(facts.tree.assignments.get(node, ()))
+        for node in group_nodes(facts, group)
+        if node not in closed
+    }
+    moved: set[int] = set()
+    while held:
+        fullest = max(held, key=lambda node: (len(held[node]), node))
+        emptiest = min(held, key=lambda node: (len(held[node]), node))
+        free = _movable(held[fullest], held[emptiest], moved)
+        if len(held[fullest]) - len(held[emptiest]) < 2 or free is None:
+            return
+        held[fullest].remove(free)
+        held[emptiest].append(free)
+        moved.add(free)
+        yield Move(MoveKind.MOVE, free, fullest, emptiest)
+
+
+def _movable(source: Collection[int], target: Collection[int], moved: Collection[int]) -> int | None:
+    return next((p for p in sorted(source, reverse=True) if p not in target and p not in moved), None)

@@ -1,0 +1,47 @@
+"""What has to wait because the API server did not take an object that it rests on. Pure.
+
+A workload is not changed when something that its pods mount, or are found by, stands there as somebody else's, does not stand there at all, or is a
+configuration that did not change along with it: its pods would run on what is not theirs, or come up with the old file and keep it. A volume that
+only cannot grow, or a Service that only cannot change, holds up nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.snapshot import ObjectKey, Refusal
+
+_SOURCES = (
+    ("configMap", "name", "ConfigMap"),
+    ("secret", "secretName", "Secret"),
+    ("persistentVolumeClaim", "claimName", "PersistentVolumeClaim"),
+)
+
+
+def held_back(objects: Sequence[Rendered], refused: Mapping[ObjectKey, Refusal]) -> frozenset[ObjectKey]:
+    """The refused objects, and those that must not be changed without them."""
+    needed = {key for key, one in refused.items() if not one.there or key.kind == "ConfigMap"}
+    resting = {one.key for one in objects if needed.intersection(_rests_on(one.body))}
+    return frozenset(resting.union(refused))
+
+
+def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:
+    """Whether a restart of the node would bring it back as it is: what is to change cannot be changed."""
+    return ObjectKey("StatefulSet", node.statefulset) in held
+
+
+def _rests_on(body: Mapping[str, Any]) -> Iterator[ObjectKey]:
+    """What a workload's pods mount, and the Service that names them."""
+    spec = body.get("spec") or {}
+    if "serviceName" in spec:
+        yield ObjectKey("Service", str(spec["serviceName"]))
+    template = spec.get("template") or {}
+    if not isinstance(template, Mapping):
+        return
+    for volume in (template.get("spec") or {}).get("volumes") or ():
+        for source, name, kind in _SOURCES:
+            if source in volume:
+                yield ObjectKey(kind, str(volume[source].get(name, "")))

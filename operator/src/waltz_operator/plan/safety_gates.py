@@ -1,0 +1,277 @@
+"""May this be done now? Each question is answered Allowed, with the proof, or Denied, with the reason and the first blocking partition.
+
+The rules (docs/safety.md, A6): a change of replicas needs the current members of old ∩ new to be a quorum of both sets; a storage node
+may go down when every partition on it has a quorum of *other* current copies. Unknown means no. Pure.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.model.actions import Blocked
+from waltz_operator.model.facts import MAX_RESTART_LAG, Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import (
+    KubeView,
+    NeverStarted,
+    NodeReplica,
+    NodeView,
+    PartitionRecord,
+    TreeView,
+    Unknown,
+    registered,
+)
+
+SPARE = 3
+"""Fewer copies than this leave no quorum when one of them is down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Allowed:
+    """It may. ``proof`` is one line for the audit log."""
+
+    proof: str
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """It may not, now."""
+
+    blocked: Blocked
+
+
+Answer: TypeAlias = Allowed | Denied
+
+
+def denied(what: str, reason: Reason, text: str, partition: int | None = None) -> Denied:
+    """A refusal; the text names the partition when there is one."""
+    shown = f"partition {partition}: {text}" if partition is not None else text
+    return Denied(Blocked(what, reason, shown, partition))
+
+
+def quorum(count: int) -> int:
+    """More than half."""
+    return count // 2 + 1
+
+
+def may_change(
+    facts: Facts, what: str, partition: int, new: Collection[str], *, allow_pause: bool = False
+) -> Answer:
+    """Safety rule A6: from the replicas that ZooKeeper assigns now to ``new``."""
+    old = facts.holders(partition)
+    record = facts.record(partition)
+    if isinstance(record, Unknown):
+        return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    if isinstance(record, NeverStarted):
+        return Allowed("the partition was never started")
+    if not new:
+        return denied(what, Reason.UNSAFE_CHANGE, "it would have no replica left", partition)
+    if set(record.replicas) != set(old):
+        text = f"its last session had the replicas {_names(record.replicas)}, assigned are {_names(old)}"
+        return denied(what, Reason.CHANGE_INCOMPLETE, text, partition)
+    staying = [node for node in old if node in new]
+    live = facts.current(partition, staying)
+    needed = max(quorum(len(old)), quorum(len(set(new))))
+    if len(live) >= needed:
+        return Allowed(f"{len(live)} of the staying replicas are current, {needed} are needed")
+    if allow_pause and set(old) <= set(new) and len(live) == len(old):
+        return Allowed(f"all {len(old)} replicas are current, and writes may pause")
+    missing = next((node for node in staying if node not in live), None)
+    why = f"; {missing}: {facts.not_current(partition, missing)}" if missing is not None else ""
+    text = f"of the replicas that stay {len(live)} are proven to be current, {needed} are needed{why}"
+    return denied(what, Reason.UNSAFE_CHANGE, text, partition)
+
+
+def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
+    """Whether what the node has of the partition is needed by nobody: neither assigned nor in the metadata, and a quorum of those that
+    are is current."""
+    record = facts.record(partition)
+    if isinstance(record, Unknown):
+        return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    holders = facts.holders(partition)
+    if node in holders:
+        return denied(what, Reason.STILL_LISTED, f"{node} is still assigned in ZooKeeper", partition)
+    if isinstance(record, NeverStarted):
+        return Allowed("the partition was never started")
+    if node in record.replicas:
+        return denied(
+            what, Reason.STILL_LISTED, f"its metadata still counts {node} among the replicas", partition
+        )
+    needed = quorum(len(record.replicas))
+    live = facts.current(partition, record.replicas)
+    if not record.replicas or len(live) < needed:
+        text = f"{len(live)} of {len(record.replicas)} replicas are proven to be current, {needed} are needed"
+        return denied(what, Reason.NO_QUORUM_WITHOUT, text, partition)
+    return Allowed(
+        f"gone from ZooKeeper and from the metadata of session {record.session_id}; current: {_names(live)}"
+    )
+
+
+def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
+    """Whether a node that does not have the partition may be told that it has: only where no session ever counted on data of it there, for an
+    empty disk must not become a voter (safety rule A1)."""
+    what, record = f"partition {partition} on {node}", facts.record(partition)
+    if isinstance(record, Unknown):
+        return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    if isinstance(record, PartitionRecord) and node in record.replicas:
+        took_part = record.replicas[node].session_id
+        if took_part >= 0:
+            text = (
+                f"{node} took part in session {took_part} and has nothing of it: its disk was lost; a WaltzMigration with "
+                "replace refills it"
+            )
+            return denied(what, Reason.DISK_LOST, text, partition)
+    return Allowed("no session ever counted on data of it there")
+
+
+def may_unregister(facts: Facts, node: str) -> Answer:
+    """Whether the node is proven to be empty: by ZooKeeper, by the metadata of every partition, and by its own complete answer."""
+    what = f"removal of {node}"
+    if not isinstance(facts.tree, TreeView):
+        return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
+    if facts.tree.assignments.get(node):
+        text = f"ZooKeeper still assigns it to {node}"
+        return denied(what, Reason.NOT_EMPTY, text, facts.tree.assignments[node][0])
+    if not facts.metadata_known():
+        return denied(what, Reason.METADATA_UNKNOWN, "the metadata of a partition could not be read")
+    listed = facts.listed(node)
+    if listed is not None:
+        return denied(
+            what, Reason.STILL_LISTED, f"its metadata still counts {node} among the replicas", listed
+        )
+    view = facts.node(node)
+    if isinstance(view, Unknown):
+        return denied(what, Reason.NODE_SILENT, f"{node} is not proven to be empty: {view.reason}")
+    if view.partitions:
+        return denied(what, Reason.NOT_EMPTY, f"{node} still has it", min(view.partitions))
+    return Allowed(
+        "ZooKeeper assigns it nothing, no metadata counts on it, and it answers that it has no partition"
+    )
+
+
+def may_reclaim(facts: Facts, identity: NodeIdentity) -> Answer:
+    """Whether the volume of a node may be deleted: nothing refers to the node, and good copies of every partition are proven to exist."""
+    what, node = f"deletion of volume {identity.pvc}", identity.connect_string
+    if not facts.desired.reclaim_delete or facts.staying(node):
+        return denied(what, Reason.NOT_EMPTY, "the volume is to be kept")
+    if not isinstance(facts.tree, TreeView):
+        return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
+    if registered(facts.tree, node):
+        return denied(what, Reason.STILL_LISTED, f"{node} is registered in ZooKeeper")
+    for partition in range(facts.tree.num_partitions):
+        answer = may_delete(facts, what, partition, node)
+        if isinstance(answer, Denied):
+            return answer
+    return Allowed(
+        "its node is gone and unregistered, no metadata counts on it, every partition has a quorum of current copies"
+    )
+
+
+def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
+    """Whether this storage node may go down."""
+    node, what = identity.connect_string, f"restart of {identity.pod}"
+    if not isinstance(facts.kube, KubeView):
+        return denied(what, Reason.KUBERNETES_UNKNOWN, facts.kube.reason)
+    if not isinstance(facts.tree, TreeView):
+        return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
+    pod, held = facts.kube.pods.get(identity.pod), facts.tree.assignments.get(node, ())
+    silent = isinstance(facts.node(node), Unknown)
+    if pod is not None and pod.stuck and not pod.ready and silent:
+        return Allowed(f"its pod can't run as it is ({pod.stuck}): nothing is taken down")
+    ready = pod is not None and pod.ready
+    if ready or any(_in_service(facts, partition, node) for partition in held):
+        other = _other_down(facts, facts.kube, node, ready)
+        if other:
+            return denied(what, Reason.OTHER_NODE_DOWN, f"one storage node at a time; {other}")
+    copying = _copying(facts.kube, node) if ready or not silent else None
+    if copying is not None:
+        return denied(what, Reason.COPY_IN_PROGRESS, "its copy job reads or writes this node", copying)
+    for partition in held:
+        refusal = _quorum_without(facts, what, partition, node, ready)
+        if refusal is not None:
+            return refusal
+    return Allowed(f"each of its {len(held)} partitions has a quorum of other current copies")
+
+
+def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: bool) -> Denied | None:
+    record = facts.record(partition)
+    if isinstance(record, Unknown):
+        return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    if isinstance(record, NeverStarted):
+        return None
+    if not ready and not _in_service(facts, partition, node) and _not_a_member(record, node):
+        return None
+    holders = facts.holders(partition)
+    if set(record.replicas) != set(holders):
+        return denied(what, Reason.CHANGE_INCOMPLETE, "a change of its replicas is not complete", partition)
+    others = facts.current(partition, [one for one in holders if one != node and not _ending(facts, one)])
+    near = [one for one in others if (facts.lag(partition, one) or 0) <= MAX_RESTART_LAG]
+    if len(near) >= quorum(len(holders)):
+        return None
+    if facts.desired.allow_pause and len(holders) < SPARE and len(others) == len(holders) - 1:
+        return None  # writes to it wait until the node is back; nothing can be lost
+    if len(holders) < SPARE and len(others) == len(holders) - 1:
+        text = f"it has {len(holders)} copies, so writes would stop (storage.allowPause, if that is accepted)"
+        return denied(what, Reason.NO_SPARE_REPLICA, text, partition)
+    far = next((one for one in holders if one != node and one not in near), None)
+    why = "" if far is None else f"; {far}: {facts.not_current(partition, far) or 'it is far behind'}"
+    text = f"{len(near)} other copies are proven to be current, {quorum(len(holders))} are needed{why}"
+    return denied(what, Reason.NO_QUORUM_WITHOUT, text, partition)
+
+
+def _ending(facts: Facts, node: str) -> bool:
+    """Whether the node's pod is on its way out, though it may still answer."""
+    identity = facts.identity(node)
+    pod = (
+        facts.kube.pods.get(identity.pod)
+        if identity is not None and isinstance(facts.kube, KubeView)
+        else None
+    )
+    return pod is not None and pod.deleting
+
+
+def _not_a_member(record: PartitionRecord, node: str) -> bool:
+    listed = record.replicas.get(node)
+    return listed is None or listed.closing is not None or listed.session_id != record.session_id
+
+
+def _in_service(facts: Facts, partition: int, node: str) -> bool:
+    """Whether the node answers and its copy takes part, or is about to, whatever is said of its pod: what runs beside it may crash."""
+    replica = facts.replica(partition, node)
+    return isinstance(replica, NodeReplica) and replica.available and not replica.trouble
+
+
+def _well(view: NodeView | Unknown) -> bool:
+    """Whether the node answers, and says of nothing that it is out of service."""
+    return isinstance(view, NodeView) and not any(one.trouble for one in view.partitions.values())
+
+
+def _other_down(facts: Facts, kube: KubeView, node: str, ready: bool) -> str:
+    """Why another storage node is not proven to be up; empty when all are. For a node that is not ``ready`` itself those count that are
+    silent or on their way, not those that only are unready too: they would wait for each other."""
+    for other in (*facts.desired.nodes, *facts.leaving):
+        if other.connect_string == node:
+            continue
+        view = facts.node(other.connect_string)
+        if not other.external and other.statefulset in kube.statefulsets:
+            pod = kube.pods.get(other.pod)
+            if pod is None or pod.deleting or (ready and not pod.ready and not _well(view)):
+                return f"{other.pod} is not ready"
+        known = isinstance(facts.tree, TreeView) and registered(facts.tree, other.connect_string)
+        if isinstance(view, Unknown) and known:
+            return f"{other.connect_string} does not answer ({view.reason})"
+    return ""
+
+
+def _copying(kube: KubeView, node: str) -> int | None:
+    for job in kube.jobs.values():
+        if job.state == "active" and node in (job.source, job.target):
+            return job.partition
+    return None
+
+
+def _names(nodes: Collection[str]) -> str:
+    return ", ".join(sorted(nodes)) or "none"

@@ -1,0 +1,1 @@
+"""The status of WaltzClusters and WaltzMigrations: phases, conditions, progress. Pure."""

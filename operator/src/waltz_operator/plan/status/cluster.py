@@ -1,0 +1,216 @@
+"""The status of a WaltzCluster: what was seen and decided, for people, alerts and the next pass. Pure.
+
+Figures that move all the time (lag, free disk) are rounded, so that a cluster in which nothing happens is not written to.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.api.cluster_status import (
+    Endpoints,
+    NodePhase,
+    NodeStatus,
+    Operation,
+    PartitionSummary,
+    ServersStatus,
+    WaltzClusterStatus,
+)
+from waltz_operator.api.topology import (
+    SERVER_PORT,
+    NodeIdentity,
+    client_service,
+    cluster_root,
+    connect_string,
+    tls_roles,
+)
+from waltz_operator.model.desired import Move
+from waltz_operator.model.facts import Facts, refused
+from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
+from waltz_operator.model.times import timestamp
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.placement import cordoned, group_names, group_nodes
+from waltz_operator.plan.replica_changes import describe
+from waltz_operator.plan.status.conditions import conditions, headline, phase
+from waltz_operator.plan.status.partition_health import Health, health_of
+
+GIB = 1024**3
+MAX_SHOWN = 10
+
+
+def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> WaltzClusterStatus:
+    """The status that is to stand."""
+    health = health_of(facts)
+    meta, last = snapshot.cluster.metadata, snapshot.cluster.status
+    found = conditions(facts, decision, health, refused(snapshot, facts), last.conditions, meta.generation)
+    status = WaltzClusterStatus(
+        observed_generation=meta.generation,
+        conditions=found,
+        phase=phase(facts, decision, health),
+        reason=headline(found),
+        replicas=_replicas(facts),
+        server_counts=_server_counts(facts),
+        nodes=tuple(_node(facts, node) for node in (*facts.desired.nodes, *facts.leaving)),
+        partitions=_partitions(facts, decision, health),
+        operation=_operation(facts, decision),
+        servers=_servers(facts),
+        endpoints=_endpoints(snapshot),
+        cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
+    )
+    if decision.failed is None:
+        return status
+    # the pass did not come to its end: what the next one reads back stays, and the specification was not worked on
+    kept = ("observed_generation", "operation", "cluster_key")
+    return status.model_copy(update={name: getattr(last, name) for name in kept})
+
+
+def _replicas(facts: Facts) -> str:
+    names = group_names(facts)
+    full = sum(_group_current(facts, group) for group in names)
+    return f"{full}/{len(names)}"
+
+
+def _group_current(facts: Facts, group: str) -> bool:
+    """Whether the group has a current copy of every partition."""
+    nodes = group_nodes(facts, group)
+    return all(
+        any(node in facts.holders(partition) and not facts.not_current(partition, node) for node in nodes)
+        for partition in range(facts.desired.partitions)
+    )
+
+
+def _server_counts(facts: Facts) -> str:
+    if not isinstance(facts.kube, KubeView) or facts.kube.deployment is None:
+        return ""
+    return f"{facts.kube.deployment.ready_replicas}/{facts.kube.deployment.replicas}"
+
+
+def _servers(facts: Facts) -> ServersStatus:
+    deployment = facts.kube.deployment if isinstance(facts.kube, KubeView) else None
+    selector = f"app.kubernetes.io/component=server,app.kubernetes.io/instance={facts.desired.name}"
+    if deployment is None:
+        return ServersStatus(selector=selector)
+    return ServersStatus(replicas=deployment.replicas, ready=deployment.ready_replicas, selector=selector)
+
+
+def _endpoints(snapshot: Snapshot) -> Endpoints:
+    cluster = snapshot.cluster
+    secret = next((role.secret for role in tls_roles(cluster) if role.role == "client"), "")
+    return Endpoints(
+        zookeeper=connect_string(cluster),
+        root=cluster_root(cluster),
+        service=f"{client_service(cluster)}.{cluster.metadata.namespace}.svc:{SERVER_PORT}",
+        client_secret=secret,
+    )
+
+
+def _node(facts: Facts, node: NodeIdentity) -> NodeStatus:
+    name, view = node.connect_string, facts.node(node.connect_string)
+    tree = facts.tree if isinstance(facts.tree, TreeView) else None
+    answer = view if isinstance(view, NodeView) else None
+    troubles = sorted(p for p, r in answer.partitions.items() if r.trouble) if answer is not None else []
+    lag = facts.worst_lag(name) if answer is not None else None
+    return NodeStatus(
+        name=node.reference,
+        connect_string=name,
+        phase=_phase(facts, node),
+        pod=None if node.external else node.pod,
+        zone=node.zone,
+        ready=None if answer is None else not troubles,
+        registered=None if tree is None else name in tree.groups,
+        partitions=None if tree is None else len(tree.assignments.get(name, ())),
+        worst_lag=None if lag is None else rounded(lag),
+        disk_bytes=answer.disk_total_bytes if answer is not None else None,
+        disk_free_bytes=_whole_gib(answer.disk_free_bytes) if answer is not None else None,
+        restart_needed=_restart_needed(facts, node),
+        message="" if answer is not None and not troubles else _trouble(facts, name, troubles),
+    )
+
+
+def _trouble(facts: Facts, node: str, troubles: list[int]) -> str:
+    view = facts.node(node)
+    if not isinstance(view, NodeView):
+        return view.reason
+    return f"partition {troubles[0]}: {view.partitions[troubles[0]].trouble}"
+
+
+def _restart_needed(facts: Facts, node: NodeIdentity) -> str | None:
+    if not isinstance(facts.kube, KubeView):
+        return None
+    view, pod = facts.kube.statefulsets.get(node.statefulset), facts.kube.pods.get(node.pod)
+    claim = facts.kube.pvcs.get(node.pvc)
+    if view is not None and pod is not None and pod.template_hash != view.template_hash:
+        return "its pod template has changed"
+    if claim is not None and claim.restart_to_grow:
+        return "its file system grows with a restart"
+    return None
+
+
+def _phase(facts: Facts, node: NodeIdentity) -> NodePhase:
+    name = node.connect_string
+    held = facts.tree.assignments.get(name, ()) if isinstance(facts.tree, TreeView) else None
+    pod = facts.kube.pods.get(node.pod) if isinstance(facts.kube, KubeView) else None
+    if name in cordoned(facts) or not facts.staying(name):
+        if held is None:
+            return NodePhase.UNKNOWN
+        return NodePhase.DRAINING if held else NodePhase.DRAINED
+    if pod is not None and pod.deleting:
+        return NodePhase.RESTARTING
+    if isinstance(facts.node(name), NodeView):
+        return NodePhase.RUNNING
+    if not node.external and (pod is None or not pod.ready):
+        return NodePhase.PENDING
+    return NodePhase.UNKNOWN
+
+
+def _partitions(facts: Facts, decision: Decision, health: Health) -> PartitionSummary:
+    first = next((one.partition for one in decision.blocked if one.partition is not None), None)
+    return PartitionSummary(
+        total=facts.desired.partitions,
+        healthy=health.healthy,
+        caught_up=health.caught_up,
+        worst_lag=None if health.worst_lag is None else rounded(health.worst_lag),
+        first_blocking=first,
+        unhealthy=health.unhealthy[:MAX_SHOWN],
+    )
+
+
+def _operation(facts: Facts, decision: Decision) -> Operation | None:
+    """The record that the next pass reads back; or what else is under way, which is never read back."""
+    blocked = decision.blocked[0].text if decision.blocked else ""
+    move = decision.memory.operation
+    if move is not None:
+        return _record(facts, move, decision, blocked)
+    if not decision.step:
+        return None
+    kind = "Delete" if facts.desired.deleting else "RestartStorage"
+    return Operation(
+        kind=kind,
+        step=decision.step,
+        message=decision.message,
+        blocked_by=blocked if decision.blocked else "",
+    )
+
+
+def _record(facts: Facts, move: Move, decision: Decision, blocked: str) -> Operation:
+    return Operation(
+        kind=move.kind.value,
+        id=f"{move.partition}@{int(move.started_at)}",
+        partition=move.partition,
+        source=move.source,
+        target=move.target,
+        step=decision.step,
+        message=decision.message or describe(facts, move),
+        blocked_by=blocked,
+        started_at=timestamp(move.started_at),
+    )
+
+
+def rounded(lag: int) -> int:
+    """One leading digit of what is a lag at all; below a thousand is none."""
+    if lag < 1000:
+        return 0
+    unit: int = 10 ** (len(str(lag)) - 1)
+    return lag // unit * unit
+
+
+def _whole_gib(size: int | None) -> int | None:
+    return None if size is None else size // GIB * GIB

@@ -1,0 +1,158 @@
+"""The conditions of a WaltzCluster. A condition keeps the time at which its status last changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from waltz_operator.api.cluster_status import Condition, ConditionStatus, ConditionType
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
+from waltz_operator.model.times import timestamp
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.status.partition_health import Health
+from waltz_operator.plan.status.progressing import progressing
+
+Fact = tuple[ConditionStatus, Reason, str]
+FAULTS = frozenset(
+    {Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.COPY_FAILED, Reason.POD_STUCK}
+)
+"""Reasons for which a blocked step is a fault of the cluster, not only a matter of time."""
+
+
+def conditions(
+    facts: Facts,
+    decision: Decision,
+    health: Health,
+    refused: Sequence[str],
+    last: Sequence[Condition],
+    generation: int,
+) -> tuple[Condition, ...]:
+    """All of them, in a fixed order."""
+    found: dict[ConditionType, Fact] = {
+        ConditionType.AVAILABLE: _available(facts, decision, health),
+        ConditionType.PROGRESSING: progressing(facts, decision),
+        ConditionType.DEGRADED: _degraded(facts, decision, health),
+        ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
+        ConditionType.VALID: _valid(decision, (*refused, *decision.unable)),
+        ConditionType.PAUSED: _paused(facts),
+    }
+    before = {one.type: one for one in last}
+    return tuple(
+        Condition(
+            type=kind.value,
+            status=status,
+            reason=reason.value,
+            message=text,
+            last_transition_time=_since(before.get(kind.value), status, facts.now),
+            observed_generation=generation,
+        )
+        for kind, (status, reason, text) in found.items()
+    )
+
+
+def _since(before: Condition | None, status: ConditionStatus, now: float) -> str:
+    if before is not None and before.status == status:
+        return before.last_transition_time
+    return timestamp(now)
+
+
+def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
+    if decision.invalid is not None and not isinstance(facts.tree, TreeView):
+        return "False", decision.invalid[0], decision.invalid[1]
+    if health.healthy is None:
+        reason = (
+            facts.tree.reason if isinstance(facts.tree, Unknown) else "the cluster is not in ZooKeeper yet"
+        )
+        known = facts.memory.cluster_key is None
+        return ("False" if known else "Unknown"), Reason.WAITING_FOR_ZOOKEEPER, reason
+    if health.unhealthy:
+        return "False", Reason.UNHEALTHY, health.why_unhealthy
+    return "True", Reason.AS_WANTED, f"all {health.healthy} partitions take writes"
+
+
+def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
+    if decision.failed is not None:
+        return "True", *decision.failed
+    if decision.refused:
+        return "True", Reason.REFUSED_CHANGE, "; ".join(decision.refused)
+    fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
+    if fault is not None:
+        return "True", Reason(fault.reason), fault.text
+    if isinstance(facts.kube, KubeView):
+        for node in facts.desired.nodes:
+            pod = facts.kube.pods.get(node.pod)
+            if pod is not None and pod.trouble:
+                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.trouble}"
+    for node in facts.desired.nodes:
+        view = facts.node(node.connect_string)
+        if (
+            isinstance(facts.tree, TreeView)
+            and node.connect_string in facts.tree.groups
+            and isinstance(view, Unknown)
+        ):
+            return "True", Reason.NODE_SILENT, f"{node.connect_string}: {view.reason}"
+    if health.unhealthy:
+        return "True", Reason.UNHEALTHY, health.why_unhealthy
+    if isinstance(facts.tree, Unknown):
+        return "Unknown", Reason.ZOOKEEPER_UNKNOWN, facts.tree.reason
+    return "False", Reason.AS_WANTED, ""
+
+
+def _caught_up(facts: Facts, health: Health) -> Fact:
+    if health.caught_up is None:
+        return "Unknown", Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read"
+    if health.behind:
+        return "False", Reason.NOT_CAUGHT_UP, health.behind
+    return "True", Reason.AS_WANTED, "every copy is in the present session"
+
+
+def _valid(decision: Decision, refused: Sequence[str]) -> Fact:
+    if decision.invalid is not None:
+        return "False", decision.invalid[0], decision.invalid[1]
+    if refused:
+        return (
+            "False",
+            Reason.REFUSED_CHANGE,
+            "the old value is kept, the rest is done: " + "; ".join(refused),
+        )
+    return "True", Reason.AS_WANTED, ""
+
+
+def _paused(facts: Facts) -> Fact:
+    if facts.desired.paused:
+        return "True", Reason.PAUSED, "spec.paused: nothing is changed"
+    return "False", Reason.AS_WANTED, ""
+
+
+def headline(found: Sequence[Condition]) -> str:
+    """The one reason that matters most now."""
+    by_type = {one.type: one for one in found}
+    for kind, bad in (
+        (ConditionType.VALID, "False"),
+        (ConditionType.PAUSED, "True"),
+        (ConditionType.DEGRADED, "True"),
+        (ConditionType.PROGRESSING, "True"),
+        (ConditionType.AVAILABLE, "False"),
+    ):
+        if by_type[kind.value].status == bad:
+            return by_type[kind.value].reason
+    progress = by_type[ConditionType.PROGRESSING.value]
+    return progress.reason
+
+
+def phase(facts: Facts, decision: Decision, health: Health) -> str:
+    """The whole in one word."""
+    if facts.desired.deleting:
+        return "Deleting"
+    if decision.invalid is not None:
+        return "Invalid"
+    if facts.desired.paused:
+        return "Paused"
+    if facts.memory.cluster_key is None:
+        return "Creating"
+    if health.healthy is None:
+        return "Unknown"
+    if health.unhealthy:
+        return "Degraded" if health.healthy or health.caught_up else "Creating"
+    return "Changing" if decision.requeue_seconds < 10 else "Ready"

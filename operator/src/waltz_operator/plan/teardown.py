@@ -1,0 +1,124 @@
+"""Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in ZooKeeper (only when it has the recorded
+key) and the volumes; the managed ZooKeeper last, by garbage collection. With Retain the tree and all volumes stay. Pure.
+
+A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its pods go before the cluster's turn comes.
+
+The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may still say Retain when the policy
+was changed just before the deletion. They are only asked to go: each waits for its pod, which goes after the finalizer.
+
+``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for ever.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeMissing, TreeView, Unknown
+from waltz_operator.plan.builder import Decision
+
+
+def tear_down(facts: Facts, decision: Decision) -> None:
+    """One step of the deletion; ``teardown_complete`` when the finalizer can go."""
+    kube = facts.kube
+    decision.wait(Reason.DELETING, "the cluster is being deleted")
+    if isinstance(kube, Unknown):
+        decision.block(Blocked("deletion", Reason.KUBERNETES_UNKNOWN, kube.reason))
+        return
+    for name, job in sorted(kube.jobs.items()):
+        if not job.deleting:
+            decision.actions.append(DeleteJob(name, job.uid, "the cluster is being deleted"))
+    if _servers_remain(facts, kube, decision) or _storage_remains(facts, kube, decision):
+        return
+    if facts.desired.reclaim_delete:
+        left_out = facts.desired.skip_teardown or facts.desired.zookeeper_claims
+        if not left_out and _tree_remains(facts, decision):
+            return
+        if _volumes_remain(facts, kube, decision) or _zookeeper_volumes_remain(facts, kube, decision):
+            return
+    decision.step = "done"
+    decision.teardown_complete = True
+
+
+def _servers_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    if kube.deployment is not None:
+        decision.step = "servers"
+        if not kube.deployment.deleting:
+            key = ObjectKey("Deployment", f"{facts.desired.name}-server")
+            decision.take(DeleteObject(key, kube.deployment.uid, "the cluster is being deleted"))
+        return True
+    if any(pod.component == "server" for pod in kube.pods.values()):
+        decision.step = "servers"
+        decision.message = "waits for the servers to leave"
+        return True
+    return False
+
+
+def _storage_remains(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    storage = {name: view for name, view in sorted(kube.statefulsets.items()) if view.node}
+    for name, view in storage.items():
+        if not view.deleting:
+            decision.take(
+                DeleteObject(ObjectKey("StatefulSet", name), view.uid, "the cluster is being deleted")
+            )
+    if storage or any(pod.component == "storage" for pod in kube.pods.values()):
+        decision.step = "storage nodes"
+        return True
+    return False
+
+
+def _tree_remains(facts: Facts, decision: Decision) -> bool:
+    """Whether the deletion waits for the tree. A tree with another key is not ours: it stays."""
+    decision.step = "ZooKeeper"
+    tree, key = facts.tree, facts.memory.cluster_key
+    if isinstance(tree, TreeMissing) or key is None:
+        return False
+    if isinstance(tree, TreeView):
+        if tree.cluster_key != key:
+            return False
+        if tree.servers:
+            text = f"{len(tree.servers)} servers are still registered in ZooKeeper"
+            decision.block(Blocked("deletion of the tree", Reason.WAITING_FOR_SERVERS, text))
+            return True
+        proof = "reclaimPolicy Delete, no server is registered, no pod is left, the key is the recorded one"
+        decision.take(DeleteTree(tree.cluster_name, key, proof))
+        return True
+    annotate = f"annotate the WaltzCluster with waltz.dev/skip-teardown={facts.desired.name}"
+    if isinstance(tree, Unknown):
+        text = f"{tree.reason}; if this ZooKeeper is gone for ever, {annotate}"
+        decision.block(Blocked("deletion of the tree", Reason.ZOOKEEPER_UNKNOWN, text))
+        return True
+    if tree.rest_of(facts.desired.label, key):
+        proof = "reclaimPolicy Delete, no pod is left, it is what a deletion of this cluster left"
+        decision.take(DeleteTree(tree.name or "", key, proof))
+        return True
+    if tree.cluster_key not in (None, key):
+        return False
+    text = f"what stands at the root is not proven to be this cluster's: {tree.reason}; to leave it there, {annotate}"
+    decision.block(Blocked("deletion of the tree", Reason.TREE_BROKEN, text))
+    return True
+
+
+def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    decision.step = "volumes"
+    nodes: tuple[NodeIdentity, ...] = (*facts.desired.nodes, *facts.leaving)
+    ours = {node.pvc for node in nodes if not node.external}
+    left = {name: claim for name, claim in sorted(kube.pvcs.items()) if name in ours or claim.node}
+    for name, claim in left.items():
+        if not claim.deleting:
+            decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
+    return bool(left)
+
+
+def _zookeeper_volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
+    left = [
+        (name, claim)
+        for name in facts.desired.zookeeper_claims
+        if (claim := kube.pvcs.get(name)) is not None
+        and claim.component == "zookeeper"
+        and not claim.deleting
+    ]
+    for name, claim in left:
+        decision.take(DeletePVC(name, claim.uid, "the cluster is deleted with reclaimPolicy Delete"))
+    return bool(left)

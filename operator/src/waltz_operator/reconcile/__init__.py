@@ -1,1 +1,0 @@
-"""One level-triggered reconcile: observe the world once, plan (pure), apply (the only writer)."""

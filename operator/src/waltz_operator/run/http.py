@@ -1,0 +1,65 @@
+"""The operator's HTTP port: ``/healthz`` (alive), ``/readyz`` (holds the Lease and watches), ``/metrics``.
+
+Alive means more than answering: a pass that hangs, or watches that have silently stalled, show as an object nobody has looked at for long.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+
+from waltz_operator.run.metrics import OperatorMetrics
+from waltz_runtime.errors import HttpBindError
+
+STUCK_SECONDS = 900.0
+"""Longest time without a complete pass of an object, its back-off included, before the process counts as stuck."""
+
+Check = Callable[[], str]
+"""What is wrong, in one line; empty when nothing is."""
+
+
+class HealthServer:
+    """Owner: the main coroutine, which calls ``start`` and ``close``."""
+
+    def __init__(self, metrics: OperatorMetrics, alive: Check, ready: Check) -> None:
+        self._metrics = metrics
+        self._alive = alive
+        self._ready = ready
+        self._runner: web.AppRunner | None = None
+        self.port = 0
+
+    async def start(self, host: str, port: int) -> None:
+        """HttpBindError, one line, when the address cannot be bound."""
+        app = web.Application()
+        app.router.add_get("/healthz", self._answer(self._alive))
+        app.router.add_get("/readyz", self._answer(self._ready))
+        app.router.add_get("/metrics", self._text)
+        runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
+        await runner.setup()
+        site = web.TCPSite(runner, host, port)
+        try:
+            await site.start()
+        except OSError as error:
+            await runner.cleanup()
+            raise HttpBindError(f"cannot serve HTTP on {host}:{port}: {error.strerror or error}") from error
+        self._runner = runner
+        self.port = runner.addresses[0][1]
+
+    async def close(self) -> None:
+        runner, self._runner = self._runner, None
+        if runner is not None:
+            await runner.cleanup()
+
+    def _answer(self, check: Check) -> Callable[[web.Request], Awaitable[web.Response]]:
+        async def answer(_: web.Request) -> web.Response:
+            problem = check()
+            return web.Response(text=f"{problem or 'ok'}\n", status=503 if problem else 200)
+
+        return answer
+
+    async def _text(self, _: web.Request) -> web.Response:
+        now = asyncio.get_running_loop().time()
+        return web.Response(body=self._metrics.text(now), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})

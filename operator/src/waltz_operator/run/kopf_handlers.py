@@ -1,0 +1,121 @@
+"""The explicit registry of kopf handlers, and kopf's settings. All names of ours, so that nothing depends on kopf's defaults."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from waltz_operator.api.metadata import (
+    FINALIZER,
+    GROUP,
+    LABEL_INSTANCE,
+    LABEL_MANAGED_BY,
+    MANAGED_BY,
+    VERSION,
+)
+
+Wake = Callable[[tuple[str, str]], None]
+
+_CHILDREN = (
+    ("", "v1", "pods"),
+    ("", "v1", "persistentvolumeclaims"),
+    ("apps", "v1", "statefulsets"),
+    ("apps", "v1", "deployments"),
+    ("batch", "v1", "jobs"),
+)
+SERVER_TIMEOUT_SECONDS = 240  # whole seconds: the API server takes nothing else
+CLIENT_TIMEOUT_SECONDS = 300.0
+INACTIVITY_SECONDS = 90.0
+"""A watch that shows neither events nor bookmarks for so long is opened anew: silent stalls are the classic failure of watches."""
+
+
+def build_registry(
+    wake: Wake, configuration: Callable[[], Configuration]
+) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
+    """Handlers that call ``wake`` with the cluster concerned. ``configuration``: where the API server is, asked again for new credentials."""
+    registry = kopf.OperatorRegistry()
+    settings = kopf.OperatorSettings()
+    _configure(settings)
+    _quiet()
+
+    @kopf.on.login(registry=registry)
+    async def login(**_: Any) -> kopf.ConnectionInfo:
+        return await connection_info(configuration())
+
+    @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
+    def cluster_changed(namespace: str | None, name: str | None, **_: Any) -> None:
+        if namespace and name:
+            wake((namespace, name))
+
+    @kopf.on.event(GROUP, VERSION, "waltzmigrations", registry=registry)
+    def migration_changed(namespace: str | None, spec: Mapping[str, Any], **_: Any) -> None:
+        cluster = spec.get("cluster")
+        if namespace and isinstance(cluster, str):
+            wake((namespace, cluster))
+
+    for group, version, plural in _CHILDREN:
+
+        def child_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+            cluster = labels.get(LABEL_INSTANCE)
+            if namespace and cluster:
+                wake((namespace, cluster))
+
+        kopf.on.event(
+            group,
+            version,
+            plural,
+            id=f"{plural}_changed",
+            labels={LABEL_MANAGED_BY: MANAGED_BY, LABEL_INSTANCE: kopf.PRESENT},
+            registry=registry,
+        )(child_changed)
+        settings.watching.label_selectors[group, version, plural] = f"{LABEL_MANAGED_BY}={MANAGED_BY}"
+    return registry, settings
+
+
+def _quiet() -> None:
+    """kopf tells of every event that it has called a handler: that is not news."""
+    for name in ("kopf.objects", "kopf.activities"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+def _configure(settings: kopf.OperatorSettings) -> None:
+    settings.posting.enabled = False  # Events are our own, typed ones
+    settings.posting.level = logging.CRITICAL
+    settings.peering.standalone = True  # the Lease keeps others out
+    settings.scanning.disabled = (
+        True  # no watching of namespaces and definitions: the role needs not permit it
+    )
+    # Ours is put and taken by the reconciler. kopf takes away a finalizer of this name from objects for which no handler
+    # of its own wants one, so it must be another name.
+    settings.persistence.finalizer = f"{FINALIZER}-kopf"
+    settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
+    settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, v1=False)
+    settings.watching.server_timeout = SERVER_TIMEOUT_SECONDS
+    settings.watching.client_timeout = CLIENT_TIMEOUT_SECONDS
+    settings.watching.inactivity_timeout = INACTIVITY_SECONDS
+    settings.watching.connect_timeout = 10.0
+    settings.networking.request_timeout = 60.0
+    settings.networking.connect_timeout = 10.0
+    settings.queueing.worker_limit = 100
+
+
+async def connection_info(configuration: Configuration) -> kopf.ConnectionInfo:
+    """The same server and credentials that our own client uses. Tokens are read anew at each login."""
+    key = (await configuration.auth_settings()).get("BearerToken")
+    scheme, _, token = str(key["value"]).strip().partition(" ") if key is not None else ("", "", "")
+    ca_data = configuration.ca_cert_data
+    return kopf.ConnectionInfo(
+        server=configuration.host,
+        ca_path=None if ca_data else configuration.ssl_ca_cert,
+        ca_data=ca_data,
+        insecure=not configuration.verify_ssl or None,
+        scheme=scheme.capitalize() or None,
+        token=token or None,
+        certificate_path=configuration.cert_file,
+        private_key_path=configuration.key_file,
+        proxy_url=configuration.proxy or None,
+    )

@@ -1,0 +1,97 @@
+"""kopf in a thread and loop of its own: it owns all tasks of its loop, and what it does never delays a reconcile."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+import kopf
+from kubernetes.aio.client import Configuration
+
+from waltz_operator.run.kopf_handlers import build_registry
+
+_log = logging.getLogger(__name__)
+
+STOP_SECONDS = 10.0
+
+
+class WatcherError(Exception):
+    """kopf ended by itself: nothing is watched any more, so the process must not go on."""
+
+    retriable = False
+
+
+class Watcher:
+    """``async with Watcher(...)``; ``ended`` is set when kopf ends, by itself or because it was asked to."""
+
+    def __init__(
+        self,
+        wake: Callable[[tuple[str, str]], None],
+        configuration: Callable[[], Configuration],
+        namespaces: Sequence[str],
+    ) -> None:
+        """``wake`` is called on the loop that entered the context."""
+        self._wake = wake
+        self._configuration = configuration
+        self._namespaces = list(namespaces)
+        self._stop = threading.Event()
+        self._ready = threading.Event()
+        self._thread: threading.Thread | None = None
+        self.ended = asyncio.Event()
+        self.problem: BaseException | None = None
+
+    @property
+    def ready(self) -> bool:
+        """kopf has logged in and begun to watch."""
+        return self._ready.is_set() and not self.ended.is_set()
+
+    async def __aenter__(self) -> Watcher:
+        loop = asyncio.get_running_loop()
+
+        def wake_there(key: tuple[str, str]) -> None:
+            loop.call_soon_threadsafe(self._wake, key)
+
+        registry, settings = build_registry(wake_there, self._configuration)
+
+        def work() -> None:
+            try:
+                asyncio.run(
+                    kopf.operator(
+                        registry=registry,
+                        settings=settings,
+                        standalone=True,
+                        clusterwide=not self._namespaces,
+                        namespaces=self._namespaces,
+                        stop_flag=self._stop,
+                        ready_flag=self._ready,
+                    )
+                )
+            except BaseException as error:
+                self.problem = error
+            finally:
+                try:
+                    loop.call_soon_threadsafe(self.ended.set)
+                except RuntimeError:  # the loop is closed: nobody waits any more
+                    pass
+
+        self._thread = threading.Thread(target=work, name="kopf", daemon=True)
+        self._thread.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._stop.set()
+        try:
+            await asyncio.wait_for(self.ended.wait(), STOP_SECONDS)
+        except TimeoutError:
+            _log.warning("kopf did not end within %g s", STOP_SECONDS)
+            return
+        if self._thread is not None:
+            await asyncio.to_thread(self._thread.join, STOP_SECONDS)
+
+    async def watch(self, stop: asyncio.Event) -> None:
+        """Until kopf ends; WatcherError unless that was asked for."""
+        await self.ended.wait()
+        if not stop.is_set():
+            raise WatcherError(f"kopf ended by itself: {self.problem or 'without a reason'}")

@@ -1,0 +1,179 @@
+"""What the operator says about itself and its clusters, for Prometheus. Alert rules: ``manifests/monitoring``.
+
+One registry per process; everything about one object goes when the object does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
+
+from waltz_operator.model.actions import Blocked
+from waltz_operator.model.snapshot import NodeView, PartitionRecord, Snapshot, TreeView
+
+_OBJECT = ("namespace", "name")
+_DURATIONS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
+
+Key = tuple[str, str]
+
+
+class OperatorMetrics:
+    """One writer: the loop. Ages are computed when asked for, from the clock of ``now`` (seconds, monotonic)."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        ProcessCollector(registry=self.registry)
+
+        def gauge(name: str, text: str, labels: tuple[str, ...] = _OBJECT) -> Gauge:
+            return Gauge(f"waltz_operator_{name}", text, labels, registry=self.registry)
+
+        def counter(name: str, text: str, labels: tuple[str, ...] = _OBJECT) -> Counter:
+            return Counter(f"waltz_operator_{name}", text, labels, registry=self.registry)
+
+        self.holding_lease = gauge("holding_lease", "1 while this operator may write.", ())
+        self.clusters = gauge("clusters", "WaltzClusters that are looked after.", ())
+        self._age = gauge("reconcile_age_seconds", "Time since the last complete pass, seconds.")
+        self._duration = Histogram(
+            "waltz_operator_reconcile_duration_seconds",
+            "Duration of a pass, seconds.",
+            buckets=_DURATIONS,
+            registry=self.registry,
+        )
+        self._passes = counter("reconciles_total", "Passes.")
+        self._errors = counter(
+            "reconcile_errors_total", "Passes that ended with an error.", (*_OBJECT, "reason")
+        )
+        self._writes = counter("writes_total", "Writes carried out.", (*_OBJECT, "action"))
+        self._blocked = counter(
+            "gate_blocked_seconds_total",
+            "Time that wanted steps have waited for their gate, seconds.",
+            (*_OBJECT, "reason"),
+        )
+        self._replicas = gauge("replicas", "Replicas assigned in ZooKeeper.")
+        self._caught_up = gauge(
+            "replicas_caught_up", "Replicas proven to take part in the present store session."
+        )
+        self._partitions = gauge("partitions", "Partitions.")
+        self._quorum = gauge("partitions_with_quorum", "Partitions a quorum of whose replicas is caught up.")
+        self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
+        self._copied = counter("migration_bytes_total", "Bytes copied by migrations.")
+        self._expiry = gauge(
+            "certificate_expiry_timestamp_seconds", "When a certificate ends, Unix time.", (*_OBJECT, "role")
+        )
+        self._done_at: dict[Key, float] = {}
+        self._blocked_at: dict[Key, tuple[float, frozenset[str]]] = {}
+        self._counted_jobs: dict[Key, set[str]] = {}
+
+    # ---- told by the loop
+
+    def pass_done(self, key: Key, seconds: float, now: float, error: str | None) -> None:
+        """A pass ended; ``error``: a short word, None when it was complete."""
+        self._passes.labels(*key).inc()
+        self._duration.observe(seconds)
+        if error is not None:
+            self._errors.labels(*key, error).inc()
+            self._done_at.setdefault(key, now)
+        else:
+            self._done_at[key] = now
+
+    def refused(self, key: Key) -> None:
+        """A complete pass had to leave something out."""
+        self._errors.labels(*key, "refused").inc()
+
+    def wrote(self, key: Key, action: str) -> None:
+        self._writes.labels(*key, action).inc()
+
+    def blocked(self, key: Key, blocked: tuple[Blocked, ...], now: float) -> None:
+        """What waits now; what waited already last time has waited all the time in between."""
+        before = self._blocked_at.get(key)
+        reasons = frozenset(str(one.reason) for one in blocked)
+        if before is not None:
+            for reason in before[1]:
+                self._blocked.labels(*key, reason).inc(now - before[0])
+        self._blocked_at[key] = (now, reasons)
+
+    def observed(self, key: Key, snapshot: Snapshot, expiry: Mapping[str, float]) -> None:
+        """The figures of a look. What is not known keeps no old value."""
+        silent = sum(not isinstance(view, NodeView) for view in snapshot.nodes.values())
+        silent += sum(not hasattr(view, "healthy") for view in snapshot.servers.values())
+        self._unreachable.labels(*key).set(silent)
+        for role, end in expiry.items():
+            self._expiry.labels(*key, role).set(end)
+        if isinstance(snapshot.tree, TreeView):
+            replicas, caught_up, quorum = replica_figures(snapshot.tree, snapshot)
+            self._replicas.labels(*key).set(replicas)
+            self._caught_up.labels(*key).set(caught_up)
+            self._partitions.labels(*key).set(snapshot.tree.num_partitions)
+            self._quorum.labels(*key).set(quorum)
+        else:
+            for metric in (self._replicas, self._caught_up, self._partitions, self._quorum):
+                _remove(metric, key)
+
+    def copied(self, key: Key, job_uid: str, size_bytes: int) -> None:
+        """A copy Job reported; each is counted once per life of this process."""
+        counted = self._counted_jobs.setdefault(key, set())
+        if job_uid not in counted:
+            counted.add(job_uid)
+            self._copied.labels(*key).inc(size_bytes)
+
+    def forget(self, key: Key) -> None:
+        """The object is gone."""
+        self._done_at.pop(key, None)
+        self._blocked_at.pop(key, None)
+        self._counted_jobs.pop(key, None)
+        for metric in (
+            self._age, self._passes, self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._copied,
+        ):  # fmt: skip
+            _remove(metric, key)
+        for metric in (self._errors, self._writes, self._blocked, self._expiry):
+            for labels in [values for values in metric._metrics if values[:2] == key]:
+                metric.remove(*labels)
+
+    # ---- asked
+
+    def oldest_age(self, now: float) -> float:
+        """Seconds since the last complete pass of the object that waits longest; 0 without objects."""
+        return max((now - done for done in self._done_at.values()), default=0.0)
+
+    def text(self, now: float) -> bytes:
+        """The exposition format of Prometheus."""
+        for key, done in self._done_at.items():
+            self._age.labels(*key).set(now - done)
+        self.clusters.set(len(self._done_at))
+        return generate_latest(self.registry)
+
+
+def _remove(metric: Gauge | Counter, key: Key) -> None:
+    if key in metric._metrics:
+        metric.remove(*key)
+
+
+def replica_figures(tree: TreeView, snapshot: Snapshot) -> tuple[int, int, int]:
+    """(replicas assigned, caught up, partitions with a quorum of caught-up replicas). Pure."""
+    holders: dict[int, list[str]] = {}
+    for node, partitions in tree.assignments.items():
+        for partition in partitions:
+            holders.setdefault(partition, []).append(node)
+    caught_up = quorum = 0
+    for partition, nodes in holders.items():
+        live = sum(_caught_up(tree, snapshot, partition, node) for node in nodes)
+        caught_up += live
+        quorum += live >= len(nodes) // 2 + 1
+    return sum(map(len, holders.values())), caught_up, quorum
+
+
+def _caught_up(tree: TreeView, snapshot: Snapshot, partition: int, node: str) -> bool:
+    record, view = tree.partitions.get(partition), snapshot.nodes.get(node)
+    if not isinstance(record, PartitionRecord) or not isinstance(view, NodeView):
+        return False
+    replica, told = record.replicas.get(node), view.partitions.get(partition)
+    return (
+        replica is not None
+        and replica.closing is None
+        and replica.session_id == record.session_id
+        and told is not None
+        and told.available
+        and not told.trouble
+        and told.session_id == record.session_id
+    )

@@ -1,0 +1,374 @@
+"""Reading the world once: Kubernetes, ZooKeeper, every storage node's admin port, every server. Nothing is written here.
+
+All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not completely, becomes an ``Unknown`` with
+the reason; no old answer is ever put in its place. ZooKeeper is read before nodes and servers, so that what they say is newer than
+what it says (the planners count on that).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from waltz_admin.errors import AdminError
+from waltz_admin.server_admin import inspect_server
+from waltz_admin.storage_admin import inspect_node
+from waltz_admin.tree import admin_endpoint
+from waltz_admin.view import probe
+from waltz_cluster.errors import ClusterError
+from waltz_cluster.serializers import StoreParams
+from waltz_operator.api import topology
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.errors import ResourceError
+from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGED_BY
+from waltz_operator.api.migration import WaltzMigration
+from waltz_operator.api.parse import parse_cluster, parse_migration
+from waltz_operator.api.security import TlsMode
+from waltz_operator.api.validate import validate
+from waltz_operator.kube import kinds
+from waltz_operator.kube.client import Kube, Object
+from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFoundError
+from waltz_operator.kube.kinds import Kind
+from waltz_operator.model.ownership import belongs
+from waltz_operator.model.snapshot import (
+    KubeView,
+    NodeView,
+    ServerView,
+    Snapshot,
+    TreeBroken,
+    TreeMissing,
+    TreeView,
+    Unknown,
+)
+from waltz_operator.plan.status.unreadable import UnreadableError
+from waltz_operator.run.read_kubernetes import is_ours, kube_view
+from waltz_operator.run.read_waltz import node_view, server_view, tree_view
+from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
+from waltz_operator.tls.secrets import TlsSecrets, material_hash, secret_data
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.types import Endpoint
+
+T = TypeVar("T")
+
+_KINDS: tuple[Kind, ...] = (
+    kinds.CONFIG_MAP,
+    kinds.DEPLOYMENT,
+    kinds.JOB,
+    kinds.NETWORK_POLICY,
+    kinds.POD,
+    kinds.POD_DISRUPTION_BUDGET,
+    kinds.PVC,
+    kinds.SERVICE,
+    kinds.STATEFUL_SET,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Seconds, and how many nodes and servers are asked at the same time."""
+
+    zookeeper_seconds: float = 10.0
+    process_seconds: float = 8.0
+    concurrency: int = 16
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """How to reach a cluster's processes. ``tls`` None: the Secret with the operator's certificate is not complete yet."""
+
+    ensemble: Ensemble | Unknown
+    tls: TlsSettings | None
+    secrets: TlsSecrets = field(default_factory=TlsSecrets)
+    auth_hash: str = ""
+    """Digest of the credentials for ZooKeeper; empty without any."""
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """A snapshot, and what only the shell needs of the same look."""
+
+    snapshot: Snapshot
+    access: Access
+    body: Object
+    own_writes: dict[str, tuple[str, str]] = field(default_factory=dict)
+    """Filled by ``apply``: uid of an object → its resource version before and after our own write."""
+    unreadable: tuple[UnreadableError, ...] = ()
+    """Migrations of the cluster that cannot be read."""
+
+
+def one_line(error: BaseException) -> str:
+    """An error for a status or an Event."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _left(cluster: WaltzCluster, kube: KubeView | Unknown) -> list[topology.NodeIdentity]:
+    """Storage nodes that have a StatefulSet, in the specification or not."""
+    if isinstance(kube, Unknown):
+        return []
+    known = {node.statefulset for node in topology.storage_nodes(cluster)}
+    return [
+        topology.node_identity(cluster, view.group, view.node, None)
+        for name, view in kube.statefulsets.items()
+        if view.group and view.node and name not in known
+    ]
+
+
+def _digest(credentials: str | None) -> str:
+    return hashlib.sha256(credentials.encode()).hexdigest()[:16] if credentials else ""
+
+
+class Observer:
+    """Owner of nothing: sessions and files belong to who made it."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        ensembles: Ensembles,
+        tls_files: TlsFiles,
+        wall_clock: Callable[[], float],
+        limits: Limits | None = None,
+        *,
+        storage_classes: bool = True,
+        operator_image: str = "",
+        operator_namespace: str = "waltz-system",
+    ) -> None:
+        """``storage_classes``: whether the role permits reading them (not in namespaced mode). ``operator_image`` and ``operator_namespace`` are
+        this process's own, for the renderers."""
+        self._kube = kube
+        self._ensembles = ensembles
+        self._tls_files = tls_files
+        self._wall_clock = wall_clock
+        self._limits = limits or Limits()
+        self._storage_classes = storage_classes
+        self._operator_image = operator_image
+        self._operator_namespace = operator_namespace
+
+    async def observe(self, namespace: str, name: str) -> Observation:
+        """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be read as one.
+
+        Other errors of the API server about the object itself pass; all further trouble is in the snapshot.
+        """
+        body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
+        try:
+            cluster = parse_cluster(body)
+        except ResourceError as error:
+            raise UnreadableError(body, error, self._wall_clock()) from error
+        access = await self.access(cluster)
+        kube, (migrations, unreadable), tree = await asyncio.gather(
+            self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)
+        )
+        nodes, servers = await asyncio.gather(
+            self._nodes(cluster, kube, tree, access), self._servers(tree, access)
+        )
+        hashes = {role: material_hash(data) for role, data in access.secrets.contents.items()}
+        snapshot = Snapshot(
+            cluster=cluster,
+            kube=kube if not isinstance(migrations, Unknown) else migrations,
+            tree=tree,
+            nodes=nodes,
+            servers=servers,
+            now=self._wall_clock(),
+            migrations=() if isinstance(migrations, Unknown) else migrations,
+            tls_hashes={role: found for role, found in hashes.items() if found is not None},
+            auth_hash=access.auth_hash,
+            operator_image=self._operator_image,
+            operator_namespace=self._operator_namespace,
+            problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
+        )
+        return Observation(snapshot, access, body, unreadable=unreadable)
+
+    # ---- Secrets
+
+    async def access(self, cluster: WaltzCluster) -> Access:
+        """How the cluster's ensemble and processes are reached. Errors of the API server pass: without Secrets nothing can be seen."""
+        namespace = cluster.metadata.namespace
+        roles = {role.role: role.secret for role in topology.tls_roles(cluster)}
+        own = cluster.spec.tls.mode is TlsMode.SELF_SIGNED
+        if own:
+            authority = topology.authority_secret(cluster)
+            roles[authority] = authority
+        secrets: dict[str, Mapping[str, bytes]] = {}
+        versions: dict[str, str] = {}
+        bodies = await asyncio.gather(
+            *(self._maybe(kinds.SECRET, namespace, secret) for secret in roles.values())
+        )
+        for role, body in zip(roles, bodies, strict=True):
+            counts = body is not None and (not own or belongs(body, cluster.metadata))
+            secrets[role] = secret_data(body) if counts else {}
+            if body is not None and counts:
+                versions[role] = str(body["metadata"]["resourceVersion"])
+        if cluster.spec.tls.mode is TlsMode.DISABLED:
+            tls: TlsSettings | None = TlsSettings(enabled=False)
+        else:
+            owner = (namespace, cluster.metadata.name)
+            tls = self._tls_files.settings(owner, secrets.get("operator", {}))
+        ensemble = await self._ensemble(cluster)
+        credentials = None if isinstance(ensemble, Unknown) else ensemble.credentials
+        return Access(ensemble, tls, TlsSecrets(secrets, versions), _digest(credentials))
+
+    async def _ensemble(self, cluster: WaltzCluster) -> Ensemble | Unknown:
+        where, root = topology.connect_string(cluster), topology.cluster_root(cluster)
+        auth = cluster.spec.zookeeper.auth
+        if auth is None:
+            return Ensemble(where, root)
+        secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, auth.secret_name)
+        value = secret_data(secret).get(auth.key)
+        if not value:
+            return Unknown(f"Secret {auth.secret_name} has no {auth.key}: the credentials of ZooKeeper")
+        return Ensemble(where, root, auth.scheme, value.decode(errors="replace").strip(), auth.acl)
+
+    async def _maybe(self, kind: Kind, namespace: str, name: str) -> Object | None:
+        try:
+            return await self._kube.get(kind, namespace, name)
+        except KubeNotFoundError:
+            return None
+
+    # ---- Kubernetes
+
+    async def _kube_view(self, cluster: WaltzCluster) -> KubeView | Unknown:
+        instance = {LABEL_INSTANCE: cluster.metadata.name}
+        labels = {**instance, LABEL_MANAGED_BY: MANAGED_BY}
+        namespace = cluster.metadata.namespace
+
+        absent: set[str] = set()
+
+        async def listed(kind: Kind) -> tuple[str, list[Object]]:
+            try:
+                if kind is kinds.PVC:
+                    claims = await self._kube.list(kind, namespace, instance)
+                    return kind.kind, [one for one in claims if is_ours(one)]
+                return kind.kind, await self._kube.list(kind, namespace, labels)
+            except (KubeNotFoundError, KubeForbiddenError):
+                if kind not in kinds.EXTENSIONS:
+                    raise
+                absent.add(kind.kind)
+                return kind.kind, []
+
+        try:
+            lists = dict(await asyncio.gather(*(listed(kind) for kind in (*_KINDS, *kinds.EXTENSIONS))))
+            expandable = await self._expandable(lists["PersistentVolumeClaim"])
+        except KubeError as error:
+            return Unknown(f"the objects of the cluster cannot be read: {one_line(error)}")
+        return kube_view(lists, expandable, topology.server_name(cluster), absent)
+
+    async def _expandable(self, claims: Sequence[Object]) -> dict[str, bool]:
+        """Storage class → whether volumes can grow; without a class that could not be read."""
+        if not self._storage_classes:
+            return {}
+        classes = {str((claim.get("spec") or {}).get("storageClassName") or "") for claim in claims} - {""}
+        found = {}
+        for name in sorted(classes):
+            try:
+                body = await self._kube.get(kinds.STORAGE_CLASS, None, name)
+            except (KubeNotFoundError, KubeForbiddenError):
+                continue
+            found[name] = bool(body.get("allowVolumeExpansion"))
+        return found
+
+    async def _migrations(
+        self, cluster: WaltzCluster
+    ) -> tuple[tuple[WaltzMigration, ...] | Unknown, tuple[UnreadableError, ...]]:
+        """Those that name the cluster. One that cannot be read makes all of it unknown: it may be under way."""
+        try:
+            bodies = await self._kube.list(kinds.WALTZ_MIGRATION, cluster.metadata.namespace)
+        except KubeError as error:
+            return Unknown(f"the migrations cannot be read: {one_line(error)}"), ()
+        wanted = [body for body in bodies if (body.get("spec") or {}).get("cluster") == cluster.metadata.name]
+        found: list[WaltzMigration] = []
+        unreadable: list[UnreadableError] = []
+        for body in wanted:
+            try:
+                found.append(parse_migration(body))
+            except ResourceError as error:
+                unreadable.append(UnreadableError(body, error, self._wall_clock()))
+        if not unreadable:
+            return tuple(found), ()
+        first = unreadable[0]
+        name = first.body["metadata"]["name"]
+        return Unknown(f"WaltzMigration {name} cannot be read: {one_line(first)}"), tuple(unreadable)
+
+    # ---- ZooKeeper
+
+    async def _tree(
+        self, cluster: WaltzCluster, access: Access
+    ) -> TreeView | TreeMissing | TreeBroken | Unknown:
+        if isinstance(access.ensemble, Unknown):
+            return access.ensemble
+        owner = (cluster.metadata.namespace, cluster.metadata.name)
+        try:
+            async with asyncio.timeout(self._limits.zookeeper_seconds):
+                store = await self._ensembles.store(owner, access.ensemble)
+                return tree_view(await probe(store, access.ensemble.root))
+        except TimeoutError:
+            return Unknown(f"ZooKeeper gave no complete answer within {self._limits.zookeeper_seconds:g} s")
+        except ClusterError as error:
+            return Unknown(f"ZooKeeper: {one_line(error)}")
+
+    # ---- storage nodes and servers
+
+    async def _nodes(
+        self,
+        cluster: WaltzCluster,
+        kube: KubeView | Unknown,
+        tree: TreeView | TreeMissing | TreeBroken | Unknown,
+        access: Access,
+    ) -> dict[str, NodeView | Unknown]:
+        """Of the specification, of the tree, and those that have left both and still run."""
+        nodes = [*topology.storage_nodes(cluster), *_left(cluster, kube)]
+        ports = {node.connect_string: node.admin_port for node in nodes}
+        if not isinstance(tree, TreeView):
+            return {node: Unknown("the cluster's key is not known") for node in ports}
+        ports |= tree.admin_ports
+        known = {*ports, *tree.groups, *tree.assignments}
+        tls = access.tls
+        if tls is None:
+            return {node: Unknown("the operator has no certificate yet") for node in known}
+        params = StoreParams(tree.cluster_key, tree.num_partitions)
+
+        async def one(node: str) -> NodeView:
+            if node not in ports:
+                raise AdminError(f"the admin port of {node} is not known")
+            return node_view(
+                await inspect_node(admin_endpoint(node, ports[node]), params, tls), self._wall_clock()
+            )
+
+        return await self._ask_all(sorted(known), one)
+
+    async def _servers(
+        self, tree: TreeView | TreeMissing | TreeBroken | Unknown, access: Access
+    ) -> dict[int, ServerView | Unknown]:
+        if not isinstance(tree, TreeView):
+            return {}
+        tls = access.tls
+        if tls is None:
+            return {server: Unknown("the operator has no certificate yet") for server in tree.servers}
+
+        async def one(server: int) -> ServerView:
+            endpoint = Endpoint.parse(tree.servers[server])
+            found = await inspect_server(endpoint, tls, timeout_seconds=self._limits.process_seconds)
+            return server_view(found, self._wall_clock())
+
+        return await self._ask_all(sorted(tree.servers), one)
+
+    async def _ask_all(
+        self, keys: Sequence[Any], ask: Callable[[Any], Awaitable[T]]
+    ) -> dict[Any, T | Unknown]:
+        """Ask each, a bounded number at the same time, each in bounded time."""
+        gate = asyncio.Semaphore(self._limits.concurrency)
+
+        async def one(key: Any) -> T | Unknown:
+            async with gate:
+                try:
+                    async with asyncio.timeout(self._limits.process_seconds):
+                        return await ask(key)
+                except TimeoutError:
+                    return Unknown(f"no answer within {self._limits.process_seconds:g} s")
+                except (AdminError, WaltzProtocolError, OSError, ValueError) as error:
+                    return Unknown(one_line(error))
+
+        return dict(zip(keys, await asyncio.gather(*(one(key) for key in keys)), strict=True))

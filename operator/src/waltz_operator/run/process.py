@@ -1,0 +1,262 @@
+"""The running operator, put together: client, Lease, sessions, observer, planner, applier, workers, watcher, HTTP port.
+
+Order of life: HTTP port; Lease (waits while another operator holds it); watches and workers. When the Lease is lost, or kopf ends, the process ends: what
+comes after it starts from nothing. SIGTERM: workers end where they wait, watches close, the Lease is given up.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+
+from kubernetes.aio.client import Configuration
+
+from waltz_operator.api.metadata import FINALIZER
+from waltz_operator.kube import config, kinds
+from waltz_operator.kube.client import Kube, KubeClient
+from waltz_operator.kube.errors import KubeError
+from waltz_operator.model.actions import Plan
+from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.plan.cluster import plan
+from waltz_operator.plan.migration import plan_migration
+from waltz_operator.run.apply import Applier
+from waltz_operator.run.copy_job import job_renderer
+from waltz_operator.run.events import EventWriter
+from waltz_operator.run.http import STUCK_SECONDS, HealthServer
+from waltz_operator.run.kopf_thread import Watcher
+from waltz_operator.run.lease import LeaseLostError, OperatorLease
+from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.observe import Observer
+from waltz_operator.run.reconcile import Reconciler
+from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.workers import Workers
+from waltz_operator.run.write_kubernetes import KubernetesWriter
+from waltz_operator.run.write_waltz import WaltzWriter
+from waltz_operator.run.zookeeper_sessions import Ensembles
+from waltz_operator.settings import OperatorSettings
+
+_log = logging.getLogger(__name__)
+
+FAILED = "ReconcileFailed"
+OWN_CONTAINER = "operator"
+
+
+class PurePlanner:
+    """The planners of ``plan.cluster`` and ``plan.migration``."""
+
+    def plan(self, snapshot: Snapshot) -> Plan:
+        return plan(snapshot)
+
+    def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+        return plan_migration(name, snapshot)
+
+
+class Shell:
+    """Everything between the API server and the planners, for one process. Owner of the sessions and files; ``close`` ends them."""
+
+    def __init__(
+        self,
+        kube: Kube,
+        settings: OperatorSettings,
+        ensembles: Ensembles | None = None,
+        check: Callable[[], None] | None = None,
+        wall_clock: Callable[[], float] = time.time,
+    ) -> None:
+        """``check``: may be written now? Default: the Lease must be held. ``wall_clock``: seconds since the epoch."""
+        self.settings = settings
+        self.kube = kube
+        self.ensembles = ensembles or Ensembles()
+        self.tls_files = TlsFiles()
+        self.metrics = OperatorMetrics()
+        self.lease = OperatorLease(
+            kube, settings.lease_namespace, settings.lease_name, settings.identity, wall_clock=wall_clock
+        )
+        self._check = check or self.lease.check
+        self.events = EventWriter(kube, wall_clock, settings.identity)
+        self.observer = Observer(
+            kube,
+            self.ensembles,
+            self.tls_files,
+            wall_clock,
+            storage_classes=not settings.namespaces,
+            operator_image=settings.operator_image,
+            operator_namespace=settings.lease_namespace,
+        )
+        self.applier = Applier(
+            KubernetesWriter(kube, self.events, job_renderer(settings.operator_image)),
+            WaltzWriter(self.ensembles),
+            self.observer.observe,
+            self._check,
+        )
+        self.reconciler = Reconciler(
+            self.observer, PurePlanner(), self.applier, self.metrics, settings.resync_seconds
+        )
+        self.workers = Workers(
+            self.reconciler.reconcile,
+            self.gone,
+            self.failed,
+            self.metrics,
+            concurrency=settings.concurrent_reconciles,
+            resync_seconds=settings.resync_seconds,
+            rng=random.Random(),
+        )
+
+    async def resync(self) -> None:
+        """Wake the worker of every cluster there is, now and then, for ever: watches may stall or lose an event without a word."""
+        while True:
+            for namespace in self.settings.namespaces or (None,):
+                try:
+                    bodies = await self.kube.list(kinds.WALTZ_CLUSTER, namespace)
+                except KubeError as error:
+                    _log.warning("the WaltzClusters cannot be listed: %s", error)
+                    continue
+                for body in bodies:
+                    metadata = body["metadata"]
+                    self.workers.wake((metadata["namespace"], metadata["name"]), news=False)
+            await asyncio.sleep(self.settings.resync_seconds)
+
+    async def gone(self, key: tuple[str, str]) -> None:
+        """A cluster does not exist any more: nothing of it is kept, and migrations that name it can go when they are deleted."""
+        await self.ensembles.release(key)
+        self.tls_files.forget(key)
+        await self._release_orphans(*key)
+
+    async def _release_orphans(self, namespace: str, cluster: str) -> None:
+        """Without a cluster there is nothing that a deleted migration could still have to undo."""
+        kind = kinds.WALTZ_MIGRATION
+        try:
+            for body in await self.kube.list(kind, namespace):
+                metadata = body["metadata"]
+                finalizers = metadata.get("finalizers") or []
+                if (body.get("spec") or {}).get("cluster") != cluster or FINALIZER not in finalizers:
+                    continue
+                if metadata.get("deletionTimestamp") is None:
+                    continue
+                self._check()
+                left = [one for one in finalizers if one != FINALIZER]
+                patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": left}}
+                await self.kube.merge_patch(kind, namespace, metadata["name"], patch)
+        except KubeError as error:
+            _log.warning("migrations of %s/%s, which is gone, are still held: %s", namespace, cluster, error)
+
+    async def failed(self, key: tuple[str, str], text: str) -> None:
+        """A pass ended early: say so where people look."""
+        _log.warning("%s/%s: %s", *key, text)
+        try:
+            self._check()
+            body = await self.kube.get(kinds.WALTZ_CLUSTER, *key)
+        except (KubeError, LeaseLostError):
+            return
+        about = {
+            "apiVersion": kinds.WALTZ_CLUSTER.api_version,
+            "kind": kinds.WALTZ_CLUSTER.kind,
+            "name": key[1],
+            "namespace": key[0],
+            "uid": body["metadata"]["uid"],
+        }
+        await self.events.emit(about, FAILED, text, "Warning")
+
+    async def close(self) -> None:
+        await self.ensembles.close()
+        self.tls_files.close()
+
+
+async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
+    """Run until ``stop``. KubeConfigError, HttpBindError, LeaseLostError: one line for a person."""
+    configuration = await config.load(settings.kubeconfig)
+    kube = KubeClient(configuration)
+    if not settings.operator_image:
+        settings = replace(settings, operator_image=await own_image(kube, settings.lease_namespace))
+    shell = Shell(kube, settings)
+    process = _Process(shell, configuration)
+    health = HealthServer(shell.metrics, process.alive, process.ready)
+    try:
+        await health.start(settings.http_host, settings.http_port)
+        await process.run(stop)
+    finally:
+        await health.close()
+        await shell.close()
+        await kube.close()
+
+
+async def own_image(kube: Kube, namespace: str) -> str:
+    """Image of this process's own pod, for the Jobs that it starts; empty outside of a pod."""
+    name = os.environ.get("POD_NAME")
+    if not name:
+        return ""
+    try:
+        pod = await kube.get(kinds.POD, namespace, name)
+    except KubeError as error:
+        _log.warning("the operator's own pod cannot be read, so copy jobs have no image: %s", error)
+        return ""
+    containers = pod["spec"]["containers"]
+    own = next((one for one in containers if one["name"] == OWN_CONTAINER), containers[0])
+    return str(own["image"])
+
+
+class _Process:
+    """The life of one operator process."""
+
+    def __init__(self, shell: Shell, configuration: Configuration) -> None:
+        self._shell = shell
+        self._configuration = configuration
+        self._watcher: Watcher | None = None
+        self._standing_by = True
+
+    def alive(self) -> str:
+        age = self._shell.metrics.oldest_age(asyncio.get_running_loop().time())
+        return f"an object had no complete pass for {age:.0f} s" if age > STUCK_SECONDS else ""
+
+    def ready(self) -> str:
+        """Standing by is ready too: else a roll-out that waits for the new pod would never take the Lease from the old one."""
+        if self._standing_by:
+            return ""
+        if not self._shell.lease.holding:
+            return "the lease is lost"
+        return "" if self._watcher is not None and self._watcher.ready else "not watching yet"
+
+    async def run(self, stop: asyncio.Event) -> None:
+        acquired = await _either(self._shell.lease.acquire(), stop)
+        if not acquired:
+            return
+        self._standing_by = False
+        self._shell.metrics.holding_lease.set_function(lambda: float(self._shell.lease.holding))
+        try:
+            async with asyncio.TaskGroup() as group:
+                keeping = group.create_task(self._keep_lease(), name="lease")
+                watching = group.create_task(self._watch(stop), name="watches")
+                working = group.create_task(self._shell.workers.run(stop), name="workers")
+                listing = group.create_task(self._shell.resync(), name="resync")
+                await working
+                for task in (keeping, watching, listing):
+                    task.cancel()
+        finally:
+            if stop.is_set():
+                await self._shell.lease.release()
+
+    async def _keep_lease(self) -> None:
+        await self._shell.lease.run()
+        raise LeaseLostError("the Lease was lost to another operator; this one ends and may start again")
+
+    async def _watch(self, stop: asyncio.Event) -> None:
+        namespaces = self._shell.settings.namespaces
+        async with Watcher(self._shell.workers.wake, lambda: self._configuration, namespaces) as watcher:
+            self._watcher = watcher
+            await watcher.watch(stop)
+
+
+async def _either(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:
+    """Whether the work ended before ``stop`` was set; else it was cancelled."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(work)
+        stopping = group.create_task(stop.wait())
+        await asyncio.wait((task, stopping), return_when=asyncio.FIRST_COMPLETED)
+        done = task.done()
+        task.cancel()
+        stopping.cancel()
+    return done

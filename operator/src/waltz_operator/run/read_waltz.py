@@ -1,0 +1,97 @@
+"""What ZooKeeper, storage nodes and servers said, turned into the values of ``snapshot``. Pure."""
+
+from __future__ import annotations
+
+from waltz_admin.server_admin import ServerInspection
+from waltz_admin.storage_admin import NodeInspection
+from waltz_admin.view import BrokenTree, ClusterView, NoTree
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_operator.model.snapshot import (
+    NeverStarted,
+    NodeReplica,
+    NodeView,
+    PartitionRecord,
+    ReplicaRecord,
+    ServerView,
+    TreeBroken,
+    TreeMissing,
+    TreeView,
+    Unknown,
+)
+from waltz_protocol.types import PartitionId
+
+
+def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | TreeMissing | TreeBroken:
+    """All three are positive answers of ZooKeeper."""
+    if isinstance(found, NoTree):
+        return TreeMissing()
+    if isinstance(found, BrokenTree):
+        return TreeBroken(found.reason, found.name, found.cluster_key, found.bare)
+    registered = {server.server_id: str(server.endpoint) for server in found.servers}
+    owners = {}
+    if found.assignment_current:
+        for partition_id in range(found.params.num_partitions):
+            servers = found.owners(partition_id)
+            if len(servers) == 1 and servers[0] in registered:
+                owners[partition_id] = servers[0]
+    return TreeView(
+        found.params.name,
+        found.store.cluster_key,
+        found.params.num_partitions,
+        dict(found.nodes.groups),
+        {node: tuple(int(p) for p in held) for node, held in found.nodes.partitions.items()},
+        dict(found.nodes.admin_ports),
+        found.nodes.versions,
+        {int(p): _record(found, p) for p in found.metadata},
+        registered,
+        owners,
+    )
+
+
+def _record(found: ClusterView, partition_id: PartitionId) -> PartitionRecord | NeverStarted | Unknown:
+    metadata = found.metadata[partition_id]
+    if isinstance(metadata, PartitionMetadata):
+        replicas = {
+            name: ReplicaRecord(
+                int(state.session_id), int(state.closing_high_water_mark) if state.resolved else None
+            )
+            for name, state in metadata.replicas.items()
+        }
+        return PartitionRecord(
+            int(metadata.generation),
+            int(metadata.session_id),
+            replicas,
+            found.metadata_versions.get(partition_id, 0),
+        )
+    if metadata is None:
+        if partition_id in found.never_started:
+            return NeverStarted()
+        return Unknown(f"the metadata of partition {partition_id} existed and is missing")
+    return Unknown(f"the metadata of partition {partition_id} cannot be read: {metadata}")
+
+
+def node_view(found: NodeInspection, observed_at: float) -> NodeView:
+    """Only partitions that are assigned on the node."""
+    return NodeView(
+        {
+            int(p.partition_id): NodeReplica(
+                p.available,
+                int(p.session_id),
+                int(p.low_water_mark),
+                int(p.local_low_water_mark),
+                p.max_transaction_id,
+                p.partition_id in found.holds_mark,
+                "out of service" if p.partition_id in found.out_of_service else "",
+                found.log_bytes.get(p.partition_id),
+            )
+            for p in found.partitions
+            if p.assigned
+        },
+        observed_at,
+        found.disk_size_bytes,
+        found.disk_free_bytes,
+    )
+
+
+def server_view(found: ServerInspection, observed_at: float) -> ServerView:
+    return ServerView(found.partitions, dict(found.healthy), dict(found.reaches), observed_at)

@@ -1,0 +1,215 @@
+"""Actions on Kubernetes, each one call of the API server. Used by ``apply`` alone.
+
+An object that the look did not show is asked for by its name before it is applied: it may be somebody else's, which is never written over.
+
+Own writes of a pass are followed: a status that was planned on the resource version *before* our own change of the finalizers is written
+on the one after it. Anybody else's change in between is a conflict, and the pass ends.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from waltz_operator.api.metadata import FINALIZER
+from waltz_operator.api.parse import status_body
+from waltz_operator.kube import kinds
+from waltz_operator.kube.client import Kube
+from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeForeignError, KubeNotFoundError
+from waltz_operator.kube.kinds import Kind
+from waltz_operator.model.actions import (
+    ApplyObject,
+    DeleteJob,
+    DeleteObject,
+    DeletePod,
+    DeletePVC,
+    EmitEvent,
+    KubernetesAction,
+    SetFinalizer,
+    SetStatus,
+    StartCopyJob,
+)
+from waltz_operator.model.ownership import belongs
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_status
+from waltz_operator.run.events import EventWriter
+from waltz_operator.run.observe import Observation
+
+Versions = dict[str, tuple[str, str]]
+RenderJob = Callable[[StartCopyJob, Observation], dict[str, Any]]
+
+
+class KubernetesWriter:
+    """Owner of nothing: what it remembers of a pass is in the pass's observation."""
+
+    def __init__(self, kube: Kube, events: EventWriter, render_job: RenderJob) -> None:
+        self._kube = kube
+        self._events = events
+        self._render_job = render_job
+
+    async def carry_out(self, action: KubernetesAction, observation: Observation) -> None:
+        """KubeError: refused or failed."""
+        namespace = observation.snapshot.cluster.metadata.namespace
+        match action:
+            case ApplyObject():
+                await self._apply(action, observation)
+            case StartCopyJob():
+                await self._start(action, observation)
+            case DeleteObject():
+                await self._delete(_kind(action.key.kind), namespace, action.key.name, action.uid)
+            case DeletePod():
+                await self._delete(kinds.POD, namespace, action.name, action.uid)
+            case DeletePVC():
+                await self._delete(kinds.PVC, namespace, action.name, action.uid)
+            case DeleteJob():
+                await self._delete(kinds.JOB, namespace, action.name, action.uid)
+            case SetFinalizer():
+                await self._finalizer(action, namespace, observation.own_writes)
+            case EmitEvent():
+                await self._events.emit(
+                    regarding(action.about, observation), action.reason, action.text, action.type
+                )
+            case SetStatus():
+                await self._status(action, namespace, observation.own_writes)
+
+    async def tell_unreadable(self, error: UnreadableError) -> None:
+        """Into the status of the object that cannot be read, when it does not stand there yet, and as an Event. KubeError."""
+        body, status = error.body, unreadable_status(error)
+        about = _about(body)
+        if status is not None:
+            metadata = {"resourceVersion": body["metadata"]["resourceVersion"]}
+            patch = {"metadata": metadata, "status": status}
+            kind = _kind(about["kind"])
+            await self._kube.merge_patch(kind, about["namespace"], about["name"], patch, status=True)
+        await self._events.emit(about, Reason.INVALID_SPEC.value, error.line, "Warning")
+
+    async def _apply(self, action: ApplyObject, observation: Observation) -> None:
+        """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version is to be new, one with another is
+        what was read then; else the uid is the precondition."""
+        body = dict(action.body)
+        metadata = dict(body["metadata"])
+        version = metadata.get("resourceVersion")
+        if version == "":
+            del metadata["resourceVersion"]
+            await self._create(action.key, body | {"metadata": metadata}, observation)
+            return
+        if version is None:
+            uid = action.uid or await self._uid_of_ours(action.key, observation)
+            metadata |= {"uid": uid} if uid else {}
+        await self._kube.apply(body | {"metadata": metadata})
+
+    async def _create(self, key: ObjectKey, body: dict[str, Any], observation: Observation) -> None:
+        try:
+            await self._kube.create(body)
+        except KubeConflictError as error:
+            if error.reason == "AlreadyExists":
+                await self._uid_of_ours(key, observation)  # whose it is: ours is a conflict
+            raise
+
+    async def _uid_of_ours(self, key: ObjectKey, observation: Observation) -> str:
+        """Of the cluster's own object of that name; empty when there is none."""
+        cluster = observation.snapshot.cluster.metadata
+        try:
+            found = await self._kube.get(_kind(key.kind), cluster.namespace, key.name)
+        except KubeNotFoundError:
+            return ""
+        if not belongs(found, cluster):
+            raise KubeForeignError(*key)
+        return str(found["metadata"]["uid"])
+
+    async def _start(self, action: StartCopyJob, observation: Observation) -> None:
+        try:
+            await self._kube.create(self._render_job(action, observation))
+        except KubeConflictError as error:
+            if error.reason != "AlreadyExists":
+                raise
+            # the answer to an earlier attempt was lost, or it is somebody else's
+            await self._uid_of_ours(ObjectKey(kinds.JOB.kind, action.name), observation)
+
+    async def _delete(self, kind: Kind, namespace: str, name: str, uid: str) -> None:
+        try:
+            await self._kube.delete(kind, namespace, name, uid=uid)
+        except KubeNotFoundError:
+            return
+
+    async def _finalizer(self, action: SetFinalizer, namespace: str, versions: Versions) -> None:
+        kind = _kind(action.key.kind)
+        try:
+            found = await self._kube.get(kind, namespace, action.key.name)
+        except KubeNotFoundError:
+            if not action.present:
+                return
+            raise
+        metadata = found["metadata"]
+        if metadata["uid"] != action.uid:
+            raise KubeConflictError(f"{action.key.kind} {action.key.name} is another one by now", status=409)
+        present = list(metadata.get("finalizers") or ())
+        wanted = [name for name in present if name != FINALIZER]
+        if action.present:
+            wanted.append(FINALIZER)
+        if action.present == (FINALIZER in present):
+            return
+        before = metadata["resourceVersion"]
+        patch = {"metadata": {"resourceVersion": before, "finalizers": wanted}}
+        after = await self._kube.merge_patch(kind, namespace, action.key.name, patch)
+        versions[action.uid] = (str(before), str(after["metadata"]["resourceVersion"]))
+
+    async def _status(self, action: SetStatus, namespace: str, versions: Versions) -> None:
+        before, after = versions.get(action.uid, ("", ""))
+        kind = _kind(action.about.kind)
+        written = await self._kube.replace(
+            {
+                "apiVersion": kind.api_version,
+                "kind": kind.kind,
+                "metadata": {
+                    "name": action.about.name,
+                    "namespace": namespace,
+                    "uid": action.uid,
+                    "resourceVersion": after
+                    if action.resource_version == before
+                    else action.resource_version,
+                },
+                "status": status_body(action.status),
+            },
+            status=True,
+        )
+        versions[action.uid] = (action.resource_version, str(written["metadata"]["resourceVersion"]))
+
+
+def _about(body: Mapping[str, Any]) -> dict[str, Any]:
+    """What an Event about an object needs of it, from the object itself."""
+    metadata = body["metadata"]
+    return {
+        "apiVersion": body["apiVersion"],
+        "kind": body["kind"],
+        "name": metadata["name"],
+        "namespace": metadata["namespace"],
+        "uid": metadata["uid"],
+    }
+
+
+def _kind(name: str) -> Kind:
+    """Of an ``ObjectKey``: kinds are told apart by their name alone."""
+    found = [kind for kind in kinds.ALL if kind.kind == name]
+    if len(found) != 1:
+        raise KubeError(f"the operator does not know objects of kind {name}")
+    return found[0]
+
+
+def regarding(about: ObjectKey, observation: Observation) -> dict[str, Any]:
+    """The object an Event is about, which is the cluster, one of its migrations, or one of its objects."""
+    snapshot = observation.snapshot
+    kind = _kind(about.kind)
+    uid = ""
+    if about.kind == kinds.WALTZ_CLUSTER.kind:
+        uid = snapshot.cluster.metadata.uid
+    elif about.kind == kinds.WALTZ_MIGRATION.kind:
+        uid = next((m.metadata.uid for m in snapshot.migrations if m.metadata.name == about.name), "")
+    return {
+        "apiVersion": kind.api_version,
+        "kind": kind.kind,
+        "name": about.name,
+        "namespace": snapshot.cluster.metadata.namespace,
+        "uid": uid,
+    }

@@ -1,1 +1,0 @@
-"""Replica changes: the ladder of one, where copies belong, who waits for whom."""

@@ -1,0 +1,80 @@
+"""What is begun leads somewhere: nothing is recorded only to be taken back by the next look, again and again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from operator_tests.plan import cluster
+from operator_tests.plan.cluster import identity, name
+from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.reasons import Reason
+from waltz_operator.model.snapshot import TreeView
+from waltz_operator.model.task import Task, TaskKind
+from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.migration import decide_task
+from waltz_operator.plan.replica_changes import begin_change
+
+LOOKS = 4
+
+
+def one_group(found: Facts, members: tuple[int, ...], wanted: tuple[int, ...]) -> Facts:
+    """The same cluster with these nodes in the group of node 0, and only the wanted ones in the specification."""
+    everybody = {
+        node: identity(node)._replace(group=identity(0).group, name=str(node))
+        if node in members
+        else identity(node)
+        for node in {*wanted, *members}
+    }
+    nodes = tuple(everybody[node] for node in sorted(wanted))
+    by_connect = {one.connect_string: one for one in nodes}
+    leaving = tuple(everybody[node] for node in sorted({*everybody} - {*wanted}))
+    return replace(found, desired=replace(found.desired, nodes=nodes, by_connect=by_connect), leaving=leaving)
+
+
+def rests(found: Facts, task: Task) -> str:
+    """Nothing is recorded by any of several looks; what it waits for."""
+    text = ""
+    for _ in range(LOOKS):
+        decision = decide_task(replace(found, tasks=(task,)), task)
+        assert not any(record.state.value != "Pending" for record in decision.task.records)
+        assert not decision.actions
+        (blocked,) = decision.blocked
+        assert blocked.reason == Reason.NO_TARGET
+        task, text = decision.task, blocked.text
+    return text
+
+
+def test_a_drain_does_not_begin_where_the_group_has_a_second_copy() -> None:
+    seen = cluster.facts(cluster.kube(nodes=(0, 1, 2, 3, 4)), nodes=(0, 1, 2, 3, 4), assigned=(0, 1, 2, 3))
+    found = one_group(seen, (0, 3, 4), (0, 1, 2, 3, 4))
+    drain = Task("m", "u", TaskKind.DRAIN, "t", source=name(0))
+    assert f"{name(3)} of the same group has a copy already" in rests(found, drain)
+
+
+def test_a_move_does_not_begin_to_a_node_that_leaves() -> None:
+    seen = cluster.facts(cluster.kube(nodes=(0, 1, 2, 4)), nodes=(0, 1, 2, 4), assigned=(0, 1, 2))
+    found = one_group(seen, (0, 4), (0, 1, 2))
+    move = Task("m", "u", TaskKind.MOVE, "t", source=name(0), target=name(4))
+    assert f"{name(4)} is not in the specification" in rests(found, move)
+
+
+def test_the_cluster_does_not_record_a_change_that_is_over_already() -> None:
+    """A node that leaves is unregistered, but ZooKeeper still has assignments for it: there is nothing left that can be done there."""
+    seen = cluster.facts(cluster.kube(nodes=(0, 1, 2, 3)), nodes=(0, 1, 2, 3), assigned=(0, 1, 2))
+    found = one_group(seen, (), (0, 1, 2))
+    assert isinstance(found.tree, TreeView)
+    groups = {node: group for node, group in found.tree.groups.items() if node != name(3)}
+    said = replace(seen, nodes={**seen.nodes, name(3): cluster.answer(cluster.replica())}).nodes
+    found = replace(found, tree=replace(found.tree, groups=groups), nodes=said, leaving=(identity(3),))
+    assert begun(found) is None
+    move = begun(replace(found, tree=seen.tree))
+    assert move is not None
+    assert move.kind is MoveKind.DROP
+
+
+def begun(found: Facts) -> Move | None:
+    """The change that is recorded as under way."""
+    decision = Decision(found.memory)
+    begin_change(found, decision)
+    return decision.memory.operation

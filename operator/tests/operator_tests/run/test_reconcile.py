@@ -1,0 +1,119 @@
+"""How soon the next pass comes: by what was written, and by what the plan waits for."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import MagicMock
+
+import pytest
+
+from operator_tests.plan.cluster import answer, facts, kube
+from waltz_operator.api.metadata import FINALIZER
+from waltz_operator.model.actions import (
+    Action,
+    AssignInZooKeeper,
+    DeletePod,
+    EmitEvent,
+    Plan,
+    SetAvailability,
+)
+from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.plan.builder import AT_ONCE, LATER, SOON, Decision
+from waltz_operator.run.apply import Outcome
+from waltz_operator.run.reconcile import Reconciler
+from waltz_operator.tls.secrets import TlsSecrets
+
+RESYNC_SECONDS = 60.0
+EVENT = EmitEvent(ObjectKey("WaltzCluster", "ledger"), "Restarting", "a node is restarted")
+ASSIGN = AssignInZooKeeper({"a:1": (0,)}, 1, False)
+ONLINE = SetAvailability("a:1", 2, 0, True)
+RESTART = DeletePod("ledger-storage-1-0-0", "uid", "its image is another", "all others are current")
+
+
+async def pause_after(*actions: Action, planned: float = LATER) -> float:
+    """Seconds until the next pass after one that carried out these actions."""
+    metadata = SimpleNamespace(name="ledger", finalizers=(FINALIZER,), deleting=False)
+    snapshot = SimpleNamespace(
+        cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), refused={}
+    )
+    looked = SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=())
+
+    class Fake:
+        async def observe(self, *_: str) -> Any:
+            return looked
+
+        def plan(self, _: object) -> Plan:
+            return Plan(actions, cast("Any", None), (), planned, False)
+
+        async def apply(self, steps: Any, _: object) -> Outcome:
+            return Outcome(tuple(steps), None, "", False)
+
+    fake = cast("Any", Fake())
+    result = await Reconciler(fake, fake, fake, MagicMock(), RESYNC_SECONDS).reconcile("demo", "ledger")
+    return result.requeue_seconds
+
+
+@pytest.mark.parametrize(
+    ("actions", "seconds"),
+    [
+        ((ASSIGN,), AT_ONCE),
+        ((ONLINE, ASSIGN, EVENT), AT_ONCE),
+        ((ONLINE, RESTART), SOON),
+        ((EVENT,), LATER),
+        ((), LATER),
+    ],
+)
+async def test_what_no_watch_tells_of_is_looked_at_at_once(
+    actions: tuple[Action, ...], seconds: float
+) -> None:
+    assert await pause_after(*actions) == seconds
+
+
+async def test_a_pass_that_wrote_nothing_waits_as_long_as_the_plan_says() -> None:
+    assert await pause_after(planned=SOON) == SOON
+    assert await pause_after(planned=2 * RESYNC_SECONDS) == RESYNC_SECONDS
+
+
+@pytest.mark.parametrize(("busy", "looks"), [((), 1), (("c",), 2), (("a", "c"), 2)])
+async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], looks: int) -> None:
+    """People keep them; before, each one that was there made every pass ask everybody once more."""
+
+    def about(name: str) -> Any:
+        return SimpleNamespace(name=name, finalizers=(FINALIZER,), deleting=False)
+
+    migrations = tuple(SimpleNamespace(metadata=about(name)) for name in "abcd")
+    snapshot = SimpleNamespace(
+        cluster=SimpleNamespace(metadata=about("ledger")), problems=("x",), migrations=migrations, refused={}
+    )
+    looked: list[str] = []
+
+    class Fake:
+        async def observe(self, *_: str) -> Any:
+            looked.append("look")
+            return SimpleNamespace(
+                snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=()
+            )
+
+        def plan(self, _: object) -> Plan:
+            return Plan((), cast("Any", None), (), LATER, False)
+
+        def plan_migration(self, name: str, _: object) -> Plan:
+            return Plan((ASSIGN,) if name in busy else (), cast("Any", None), (), SOON, False)
+
+        async def apply(self, steps: Any, _: object) -> Outcome:
+            return Outcome(tuple(steps), None, "", False)
+
+    fake = cast("Any", Fake())
+    result = await Reconciler(fake, fake, fake, MagicMock(), RESYNC_SECONDS).reconcile("demo", "ledger")
+    assert len(looked) == looks
+    assert (result.wrote, result.requeue_seconds) == ((True, AT_ONCE) if busy else (False, SOON))
+
+
+def test_a_change_of_what_is_under_way_only_waits_for_its_record() -> None:
+    decision = Decision(facts(kube(), {1: answer()}).memory)
+    decision.soon()
+    decision.recorded(Move(MoveKind.ADD, 0, None, "a:1"))
+    decision.soon()
+    assert decision.requeue_seconds == AT_ONCE
