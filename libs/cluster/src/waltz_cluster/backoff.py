@@ -1,4 +1,4 @@
-"""Waiting between attempts: doubling, with a ceiling and a little spread. Pure arithmetic; the caller sleeps."""
+"""Waiting between attempts: doubling, with a ceiling and a little spread. The caller sleeps."""
 
 import random
 

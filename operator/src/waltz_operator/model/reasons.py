@@ -1,4 +1,4 @@
-"""The fixed list of reasons: of conditions, of what blocks a step, of Events. One word each, told to people in docs/operator.md."""
+"""The fixed list of reasons: of conditions, of what blocks a step, of Events. One word each, explained in docs/operator.md. Pure."""
 
 from __future__ import annotations
 

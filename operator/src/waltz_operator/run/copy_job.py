@@ -1,4 +1,4 @@
-"""The copy Job of an action: its arguments, and annotations by which the operator knows it again. Pure."""
+"""The copy Job of an action: its arguments, and annotations by which the operator knows it again."""
 
 from __future__ import annotations
 
