@@ -32,7 +32,7 @@ from waltz_operator.model.snapshot import (
 )
 from waltz_operator.model.task import Task, task_of
 from waltz_operator.model.times import seconds
-from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, refusals
+from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, impossible_changes
 
 FRESH_SECONDS = 10.0
 """An answer older than this proves nothing."""
@@ -309,12 +309,12 @@ def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:
     return tuple(rendered(body) for body in found if body["kind"] not in absent)
 
 
-def refused(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
+def impossible(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
     """What the specification wants and cannot be done, one line each: of volumes, and objects of kinds that are not there."""
     if facts.problems or not isinstance(snapshot.kube, KubeView):
         return ()
     inputs, absent = inputs_of(snapshot, facts), snapshot.kube.absent
-    lines = [f"{one.path}: {one.text}" for one in refusals(snapshot.cluster, inputs)]
+    lines = [f"{one.path}: {one.text}" for one in impossible_changes(snapshot.cluster, inputs)]
     if absent:
         wanted = {str(body["kind"]) for body in desired_objects(snapshot.cluster, inputs)}
         lines += [

@@ -283,7 +283,7 @@ class KubeView:
 # ---------------------------------------------------------------------------------------------------- all of it
 
 
-class Refusal(NamedTuple):
+class Rejection(NamedTuple):
     """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours stands under its name."""
 
     text: str
@@ -304,7 +304,7 @@ class Snapshot:
     ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server id.
     ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs say. ``problems``: what is wrong with the
     specification beyond what the API server checks (one line each); nothing but status is written while there are any.
-    ``refused`` and ``failed``: what came of writes of this very pass; then it is planned anew with that known.
+    ``rejected`` and ``failed``: what came of writes of this very pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -319,5 +319,5 @@ class Snapshot:
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     problems: tuple[str, ...] = ()
-    refused: Mapping[ObjectKey, Refusal] = field(default_factory=dict)
+    rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)
     failed: Failure | None = None

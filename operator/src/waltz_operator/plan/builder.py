@@ -22,7 +22,7 @@ class Decision:
     pass that changes assignments, takes a node down or deletes something; the others leave it alone then.
 
     ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong (type, text), nothing is written but the status. ``step``: the step of the
-    operation under way, for a person. ``refused``: writes that the API server does not take; ``unable``: parts of the specification that cannot be
+    operation under way, for a person. ``rejected``: writes that the API server does not take; ``unable``: parts of the specification that cannot be
     done (a line each). ``failed``: what ended the pass early, when this only tells of it.
     """
 
@@ -37,7 +37,7 @@ class Decision:
     message: str = ""
     requeue_seconds: float = LATER
     teardown_complete: bool = False
-    refused: tuple[str, ...] = ()
+    rejected: tuple[str, ...] = ()
     unable: list[str] = field(default_factory=list)
     failed: tuple[Reason, str] | None = None
 

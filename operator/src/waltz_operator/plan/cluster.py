@@ -3,7 +3,7 @@
 Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key → nodes registered, partitions seeded →
 nodes told what they have → at most ONE of: restart of a storage node, step of the replica change under way, farewell of an empty node,
 begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on. So it does without an
-object that the API server refused in this pass: it is planned once more, without that and what rests on it.
+object that the API server rejected in this pass: it is planned once more, without that and what rests on it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from waltz_operator.model.actions import Action, Plan, SetStatus
 from waltz_operator.model.facts import Facts, facts_of, render
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import KubeView, ObjectKey, Refusal, Snapshot, TreeView
+from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapshot, TreeView
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects
@@ -32,7 +32,7 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
     """What is to be done for the cluster now, in this order, and what its status is to be."""
     facts = facts_of(snapshot)
     still = facts.problems or facts.desired.deleting or not isinstance(facts.kube, KubeView)
-    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)), snapshot.refused)
+    decision = decide(facts, () if still else tuple(renderer(snapshot, facts)), snapshot.rejected)
     if snapshot.failed is not None:
         reason = Reason.REFUSED_CHANGE if snapshot.failed.for_good else Reason.WRITE_FAILED
         decision.failed = (reason, snapshot.failed.text)
@@ -52,11 +52,11 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
 
 
 def decide(
-    facts: Facts, objects: Sequence[Rendered], refused: Mapping[ObjectKey, Refusal] | None = None
+    facts: Facts, objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejection] | None = None
 ) -> Decision:
     """The decision, before it is told. ``refused``: objects that the API server does not take."""
-    refused = refused or {}
-    decision = Decision(facts.memory, refused=tuple(one.text for one in refused.values()))
+    rejected = rejected or {}
+    decision = Decision(facts.memory, rejected=tuple(one.text for one in rejected.values()))
     if facts.desired.deleting:
         tear_down(facts, decision)
         return decision
@@ -71,7 +71,7 @@ def decide(
     if not isinstance(kube, KubeView):
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)
         return decision
-    held = held_back(objects, refused)
+    held = held_back(objects, rejected)
     restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
     apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
     if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:

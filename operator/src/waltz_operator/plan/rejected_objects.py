@@ -12,7 +12,7 @@ from typing import Any
 
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import ObjectKey, Refusal
+from waltz_operator.model.snapshot import ObjectKey, Rejection
 
 _SOURCES = (
     ("configMap", "name", "ConfigMap"),
@@ -21,11 +21,11 @@ _SOURCES = (
 )
 
 
-def held_back(objects: Sequence[Rendered], refused: Mapping[ObjectKey, Refusal]) -> frozenset[ObjectKey]:
-    """The refused objects, and those that must not be changed without them."""
-    needed = {key for key, one in refused.items() if not one.there or key.kind == "ConfigMap"}
+def held_back(objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejection]) -> frozenset[ObjectKey]:
+    """The rejected objects, and those that must not be changed without them."""
+    needed = {key for key, one in rejected.items() if not one.there or key.kind == "ConfigMap"}
     resting = {one.key for one in objects if needed.intersection(_rests_on(one.body))}
-    return frozenset(resting.union(refused))
+    return frozenset(resting.union(rejected))
 
 
 def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:

@@ -5,8 +5,8 @@ network, monitoring, certificates, copy_job). ``config.py`` renders the configur
 Next stage: ``waltz_operator.plan.cluster`` decides when each object is applied.
 """
 
-from waltz_operator.resources.all_objects import desired_objects, refusals
+from waltz_operator.resources.all_objects import desired_objects, impossible_changes
 from waltz_operator.resources.copy_job import copy_job
 from waltz_operator.resources.inputs import RenderInputs, VolumeFacts
 
-__all__ = ["RenderInputs", "VolumeFacts", "copy_job", "desired_objects", "refusals"]
+__all__ = ["RenderInputs", "VolumeFacts", "copy_job", "desired_objects", "impossible_changes"]

@@ -35,7 +35,7 @@ def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mappin
     return tuple(json.loads(json.dumps(made)) for made in objects)  # nothing shared between two places
 
 
-def refusals(cluster: WaltzCluster, inputs: RenderInputs) -> list[Problem]:
+def impossible_changes(cluster: WaltzCluster, inputs: RenderInputs) -> list[Problem]:
     """What the specification wants of volumes that exist and cannot be done; everything else of it is."""
     by_name = {group.name: group for group in groups(cluster)}
     found: list[Problem] = []

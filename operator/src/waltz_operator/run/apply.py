@@ -1,6 +1,6 @@
 """Carrying out a plan, in order: the only code of the operator that writes anywhere.
 
-An object that the API server does not take as it is (``Outcome.refused``) ends no pass: who asked plans again without it.
+An object that the API server does not take as it is (``Outcome.rejected``) ends no pass: who asked plans again without it.
 
 Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version, data version, the proofs of
 ``waltz_admin``): when the world has moved on it is refused, the pass ends there, and the next one plans again. So at most one
@@ -74,7 +74,7 @@ class Outcome:
     passing: bool = False
 
     @property
-    def refused(self) -> ApplyObject | None:
+    def rejected(self) -> ApplyObject | None:
         """The object that the API server will not take, however often it is asked; whatever does not rest on it may go on."""
         return self.failed if isinstance(self.failed, ApplyObject) and not self.retriable else None
 

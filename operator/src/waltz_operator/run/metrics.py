@@ -77,7 +77,7 @@ class OperatorMetrics:
         else:
             self._done_at[key] = now
 
-    def refused(self, key: Key) -> None:
+    def left_out(self, key: Key) -> None:
         """A complete pass had to leave something out."""
         self._errors.labels(*key, "refused").inc()
 

@@ -1,10 +1,16 @@
-"""One pass over one cluster and its migrations: observe, plan, apply. Level-triggered: nothing is remembered from pass to pass but back-off.
+"""One pass over one cluster and its migrations: observe, plan, apply. Level-triggered: only back-off is remembered between passes.
 
-Order: our finalizer before anything is made; certificates before pods that mount them; the cluster's plan; then each migration, on a look of its own
-when it has something to do (what was written before may have changed what it may do). At the end of a deletion the finalizer goes.
-An object that the API server does not take is left out, with what rests on it, and is told in the status; the rest of the pass goes on. So is, in the
-same pass, whatever ended it early.
-A pass that wrote something is followed by another one soon; the fixed point is a pass that writes nothing.
+A pass, from top to bottom:
+
+1. observe the world once; an object that cannot be read gets that said in its status;
+2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the cluster's plan;
+3. each migration that has something to do, on an observation of its own, because what was written before may have changed
+   what it may do;
+4. at the end of a deletion the finalizer goes.
+
+The pass ends early after an error and after every turn that wrote something: the next one soon observes what became of it. The fixed
+point is a pass that writes nothing. An object that the API server rejects ends nothing: the plan is made again without it and
+without what depends on it, and the status says so.
 """
 
 from __future__ import annotations
@@ -13,9 +19,10 @@ import asyncio
 import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from waltz_operator.api.metadata import FINALIZER, ObjectMeta
+from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeNotFoundError
@@ -29,7 +36,7 @@ from waltz_operator.model.actions import (
     WaltzAction,
 )
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import Failure, ObjectKey, Refusal, Snapshot
+from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Rejection, Snapshot
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.certificates import certificate_steps, expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
@@ -41,10 +48,12 @@ from waltz_operator.tls.authority import TlsMaterialError
 _log = logging.getLogger(__name__)
 
 Key = tuple[str, str]
+"""Namespace and name of a WaltzCluster."""
 
-TOLD_CONFLICTS = 3
-"""So many passes of a cluster must end with it before a conflict, or a step that a second look does not bear out, is told in its status."""
+REPORTED_CONFLICTS = 3
+"""After so many passes in a row that a conflict ended, the conflict is reported in the status: a single one is nothing unusual."""
 _NO_CHANGE = SetStatus | EmitEvent
+"""What is only said: a pass that did nothing else is at rest."""
 
 
 class Planner(Protocol):
@@ -57,19 +66,33 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """``wrote``: something other than status and Events changed. ``error``: what ended the pass early, empty when nothing did;
-    ``refused`` when trying again soon can't help. ``told``: what a complete pass had to leave out because it was refused, or could not be read."""
+    """What a pass, or one turn of it, came to. ``wrote``: something other than status and Events changed. ``error``: what ended it early,
+    empty when nothing did; ``needs_person`` when trying again soon cannot help. ``gone``: the finalizer was removed. ``left_out``: what a
+    complete pass had to leave out because the API server rejected it, or because it could not be read."""
 
     requeue_seconds: float
     wrote: bool
     error: str = ""
-    refused: bool = False
+    needs_person: bool = False
     gone: bool = False
-    told: str = ""
+    left_out: str = ""
+
+    @property
+    def ends_pass(self) -> bool:
+        """Whether the rest waits for the next pass."""
+        return bool(self.error) or self.wrote or self.gone
+
+
+class Applied(NamedTuple):
+    """What was carried out of which plan, and the observation that it was made from in the end (with the rejected objects)."""
+
+    outcome: Outcome
+    plan: Plan
+    observation: Observation
 
 
 class Reconciler:
-    """Remembers only how many passes in a row the world had moved on; at most one pass per cluster may run at a time (``workers`` sees to it)."""
+    """Remembers only how many passes in a row a conflict ended; at most one pass per cluster may run at a time (``workers`` sees to it)."""
 
     def __init__(
         self,
@@ -101,130 +124,114 @@ class Reconciler:
     async def _pass(self, key: Key) -> PassResult:
         try:
             observation = await self._observer.observe(*key)
-        except UnreadableError as trouble:
-            error = await self._applier.tell_unreadable(trouble)
-            return PassResult(self._resync_seconds, False, error, told=trouble.line)
+        except UnreadableError as cluster:
+            error = await self._applier.tell_unreadable(cluster)
+            return PassResult(self._resync_seconds, False, error, left_out=cluster.line)
         self._metrics.observed(key, observation.snapshot, expiry(observation.access.secrets))
         result = await self._cluster(key, observation)
         for unreadable in observation.unreadable:
             error = await self._applier.tell_unreadable(unreadable)
-            result = replace(result, error=result.error or error, told=_joined(result.told, unreadable.line))
-        if result.error or result.wrote or result.gone:
-            return result
+            left_out = _joined(result.left_out, unreadable.line)
+            result = replace(result, error=result.error or error, left_out=left_out)
         for migration in observation.snapshot.migrations:
-            found = self._nothing_to_do(migration, observation)
-            if found is None:
-                found = await self._migration(key, migration.metadata.name)
-            result = replace(
-                found,
-                requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
-                told=_joined(result.told, found.told),
-            )
-            if result.error or result.wrote:
+            if result.ends_pass:
                 break
+            found = await self._migration(key, migration, observation)
+            requeue = min(result.requeue_seconds, found.requeue_seconds)
+            result = replace(
+                found, requeue_seconds=requeue, left_out=_joined(result.left_out, found.left_out)
+            )
         return result
 
+    # ---------------------------------------------------------------------------------------------------- the cluster
+
     async def _cluster(self, key: Key, observation: Observation) -> PassResult:
-        snapshot = observation.snapshot
-        metadata = snapshot.cluster.metadata
+        metadata = observation.snapshot.cluster.metadata
         about = ObjectKey(kinds.WALTZ_CLUSTER.kind, metadata.name)
         if FINALIZER not in metadata.finalizers:
             if metadata.deleting:
                 return PassResult(self._resync_seconds, False, gone=True)
             return await self._write(key, [SetFinalizer(about, metadata.uid, True)], observation)
-        if not snapshot.problems:
+        if not observation.snapshot.problems:
             result, observation = await self._certificates(key, observation, settled=False)
-            if result.error or result.wrote:
+            if result.ends_pass:
                 return result
         plan = self._planner.plan(observation.snapshot)
-        if _at_rest(plan, snapshot):  # before the status is written: what is refused here stands in it too
-            result, seen = await self._certificates(key, observation, settled=True)
-            if result.error or result.wrote:
+        if _at_rest(plan, observation.snapshot):
+            # Before the status is written, so that an object that is rejected here is in that status too.
+            result, settled = await self._certificates(key, observation, settled=True)
+            if result.ends_pass:
                 return result
-            if seen is not observation:
-                observation, plan = seen, self._planner.plan(seen.snapshot)
-        result, plan = await self._planned(key, observation, plan)
-        if metadata.deleting and plan.teardown_complete and not result.error and not result.wrote:
+            if settled is not observation:
+                observation, plan = settled, self._planner.plan(settled.snapshot)
+        applied = await self._apply_without_rejected(plan, self._planner.plan, observation)
+        result = await self._result_of_plan(key, applied)
+        if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
             done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
             return replace(done, gone=not done.error)
         return result
 
-    async def _planned(self, key: Key, observation: Observation, plan: Plan) -> tuple[PassResult, Plan]:
-        """Carry out the plan. When the API server does not take an object, the rest of a plan that does without it."""
-
-        def steps(snapshot: Snapshot) -> Sequence[Action]:
-            nonlocal plan
-            if snapshot is not observation.snapshot:
-                plan = self._planner.plan(snapshot)
-            return plan.actions
-
-        outcome, seen = await self._rounds(steps, observation)
-        self._metrics.blocked(key, plan.blocked, asyncio.get_running_loop().time())
-        refused = seen.snapshot.refused
-        requeue = plan.requeue_seconds
-        if refused and getattr(plan.status, "operation", None) is None:
-            requeue = max(requeue, LATER)  # it is refused again, and nothing else is under way
-        result = await self._result(key, outcome, seen, requeue)
-        told = "; ".join(one.text for one in refused.values())
-        return replace(result, told=told), plan
-
     async def _certificates(
         self, key: Key, observation: Observation, *, settled: bool
     ) -> tuple[PassResult, Observation]:
-        """Write the Secrets whose time has come, but those that the API server does not take."""
+        """Write the Secrets whose time has come, but those that the API server rejects."""
+        snapshot = observation.snapshot
         try:
             steps = certificate_steps(
-                observation.snapshot.cluster,
-                observation.access.secrets,
-                observation.snapshot.now,
-                settled=settled,
+                snapshot.cluster, observation.access.secrets, snapshot.now, settled=settled
             )
         except TlsMaterialError as error:
-            await self._tell(Failure(str(error), True), observation)
-            return PassResult(self._resync_seconds, False, str(error), refused=True), observation
+            await self._report(Failure(str(error), True), observation)
+            return PassResult(self._resync_seconds, False, str(error), needs_person=True), observation
 
-        def left(snapshot: Snapshot) -> Sequence[Action]:
-            found = [one for one in steps if getattr(one, "key", None) not in snapshot.refused]
-            return found if any(isinstance(one, ApplyObject) for one in found) else ()
+        def without_rejected(seen: Snapshot) -> Plan:
+            left = [one for one in steps if isinstance(one, EmitEvent) or one.key not in seen.rejected]
+            said_only = not any(isinstance(one, ApplyObject) for one in left)
+            return Plan(() if said_only else tuple(left), seen.cluster.status)
 
-        outcome, seen = await self._rounds(left, observation)
-        return await self._result(key, outcome, seen, None), seen
+        plan = without_rejected(snapshot)
+        applied = await self._apply_without_rejected(plan, without_rejected, observation)
+        return await self._result(key, applied.outcome, observation, None), applied.observation
 
-    async def _rounds(
-        self, propose: Callable[[Snapshot], Sequence[Action]], observation: Observation
-    ) -> tuple[Outcome, Observation]:
-        """Carry out what is proposed for the snapshot; after each object that the API server does not take, what is proposed when that is known.
-        Each round knows of one more, so they end."""
+    async def _apply_without_rejected(
+        self, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
+    ) -> Applied:
+        """Carry out ``plan``. After each object that the API server rejects, make a plan with that known (``planned``), and carry out what was
+        not done yet. Each round knows of one rejected object more, so they end."""
         done: list[Action] = []
         while True:
-            steps = [one for one in propose(observation.snapshot) if one not in done]
-            outcome = await self._applier.apply(steps, observation)
+            outcome = await self._applier.apply([one for one in plan.actions if one not in done], observation)
             done += outcome.done
-            snapshot, refused = observation.snapshot, outcome.refused
-            if refused is None or refused.key in snapshot.refused:
-                return replace(outcome, done=tuple(done)), observation
-            there = bool(refused.uid or refused.body["metadata"].get("resourceVersion"))
-            text = f"{refused.line}: {outcome.error}"
-            known = {**snapshot.refused, refused.key: Refusal(text, there)}
-            observation = replace(observation, snapshot=replace(snapshot, refused=known))
+            known, rejected = observation.snapshot.rejected, outcome.rejected
+            if rejected is None or rejected.key in known:
+                return Applied(replace(outcome, done=tuple(done)), plan, observation)
+            exists = bool(rejected.uid or rejected.body["metadata"].get("resourceVersion"))
+            known = {**known, rejected.key: Rejection(f"{rejected.line}: {outcome.error}", exists)}
+            observation = replace(observation, snapshot=replace(observation.snapshot, rejected=known))
+            plan = planned(observation.snapshot)
 
-    def _nothing_to_do(self, migration: WaltzMigration, observation: Observation) -> PassResult | None:
-        """The result for a migration that by the look of this pass needs no write, as all that have ended: looks cost more than anything else, and
-        people keep their migrations. None: it does, or is being made or deleted."""
-        metadata: ObjectMeta = migration.metadata
-        if FINALIZER not in metadata.finalizers or metadata.deleting:
-            return None
-        plan = self._planner.plan_migration(metadata.name, observation.snapshot)
-        return None if plan.actions else PassResult(min(plan.requeue_seconds, self._resync_seconds), False)
+    async def _result_of_plan(self, key: Key, applied: Applied) -> PassResult:
+        plan, observation = applied.plan, applied.observation
+        self._metrics.blocked(key, plan.blocked, asyncio.get_running_loop().time())
+        rejected = observation.snapshot.rejected
+        requeue = plan.requeue_seconds
+        if rejected and isinstance(plan.status, WaltzClusterStatus) and plan.status.operation is None:
+            requeue = max(requeue, LATER)  # it would be rejected again, and nothing else is in progress
+        result = await self._result(key, applied.outcome, observation, requeue)
+        return replace(result, left_out="; ".join(one.text for one in rejected.values()))
 
-    async def _migration(self, key: Key, name: str) -> PassResult:
-        """On a fresh look: a migration may do what the cluster's plan has just made possible, or impossible. A write of it that is refused for good is
-        told on it, and is no matter of the others."""
+    # ---------------------------------------------------------------------------------------------------- migrations
+
+    async def _migration(self, key: Key, migration: WaltzMigration, observation: Observation) -> PassResult:
+        """The turn of one migration. A write of it that is rejected for good is reported on it, and does not concern the others."""
+        name = migration.metadata.name
+        if (resting := self._at_rest_since(migration, observation)) is not None:
+            return resting
         observation = await self._observer.observe(*key)
-        found = next((m for m in observation.snapshot.migrations if m.metadata.name == name), None)
+        found = next((one for one in observation.snapshot.migrations if one.metadata.name == name), None)
         if found is None:
             return PassResult(self._resync_seconds, False)
-        metadata: ObjectMeta = found.metadata
+        metadata = found.metadata
         about = ObjectKey(kinds.WALTZ_MIGRATION.kind, name)
         if FINALIZER not in metadata.finalizers:
             if metadata.deleting:
@@ -233,11 +240,22 @@ class Reconciler:
         plan = self._planner.plan_migration(name, observation.snapshot)
         outcome = await self._applier.apply(plan.actions, observation)
         result = await self._result(key, outcome, observation, plan.requeue_seconds, name)
-        if result.error and result.refused:
-            return PassResult(LATER, False, told=f"WaltzMigration {name}: {result.error}")
-        if metadata.deleting and plan.teardown_complete and not result.error and not result.wrote:
+        if result.error and result.needs_person:
+            return PassResult(LATER, False, left_out=f"WaltzMigration {name}: {result.error}")
+        if metadata.deleting and plan.teardown_complete and not result.ends_pass:
             return await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
         return result
+
+    def _at_rest_since(self, migration: WaltzMigration, observation: Observation) -> PassResult | None:
+        """The result for a migration that by this pass's observation needs no write, as all that have ended: observations cost more than
+        anything else, and people keep their migrations. None: it needs one, or is being made or deleted."""
+        metadata = migration.metadata
+        if FINALIZER not in metadata.finalizers or metadata.deleting:
+            return None
+        plan = self._planner.plan_migration(metadata.name, observation.snapshot)
+        return None if plan.actions else PassResult(min(plan.requeue_seconds, self._resync_seconds), False)
+
+    # ---------------------------------------------------------------------------------------------------- results
 
     async def _write(self, key: Key, steps: Sequence[Action], observation: Observation) -> PassResult:
         return await self._result(key, await self._applier.apply(steps, observation), observation, None)
@@ -250,30 +268,30 @@ class Reconciler:
         requeue_seconds: float | None,
         migration: str | None = None,
     ) -> PassResult:
-        """What a pass comes to that carried this out; a failure is told in the status of the cluster, or of the migration."""
+        """What a turn comes to that carried this out; a failure is reported in the status of the cluster, or of the migration."""
         for step in outcome.done:
             self._metrics.wrote(key, type(step).__name__)
         wrote = any(not isinstance(step, _NO_CHANGE) for step in outcome.done)
         if outcome.failed is not None:
             failure = Failure(f"{outcome.failed.line}: {outcome.error}", not outcome.retriable)
-            if self._is_news(key, outcome):
-                await self._tell(failure, observation, migration)
-            return PassResult(self._resync_seconds, wrote, failure.text, refused=failure.for_good)
+            if self._worth_reporting(key, outcome):
+                await self._report(failure, observation, migration)
+            return PassResult(self._resync_seconds, wrote, failure.text, needs_person=failure.for_good)
         wait = self._resync_seconds if requeue_seconds is None else requeue_seconds
         if wrote:
-            wait = (
-                AT_ONCE if all(isinstance(step, _NO_CHANGE | WaltzAction) for step in outcome.done) else SOON
-            )
+            unwatched = all(isinstance(step, _NO_CHANGE | WaltzAction) for step in outcome.done)
+            wait = AT_ONCE if unwatched else SOON
         return PassResult(min(wait, self._resync_seconds), wrote)
 
-    def _is_news(self, key: Key, outcome: Outcome) -> bool:
-        """Whether a failure is told in the status. That the world has moved on is news only when it does so again and again."""
+    def _worth_reporting(self, key: Key, outcome: Outcome) -> bool:
+        """Whether a failure is reported in the status: a conflict only when one follows the other, and never that the status could not be
+        written."""
         if outcome.passing:
             self._conflicts[key] = self._conflicts.get(key, 0) + 1
-            return self._conflicts[key] >= TOLD_CONFLICTS
+            return self._conflicts[key] >= REPORTED_CONFLICTS
         return not isinstance(outcome.failed, SetStatus)
 
-    async def _tell(self, failure: Failure, observation: Observation, migration: str | None = None) -> None:
+    async def _report(self, failure: Failure, observation: Observation, migration: str | None = None) -> None:
         """Write what ended the pass into the status."""
         snapshot = replace(observation.snapshot, failed=failure)
         steps: list[Action] = []
@@ -295,16 +313,13 @@ def _at_rest(plan: Plan, snapshot: Snapshot) -> bool:
     return wanted and quiet and not plan.blocked and _all_ready(snapshot)
 
 
-def _joined(*lines: str) -> str:
-    return "; ".join(line for line in lines if line)
-
-
 def _all_ready(snapshot: Snapshot) -> bool:
     """Every pod there is runs and is ready; False when that is not known."""
-    kube = snapshot.kube
-    pods = getattr(kube, "pods", None)
-    return pods is not None and all(
-        pod.ready and not pod.deleting
-        for pod in pods.values()
-        if pod.component in ("storage", "server", "zookeeper")
-    )
+    if not isinstance(snapshot.kube, KubeView):
+        return False
+    ours = [pod for pod in snapshot.kube.pods.values() if pod.component in ("storage", "server", "zookeeper")]
+    return all(pod.ready and not pod.deleting for pod in ours)
+
+
+def _joined(*lines: str) -> str:
+    return "; ".join(line for line in lines if line)

@@ -141,9 +141,9 @@ class Workers:
         self._metrics.pass_done(key, now - started, now, word if error else None)
         if error is None:
             worker.failures = 0
-            if result.told:
-                self._metrics.refused(key)
-                await self._failed(key, result.told)
+            if result.left_out:
+                self._metrics.left_out(key)
+                await self._failed(key, result.left_out)
             worker.idle = 0 if result.wrote else worker.idle + 1
             least = next((pause for passes, pause in IDLE if worker.idle >= passes), 0.0)
             return max(result.requeue_seconds, min(least, self._resync_seconds))
@@ -151,7 +151,7 @@ class Workers:
         worker.failures += 1
         ceiling = (
             MAX_BACKOFF_SECONDS
-            if result.refused
+            if result.needs_person
             else FIRST_BACKOFF_SECONDS * 2 ** min(worker.failures - 1, 6)
         )
         return min(MAX_BACKOFF_SECONDS, ceiling) * self._rng.uniform(0.8, 1.0)

@@ -138,7 +138,7 @@ def test_a_forbidden_verb_is_said_and_waited_for(plane: Plane, verb: str, kind: 
         errors = set()
         for _ in range(4):
             result = await world.operator.one_pass(world.namespace)
-            errors.add(f"{result.error}{result.told}")
+            errors.add(f"{result.error}{result.left_out}")
             await world.machinery.settle()
         said = "; ".join(errors)
         if (verb, kind) in (("delete", kinds.POD), ("patch", kinds.STATEFUL_SET)):

@@ -7,7 +7,7 @@ from dataclasses import replace
 from operator_tests.plan.cluster import facts, kube, pod, rendered, told
 from waltz_operator.model.actions import ApplyObject, DeletePod
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, PVCView, Refusal
+from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, PVCView, Rejection
 from waltz_operator.plan.builder import LATER, Decision
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.status.conditions import conditions
@@ -16,7 +16,7 @@ from waltz_operator.plan.status.partition_health import health_of
 SET = ObjectKey("StatefulSet", "s2")
 CLAIM = ObjectKey("PersistentVolumeClaim", "data-s2-0")
 CONFIG = ObjectKey("ConfigMap", "c-storage")
-THERE, MISSING = Refusal("apply it: forbidden", True), Refusal("apply it: not ours", False)
+THERE, MISSING = Rejection("apply it: forbidden", True), Rejection("apply it: not ours", False)
 
 
 def applied(decision: Decision) -> list[ObjectKey]:
@@ -36,7 +36,7 @@ def mounting(objects: tuple[Rendered, ...], key: ObjectKey) -> tuple[Rendered, .
 def test_a_refused_object_is_not_asked_for_again_and_the_others_are() -> None:
     decision = decide(facts(kube()), rendered(template="t2"), {SET: THERE})
     assert applied(decision) == [ObjectKey("StatefulSet", "s0"), ObjectKey("StatefulSet", "s1")]
-    assert decision.refused == ("apply it: forbidden",)
+    assert decision.rejected == ("apply it: forbidden",)
 
 
 def test_a_node_whose_stateful_set_is_refused_is_not_restarted_nor_waited_for() -> None:

@@ -25,7 +25,15 @@ from operator_tests.resources.clusters import (
 from waltz_operator.api.crd import cluster_definition
 from waltz_operator.api.metadata import TEMPLATE_HASH
 from waltz_operator.api.parse import parse_cluster
-from waltz_operator.resources import RenderInputs, VolumeFacts, config, refusals, server, storage, zookeeper
+from waltz_operator.resources import (
+    RenderInputs,
+    VolumeFacts,
+    config,
+    impossible_changes,
+    server,
+    storage,
+    zookeeper,
+)
 
 MIB = 1024 * 1024
 
@@ -274,11 +282,11 @@ def test_a_volume_never_shrinks_nor_changes_its_class() -> None:
     assert claim("1-0")["storageClassName"] == "slow"
     assert claim("2-0")["resources"]["requests"]["storage"] == "5Gi"
     assert claim("3-0")["storageClassName"] == "fast"
-    assert [str(problem) for problem in refusals(made, inputs)] == [
+    assert [str(problem) for problem in impossible_changes(made, inputs)] == [
         "spec.storage.size: volume data-ledger-storage-1-0-0 has 10737418240 bytes and cannot shrink to 5Gi",
         (
             "spec.storage.storageClassName: volume data-ledger-storage-1-0-0 has the class slow, which cannot become fast: "
             "drain the node and make another one"
         ),
     ]
-    assert refusals(cluster(), RenderInputs()) == []
+    assert impossible_changes(cluster(), RenderInputs()) == []

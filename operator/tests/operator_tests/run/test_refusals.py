@@ -143,7 +143,7 @@ async def test_a_refused_object_at_rest_causes_no_status_writes_and_no_hot_loop(
         assert refused.conditions() == before
         assert result.requeue_seconds >= 30.0
         assert not result.error
-        assert "ledger-zookeeper" in result.told
+        assert "ledger-zookeeper" in result.left_out
 
 
 async def test_a_secret_of_somebody_else_is_said_and_the_rest_goes_on() -> None:
@@ -223,7 +223,7 @@ async def test_a_value_that_cannot_be_read_is_said() -> None:
         assert valid["message"].startswith("spec.servers.config")
         assert valid["observedGeneration"] == 3
         assert bad.conditions()["Available"]["status"] == "Unknown"
-        assert valid["message"] in result.told
+        assert valid["message"] in result.left_out
         before, written = bad.conditions(), bad.status_writes()
         await bad.settle()
         assert (bad.conditions(), bad.status_writes()) == (before, written)
@@ -249,7 +249,7 @@ async def test_a_migration_that_cannot_be_read_is_said_there() -> None:
         valid = bad.conditions("WaltzMigration", "m1")["Valid"]
         assert (valid["status"], valid["reason"]) == ("False", "InvalidSpec")
         assert valid["message"].startswith("spec.rateLimitBytesPerSecond")
-        assert "spec.rateLimitBytesPerSecond" in result.told
+        assert "spec.rateLimitBytesPerSecond" in result.left_out
         written = bad.status_writes()
         await bad.settle()
         assert bad.status_writes() == written
@@ -290,7 +290,7 @@ async def test_a_refused_write_of_a_migration_is_told_on_it_and_the_next_one_is_
         assert refused.conditions("WaltzMigration", "m1")["Blocked"]["status"] == "True"
         assert refused.conditions("WaltzMigration", "m2")["Blocked"]["reason"] == "ZooKeeperUnknown"
         assert any("label is too long" in event for event in refused.events())
-        assert "WaltzMigration m1" in result.told
+        assert "WaltzMigration m1" in result.left_out
         assert not result.error
         written = refused.status_writes()
         await refused.settle()

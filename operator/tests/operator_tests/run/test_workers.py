@@ -255,7 +255,7 @@ async def test_one_clusters_errors_do_not_keep_another_one_waiting() -> None:
 
 async def test_what_was_refused_is_not_tried_again_soon() -> None:
     async with working() as stage:
-        stage.body = failing(lambda: PassResult(60.0, False, "not permitted", refused=True))
+        stage.body = failing(lambda: PassResult(60.0, False, "not permitted", needs_person=True))
         stage.workers.wake(A)
         await asyncio.sleep(200)
         assert all(gap >= 0.8 * MAX_BACKOFF_SECONDS for gap in stage.gaps())

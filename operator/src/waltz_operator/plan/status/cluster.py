@@ -23,7 +23,7 @@ from waltz_operator.api.topology import (
     tls_roles,
 )
 from waltz_operator.model.desired import Move
-from waltz_operator.model.facts import Facts, refused
+from waltz_operator.model.facts import Facts, impossible
 from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
@@ -40,7 +40,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     """The status that is to stand."""
     health = health_of(facts)
     meta, last = snapshot.cluster.metadata, snapshot.cluster.status
-    found = conditions(facts, decision, health, refused(snapshot, facts), last.conditions, meta.generation)
+    found = conditions(facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation)
     status = WaltzClusterStatus(
         observed_generation=meta.generation,
         conditions=found,

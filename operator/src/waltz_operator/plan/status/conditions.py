@@ -24,7 +24,7 @@ def conditions(
     facts: Facts,
     decision: Decision,
     health: Health,
-    refused: Sequence[str],
+    impossible: Sequence[str],
     last: Sequence[Condition],
     generation: int,
 ) -> tuple[Condition, ...]:
@@ -34,7 +34,7 @@ def conditions(
         ConditionType.PROGRESSING: progressing(facts, decision),
         ConditionType.DEGRADED: _degraded(facts, decision, health),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
-        ConditionType.VALID: _valid(decision, (*refused, *decision.unable)),
+        ConditionType.VALID: _valid(decision, (*impossible, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
     }
     before = {one.type: one for one in last}
@@ -74,8 +74,8 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
 def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if decision.failed is not None:
         return "True", *decision.failed
-    if decision.refused:
-        return "True", Reason.REFUSED_CHANGE, "; ".join(decision.refused)
+    if decision.rejected:
+        return "True", Reason.REFUSED_CHANGE, "; ".join(decision.rejected)
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
     if fault is not None:
         return "True", Reason(fault.reason), fault.text
@@ -107,14 +107,14 @@ def _caught_up(facts: Facts, health: Health) -> Fact:
     return "True", Reason.AS_WANTED, "every copy is in the present session"
 
 
-def _valid(decision: Decision, refused: Sequence[str]) -> Fact:
+def _valid(decision: Decision, impossible: Sequence[str]) -> Fact:
     if decision.invalid is not None:
         return "False", decision.invalid[0], decision.invalid[1]
-    if refused:
+    if impossible:
         return (
             "False",
             Reason.REFUSED_CHANGE,
-            "the old value is kept, the rest is done: " + "; ".join(refused),
+            "the old value is kept, the rest is done: " + "; ".join(impossible),
         )
     return "True", Reason.AS_WANTED, ""
 

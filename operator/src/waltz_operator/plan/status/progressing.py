@@ -33,8 +33,8 @@ def progressing(facts: Facts, decision: Decision) -> Fact:
     news = _held_back(facts, decision) or _under_way(facts, decision) or _coming(facts)
     if news is not None:
         return "True", *news
-    if decision.refused:
-        return "False", Reason.REFUSED_CHANGE, "; ".join(decision.refused)
+    if decision.rejected:
+        return "False", Reason.REFUSED_CHANGE, "; ".join(decision.rejected)
     if decision.requeue_seconds < LATER:
         return "True", Reason.APPLYING, "what was begun is being finished"
     return "False", Reason.AS_WANTED, "nothing is to be done"
