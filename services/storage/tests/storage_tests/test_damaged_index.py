@@ -17,8 +17,8 @@ from .support import (
     append,
     assert_holds,
     empty_disk,
+    forget_our_files,
     open_manager,
-    path,
     segment_path,
     wire_record,
 )
@@ -116,7 +116,7 @@ def test_safety_b2_unassigning_a_failed_partition_keeps_its_fence() -> None:
     append(partition, 0)
     partition.set_low_water_mark(5, 0)
     manager.close()
-    disk.remove(path(0, "waltz-fence"))
+    forget_our_files(disk)
     manager = open_manager(disk)
     partition = manager.get(0)
     partition.failed = "a sync failed"

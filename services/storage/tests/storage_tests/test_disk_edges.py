@@ -28,6 +28,7 @@ from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, SegmentH
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry, virgin_entry
 from waltz_storage.engine.segment import Segment
 from waltz_storage.engine.storage_manager import StorageManager, delete_log, prepare_reset, reset_for_restore
+from waltz_storage.engine.witness import Witness
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
 from .support import (
@@ -379,7 +380,7 @@ def test_deleting_a_log_takes_orphans_along_and_leaves_the_fence() -> None:
 def test_a_reset_of_a_partition_that_never_was_here_leaves_no_file() -> None:
     disk = empty_disk()
     disk.add_dir(f"{ROOT}/2")
-    prepare_reset(disk, f"{ROOT}/2", 2, -1)
+    prepare_reset(disk, f"{ROOT}/2", 2, None, Witness(disk, ROOT))
     assert disk.files() == {}
 
 

@@ -7,7 +7,7 @@ import struct
 
 import pytest
 
-from waltz_storage.engine import layout, storage_manager
+from waltz_storage.engine import storage_manager
 from waltz_storage.engine.layout import HEADER_SIZE
 from waltz_storage.engine.partition import Partition
 from waltz_testkit.faulty_disk import FaultyDisk, FaultyFile
@@ -17,8 +17,8 @@ from .support import (
     append,
     assert_holds,
     empty_disk,
+    forget_our_files,
     open_manager,
-    path,
     segment_path,
 )
 
@@ -83,7 +83,7 @@ def test_safety_c2_any_flipped_bit_of_a_header_ends_soon(
     for bit in [*range(FIELD_BITS), 8 * HEADER_SIZE - 1]:
         disk = disk_with(files)
         if not mark:
-            disk.remove(path(0, layout.SIDECAR_NAME))
+            forget_our_files(disk)
         disk.flip_bit(name, bit // 8, bit % 8)
         counted[0] = 0
         manager = open_manager(disk, threshold=THRESHOLD)
@@ -118,7 +118,7 @@ def test_safety_c2_a_segment_that_claims_a_transaction_of_the_one_before_is_refu
 ) -> None:
     """Nothing else contradicts such a header, and what the segment before holds from there on would be gone."""
     disk = disk_with(files)
-    disk.remove(path(0, layout.SIDECAR_NAME))
+    forget_our_files(disk)
     disk.set_size(segment_path(0, 24), kept)
     disk.set_size(segment_path(0, 24, ".idx"), HEADER_SIZE)
     disk.overwrite(segment_path(0, 24), 32, struct.pack(">q", 20))

@@ -123,6 +123,8 @@ async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
         disk.calls.clear()
         assert await server.last_session_info(9, 0) == SessionInfo(4, 0, 0)
         assert [c[:2] for c in disk.calls] == [
+            ("pwrite", "/data/waltz-witness"),
+            ("sync", "/data/waltz-witness"),
             ("pwrite", "/data/0/waltz-fence"),
             ("sync", "/data/0/waltz-fence"),
         ]

@@ -19,6 +19,7 @@ from .support import (
     assert_holds,
     batch,
     empty_disk,
+    forget_our_files,
     open_manager,
     path,
     payload,
@@ -40,17 +41,12 @@ def filled(count: int = 10, *, size: int = 40, mark: int | None = None) -> Fault
     return disk
 
 
-def forget_sidecar(disk: FaultyDisk) -> None:
-    """As a directory of 0.13.2: no sidecar, so only local mark and index checkpoints are certain."""
-    disk.remove(path(0, "waltz-fence"))
-
-
 RECORD = 80  # bytes of a record with 40 bytes of data
 
 
 def test_safety_c2_torn_tail_is_cut() -> None:
     disk = filled()
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.set_size(segment_path(0, 0), 128 + 9 * RECORD + 33)
     manager = open_manager(disk)
     assert manager.get(0).max_txid == 8
@@ -75,7 +71,7 @@ def test_safety_c2_damage_at_or_below_the_synced_mark_is_refused() -> None:
 @pytest.mark.parametrize("at", [0, 9, 30, 33, 60, 79])
 def test_safety_c2_damage_below_the_local_mark_is_refused(at: int) -> None:
     disk = filled(mark=5)
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.flip_bit(segment_path(0, 0), 128 + 4 * RECORD + at)
     manager = open_manager(disk)
     assert "transaction 4" in manager.damaged[0]
@@ -86,7 +82,7 @@ def test_safety_c2_damage_below_the_local_mark_is_refused(at: int) -> None:
 def test_safety_c2_damage_before_valid_records_is_refused(at: int) -> None:
     """Nothing is certain, but a broken record with valid ones behind it is no torn tail."""
     disk = filled()
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.flip_bit(segment_path(0, 0), 128 + 4 * RECORD + at)
     manager = open_manager(disk)
     assert "valid ones follow" in manager.damaged[0]
@@ -95,7 +91,7 @@ def test_safety_c2_damage_before_valid_records_is_refused(at: int) -> None:
 
 def test_safety_c2_last_record_above_certain_is_cut() -> None:
     disk = filled()
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.flip_bit(segment_path(0, 0), 128 + 9 * RECORD + 50)
     manager = open_manager(disk)
     assert manager.get(0).max_txid == 8
@@ -105,7 +101,7 @@ def test_safety_c2_last_record_above_certain_is_cut() -> None:
 def test_safety_c2_sectors_of_a_job_lost_in_any_order() -> None:
     """A power loss inside a job can leave its later sectors without its earlier ones: cut, never acknowledged."""
     disk = filled(3, size=600)
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.overwrite(segment_path(0, 0), 512, bytes(512))
     manager = open_manager(disk)
     assert manager.damaged == {}
@@ -117,7 +113,7 @@ def test_safety_c2_mark_of_another_control_state_is_ignored() -> None:
     """0.13.2 ran in between, truncated and started a session: the old mark says nothing about the new log."""
     disk = filled()
     sidecar = disk.content(path(0, "waltz-fence"))
-    forget_sidecar(disk)
+    forget_our_files(disk)
     manager = open_manager(disk)
     manager.get(0).truncate(6)
     manager.get(0).set_low_water_mark(9, 6)
@@ -134,7 +130,7 @@ def test_safety_c2_index_checkpoint_makes_certain() -> None:
     manager = open_manager(disk)
     append(manager.assign(0), 0, 1002)
     manager.close()
-    forget_sidecar(disk)
+    forget_our_files(disk)
     disk.set_size(segment_path(0, 0), 128 + 998 * RECORD + 5)
     manager = open_manager(disk)
     assert "999 was synced" in manager.damaged[0]
@@ -231,7 +227,7 @@ def test_safety_c4_cut_bytes_never_return() -> None:
 
 def test_safety_c4_torn_tail_is_cut_before_anything_is_appended() -> None:
     disk = filled(6)
-    forget_sidecar(disk)
+    forget_our_files(disk)
     whole = disk.content(segment_path(0, 0))
     torn_at = 128 + 3 * RECORD
     disk.overwrite(segment_path(0, 0), 0, whole[: torn_at + 20])

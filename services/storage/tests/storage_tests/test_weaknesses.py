@@ -23,10 +23,10 @@ from .support import (
     append,
     assert_holds,
     empty_disk,
+    forget_our_files,
     now_ms,
     open_manager,
     opens_in_release_0_13_2,
-    path,
     refusal,
     segment_path,
     wire_record,
@@ -88,7 +88,7 @@ def test_storage_7_01_what_we_write_never_shows_0_13_2_that_gap() -> None:
 @pytest.mark.parametrize("length", [-1, -(2**31), 2**31 - 1, 10_000])
 def test_storage_7_02_torn_length_is_bounded(length: int) -> None:
     disk = filled(10)
-    disk.remove(path(0, "waltz-fence"))
+    forget_our_files(disk)
     disk.overwrite(segment_path(0, 0), 128 + 9 * RECORD + 28, struct.pack(">i", length))
     manager = open_manager(disk)
     assert manager.get(0).max_txid == 8

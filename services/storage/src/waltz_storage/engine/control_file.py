@@ -42,6 +42,7 @@ from waltz_storage.engine.partition_info import (
     virgin_entry,
 )
 from waltz_storage.engine.room import NO_ROOM
+from waltz_storage.engine.witness import Witness
 
 MAX_PARTITIONS = 1 << 20
 
@@ -49,8 +50,9 @@ MAX_PARTITIONS = 1 << 20
 class ControlFile:
     """All partition entries of a storage directory. Thread safe."""
 
-    def __init__(self, file: File, header: ControlHeader) -> None:
+    def __init__(self, file: File, header: ControlHeader, witness: Witness) -> None:
         self._file = file
+        self.witness = witness
         self.header = header
         self._lock = threading.Lock()
         self._entries: dict[int, tuple[PartitionInfo, int]] = {}
@@ -74,7 +76,7 @@ class ControlFile:
                 header = ControlHeader(layout.FORMAT_VERSION, now_ms(), cluster_key, num_partitions)
                 _initialise(file, header)
             fs.sync_dir(directory)
-            return cls._loaded(file, header)
+            return cls._loaded(fs, directory, file, header)
         except BaseException:
             file.close()
             raise
@@ -91,28 +93,36 @@ class ControlFile:
                 raise StorageStartError(
                     f"{directory}: {layout.CONTROL_FILE_NAME} is damaged or was never finished"
                 )
-            return cls._loaded(file, header)
+            return cls._loaded(fs, directory, file, header)
         except BaseException:
             file.close()
             raise
 
     @classmethod
-    def _loaded(cls, file: File, header: ControlHeader) -> ControlFile:
-        control = cls(file, header)
+    def _loaded(cls, fs: FileSystem, directory: str, file: File, header: ControlHeader) -> ControlFile:
+        control = cls(file, header, Witness.open(fs, directory, header.num_partitions))
+        try:
+            control._load()
+        except BaseException:
+            control.witness.close()
+            raise
+        return control
+
+    def _load(self) -> None:
+        header = self.header
         size = layout.HEADER_SIZE + layout.ENTRY_SIZE * header.num_partitions
-        raw = file.pread(size, 0)
+        raw = self._file.pread(size, 0)
         for partition_id in range(header.num_partitions):
             offset = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id
             try:
-                control._entries[partition_id] = read_entry(
+                self._entries[partition_id] = read_entry(
                     partition_id, raw[offset : offset + layout.ENTRY_SIZE]
                 )
             except PartitionDamagedError as error:
-                control.damaged[partition_id] = str(error)
+                self.damaged[partition_id] = str(error)
         # The same bytes once more: what a failed sync left in memory only becomes durable (or fails loudly) now.
-        write_fully(file, raw, 0)
-        file.sync()
-        return control
+        write_fully(self._file, raw, 0)
+        self._file.sync()
 
     @property
     def num_partitions(self) -> int:
@@ -141,6 +151,7 @@ class ControlFile:
                 raise self._missing(partition_id)
             current, place = self._entries[partition_id]
             changed = change(current)._replace(sequence=next_sequence(current.sequence))
+            self.witness.carry(partition_id, current, changed)
             self._write_struct(partition_id, 1 - place, changed)
             self._entries[partition_id] = (changed, 1 - place)
             return changed
@@ -172,6 +183,7 @@ class ControlFile:
 
     def close(self) -> None:
         """Close and so unlock."""
+        self.witness.close()
         self._file.close()
 
     def _write_struct(self, partition_id: int, place: int, info: PartitionInfo) -> None:

@@ -16,6 +16,7 @@ from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wi
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry
 from waltz_storage.engine.scan import scan
 from waltz_storage.engine.segment_view import index_entries, index_path
+from waltz_storage.engine.witness import inspect_files
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +130,8 @@ def _inspect_partition(
         )
     report = PartitionReport(partition_id, info, segments, problem)
     last = segments[-1].first_txid + segments[-1].records - 1 if segments else -1
+    if problem is None and info is not None:
+        problem = inspect_files(fs, directory, partition_id, info)
     if problem is None and report.max_txid != last:
         problem = f"partition {partition_id}: transaction {report.max_txid + 1} is missing"
     if problem is None and info is not None and info.local_low_water_mark > last:

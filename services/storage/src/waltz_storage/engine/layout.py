@@ -31,6 +31,7 @@ NO_TRANSACTION = -1
 
 CONTROL_FILE_NAME = "waltz-storage.ctl"
 SIDECAR_NAME = "waltz-fence"
+WITNESS_NAME = "waltz-witness"
 DATA_SUFFIXES = (".seg", ".seq")
 INDEX_SUFFIX = ".idx"
 

@@ -16,6 +16,8 @@ Invariants:
 * Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would be a
   trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the remaining
   one cut and synced (C4).
+* The directory's witness names the newest segment and the fence (:meth:`_bear_witness`): before the fence counts, before the
+  control entry changes, before a new segment takes records, before one is deleted. An append into the open one costs nothing.
 """
 
 from __future__ import annotations
@@ -43,7 +45,8 @@ from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.recovery import LogIdentity, open_log
 from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.segment import Segment, sync_or_fail
-from waltz_storage.engine.sidecar import Sidecar
+from waltz_storage.engine.sidecar import Sidecar, fence_past
+from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
 
 T = TypeVar("T")
 
@@ -76,6 +79,7 @@ class Partition:
         self._fs = fs
         self._directory = directory
         self._control = control
+        self._witness = control.witness
         self._settings = settings
         self._now_ms = now_ms
         self._room = room
@@ -84,11 +88,22 @@ class Partition:
         self.damaged_reads = 0
         self._unfinished = False  # files or records that are not of the log any more may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
+        expected = self._witness.expected(partition_id, info)
+        if expected is not None:
+            check_files(fs, directory, partition_id, expected)
+        # Without a witness: whoever completed a set low-water mark had opened the log, which makes the first segment.
+        newest_txid = expected.newest_txid if expected is not None else min(info.session_id, 0)
         self._sidecar = Sidecar.open(fs, directory, partition_id)
         try:
+            if self._sidecar.witnessed and info.session_id >= 0 and not self._witness.knows(partition_id):
+                refuse_unknown(partition_id)
+            self._sidecar.raise_fence(self._witness.fence(partition_id))
             synced = self._sidecar.synced_txid(info.session_id, info.sequence)
-            self._segments = open_log(fs, directory, self._identity(), max(info.local_low_water_mark, synced))
+            certain = max(info.local_low_water_mark, synced)
+            self._segments = open_log(fs, directory, self._identity(), certain, newest_txid)
             self.max_txid = self._segments[-1].next_txid - 1
+            if expected is not None:
+                self._bear_witness()
             self._note_mark()
         except BaseException:
             self.close()
@@ -111,7 +126,18 @@ class Partition:
         """Make the fence durable. :class:`PartitionFailedError` when its sync failed."""
         if session_id > self.durable_fence:
             self.require_running()
+            self._guarded(lambda: self._bear_witness(fence=session_id))
             self._guarded(lambda: self._sidecar.raise_fence(session_id))
+
+    def _bear_witness(self, newest_txid: int | None = None, fence: int = -1) -> None:
+        """The witness names the newest segment (that of the log, if none is given) and the fence, for the control entry
+        as it is. Nothing is written if it does so already. Errors of :meth:`Witness.write`."""
+        info = self._info
+        newest = self._segments[-1].first_txid if newest_txid is None else newest_txid
+        facts = Facts(info.session_id, info.sequence, max(fence, self._sidecar.fence_session_id), newest)
+        if facts != self._witness.facts(self.partition_id, info):
+            self._witness.write(self.partition_id, info, facts)
+        self._sidecar.note_witness()
 
     def append(self, batches: Sequence[RecordBatch]) -> list[StorageError | None]:
         """Append requests in order, with one data sync for all that are taken; one result each.
@@ -186,6 +212,11 @@ class Partition:
         header = self._identity().header(full.next_txid)
         segment = self._guarded(lambda: Segment.create(self._fs, self._directory, header))
         self._segments.append(segment)
+        try:
+            self._guarded(self._bear_witness)
+        except (DiskWriteError, OutOfResourcesError):
+            self._segments.pop().discard()
+            raise
         self._remember_open(full)
         return segment
 
@@ -210,6 +241,8 @@ class Partition:
         self._unfinished = False
 
     def _cut_log(self, keep: int) -> None:
+        left = [segment.first_txid for segment in self._segments if segment.first_txid <= keep + 1]
+        self._bear_witness(max(left, default=self._segments[0].first_txid))
         while len(self._segments) > 1 and keep + 1 < self._segments[-1].first_txid:
             last = self._segments[-1]
             last.delete()
@@ -323,7 +356,9 @@ class Partition:
 
     def prepare_reset(self) -> None:
         """Before the control entry is reset: fence raised, mark not to be taken for one of a later life. Durable."""
-        self._guarded(lambda: self._sidecar.give_up_copy(self._info.session_id))
+        fence = fence_past(self._info.session_id)
+        self._guarded(lambda: self._bear_witness(fence=fence))
+        self._guarded(lambda: self._sidecar.raise_fence(fence))
         self._write_mark(-1)
         self._guarded(self._sidecar.sync)
 
@@ -343,6 +378,8 @@ class Partition:
         self._sidecar.close()
 
     def _set_info(self, change: Callable[[PartitionInfo], PartitionInfo]) -> None:
+        if self.failed is None and change(self._info).session_id >= 0:  # what a failed one has is not known
+            self._guarded(self._bear_witness)
         self._info = self._guarded(lambda: self._control.update(self.partition_id, change))
 
     def _write_mark(self, txid: int) -> None:

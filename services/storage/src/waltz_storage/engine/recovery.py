@@ -52,13 +52,18 @@ class LogIdentity(NamedTuple):
         )
 
 
-def open_log(fs: FileSystem, directory: str, identity: LogIdentity, certain: int) -> list[Segment]:
+def open_log(
+    fs: FileSystem, directory: str, identity: LogIdentity, certain: int, newest_txid: int
+) -> list[Segment]:
     """All segments in order, the last one writable; what they hold is durable when this returns.
 
-    ``certain``: local low-water mark or synced mark, whichever is higher. Raises
-    :class:`PartitionDamagedError` without having changed record bytes; ``OSError`` from the disk.
+    ``certain``: local low-water mark or synced mark, whichever is higher. ``newest_txid``: a segment that begins there, or
+    later, is known to exist; -1 when none is. Raises :class:`PartitionDamagedError` without having changed record bytes;
+    ``OSError`` from the disk.
     """
     segments = _list_segments(fs, directory, identity)
+    if (segments[-1].first_txid if segments else -1) < newest_txid:
+        raise _damaged(identity, f"the segment that begins with transaction {newest_txid} is missing")
     if not segments:
         if certain >= 0:
             raise _damaged(identity, f"no segment is left, but transaction {certain} was synced")

@@ -107,19 +107,19 @@ class Segment:
             segment._data = _create_with_header(fs, segment.data_path, header)
             sync_or_fail(lambda: fs.sync_dir(directory), directory)
         except OSError as error:
-            segment._discard()
+            segment.discard()
             if error.errno in OUT_OF_RESOURCES:
                 raise OutOfResourcesError(f"{segment.data_path}: {error.strerror}") from error
             raise DiskWriteError(f"{segment.data_path}: {error.strerror}") from error
         except OutOfResourcesError:
-            segment._discard()
+            segment.discard()
             raise
         except BaseException:
             segment.close()
             raise
         return segment
 
-    def _discard(self) -> None:
+    def discard(self) -> None:
         """Best effort: the names of a failed creation, which would lie between others once the log rolls elsewhere."""
         files = ((self.data_path, self._data), (self.index_path, self._index))
         ours = [path for path, file in files if file is not None]  # known to be empty without another look

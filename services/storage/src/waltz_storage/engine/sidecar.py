@@ -1,9 +1,10 @@
 """The sidecar of a partition: durable session fence and synced mark (safety: fence, disk).
 
 One small file ``waltz-fence`` in the partition directory, unknown to release 0.13.2, which reads only ``.seg``
-and ``.idx`` there. Four slots, each in a sector of its own, so that an unsynced write of one can never tear another:
+and ``.idx`` there. Slots, each in a sector of its own, so that an unsynced write of one can never tear another:
 
 * offsets 0 and 512, fence: ``i32 magic | i32 partition | i64 counter | i64 session id | u32 crc``
+* offset 2048, ``i32 magic | i32 partition | u32 crc``: the witness of the storage directory speaks of the partition
 * offsets 1024 and 1536, mark: ``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence |
   i64 synced TXID | u32 crc``; session id and sequence are those of the control entry at that time
 
@@ -30,12 +31,16 @@ from waltz_storage.engine.room import NO_ROOM
 
 _FENCE = struct.Struct(">iiqq")
 _MARK = struct.Struct(">iiqqiq")
+_WITNESSED = struct.Struct(">ii")
 _CHECKSUM = struct.Struct(">I")
 _FENCE_MAGIC = 0x575A4631  # "WZF1"
 _MARK_MAGIC = 0x575A4D31  # "WZM1"
+_WITNESSED_MAGIC = 0x575A5731  # "WZW1"
 _FENCE_OFFSETS = (0, 512)
 _MARK_OFFSETS = (1024, 1536)
-_SIZE = 2048
+_WITNESSED_OFFSET = 2048
+_WHOLE_SIZE = 2560
+SIDECAR_SIZE = 2048
 _HIGHEST_COUNTER = (1 << 63) - 1  # never reached by counting
 _HIGHEST_SESSION = (1 << 63) - 1
 
@@ -48,6 +53,8 @@ class Sidecar:
         self._partition_id = partition_id
         self._fence_counter = self._mark_counter = 0
         self.fence_session_id = -1
+        self.witnessed = False
+        """The witness of the directory speaks of the partition, or did when it was lost."""
         self._mark: tuple[int, int, int] | None = None  # session, sequence, txid
 
     @classmethod
@@ -59,7 +66,7 @@ class Sidecar:
             sidecar._load()
             # Written again with the same bytes: a sync that failed before a restart leaves pages that look
             # clean but never reached the disk, and only a fresh write makes the next sync mean something.
-            write_fully(file, file.pread(_SIZE, 0).ljust(_SIZE, b"\0"), 0)
+            write_fully(file, file.pread(_WHOLE_SIZE, 0).ljust(SIDECAR_SIZE, b"\0"), 0)
             file.sync()
             fs.sync_dir(directory)
         except BaseException:
@@ -68,7 +75,7 @@ class Sidecar:
         return sidecar
 
     def _load(self) -> None:
-        raw = self._file.pread(_SIZE, 0).ljust(_SIZE, b"\0")
+        raw = self._file.pread(_WHOLE_SIZE, 0).ljust(_WHOLE_SIZE, b"\0")
         for offset in _FENCE_OFFSETS:
             fields = self._slot(raw, offset, _FENCE, _FENCE_MAGIC)
             if fields is not None and fields[2] > self._fence_counter:
@@ -82,6 +89,7 @@ class Sidecar:
             if fields is not None and self._mark_counter < fields[2] < _HIGHEST_COUNTER:
                 self._mark_counter = fields[2]
                 self._mark = (fields[3], fields[4], fields[5])
+        self.witnessed = self._slot(raw, _WITNESSED_OFFSET, _WITNESSED, _WITNESSED_MAGIC) is not None
 
     def _slot(self, raw: bytes, offset: int, form: struct.Struct, magic: int) -> tuple[int, ...] | None:
         end = offset + form.size
@@ -102,13 +110,12 @@ class Sidecar:
         self._fence_counter = counter
         self.fence_session_id = session_id
 
-    def give_up_copy(self, session_id: int) -> None:
-        """Raise the fence past the persisted session of a copy that is given up (-1: it had none). Durable.
-
-        That session counts the copy among those that hold the log, and must not go on with an empty one in its place.
-        """
-        if session_id >= 0:
-            self.raise_fence(min(session_id + 1, _HIGHEST_SESSION))
+    def note_witness(self) -> None:
+        """Say that the witness speaks of the partition, durably. ``OSError`` when it failed."""
+        if not self.witnessed:
+            self._write(_WITNESSED_OFFSET, _WITNESSED.pack(_WITNESSED_MAGIC, self._partition_id))
+            self._file.sync()
+            self.witnessed = True
 
     def synced_txid(self, session_id: int, sequence: int) -> int:
         """The mark if it belongs to this state of the control entry, else -1."""
@@ -142,3 +149,25 @@ class Sidecar:
                 raise
             # The other slot of the pair is whole and stays the one that counts.
             raise DiskWriteError(f"{layout.SIDECAR_NAME}: {error.strerror}") from error
+
+
+def is_witnessed(fs: FileSystem, directory: str, partition_id: int) -> bool:
+    """What :attr:`Sidecar.witnessed` would be; nothing is made or changed. ``OSError``."""
+    path = join(directory, layout.SIDECAR_NAME)
+    if not fs.exists(path):
+        return False
+    file = fs.open(path, read_only=True)
+    try:
+        sidecar = Sidecar(file, partition_id)
+        sidecar._load()
+        return sidecar.witnessed
+    finally:
+        file.close()
+
+
+def fence_past(session_id: int) -> int:
+    """The fence of a copy that is given up, by its persisted session (-1: it had none).
+
+    That session counts the copy among those that hold the log, and must not go on with an empty one in its place.
+    """
+    return min(session_id + 1, _HIGHEST_SESSION) if session_id >= 0 else -1

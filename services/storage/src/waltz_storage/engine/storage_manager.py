@@ -32,9 +32,10 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import FileSystem, OsFileSystem, join
 from waltz_storage.engine.partition import EngineSettings, Partition
-from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE
+from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
 from waltz_storage.engine.room import NO_ROOM, DiskRoom
-from waltz_storage.engine.sidecar import Sidecar
+from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
+from waltz_storage.engine.witness import REFILL, Witness
 
 _log = logging.getLogger(__name__)
 
@@ -97,6 +98,11 @@ class StorageManager:
         except (PartitionFailedError, OutOfResourcesError) as error:
             raise StorageStartError(f"{directory}: {error}") from error
         manager = cls(disk, directory, control, settings, now_ms, room if room is not None else DiskRoom())
+        try:
+            manager._miss_witness()
+        except BaseException:
+            control.close()
+            raise
         manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
         try:
             run_all([lambda pid=pid: manager._open_assigned(pid) for pid in control.assigned()])  # type: ignore[misc]
@@ -104,6 +110,23 @@ class StorageManager:
             manager.close()
             raise
         return manager
+
+    def _miss_witness(self) -> None:
+        """:class:`StorageStartError` when the witness is gone and side files say that there was one."""
+        if self.control.witness.exists:
+            return
+        for partition_id in self.control.assigned():
+            try:
+                missed = self.control.info(partition_id).session_id >= 0 and is_witnessed(
+                    self._fs, self._path(partition_id), partition_id
+                )
+            except OSError:  # said by the partition, when it is opened
+                continue
+            if missed:
+                raise StorageStartError(
+                    f"{self.directory}: {layout.WITNESS_NAME} is missing, so other files may be missing too; put it back, or "
+                    f"let the node be brought up to date by its peers: `waltz storage restore-reset {self.directory}`"
+                )
 
     def _path(self, partition_id: int) -> str:
         return join(self.directory, str(partition_id))
@@ -134,8 +157,11 @@ class StorageManager:
     def _open(self, partition_id: int) -> Partition:
         if not self._has_directory(partition_id):
             info = self.control.info(partition_id)
-            if info.session_id >= 0 or info.local_low_water_mark >= 0:
-                raise PartitionDamagedError(f"partition {partition_id} is damaged: its directory is missing")
+            expected = self.control.witness.expected(partition_id, info)
+            if expected is not None or info.session_id >= 0 or info.local_low_water_mark >= 0:
+                raise PartitionDamagedError(
+                    f"partition {partition_id} is damaged: its directory is missing; {REFILL}"
+                )
             self._fs.make_dir(self._path(partition_id))
         self._fs.sync_dir(self.directory)
         return Partition(
@@ -213,10 +239,10 @@ class StorageManager:
     def _prepare_reset(self, partition_id: int, partition: Partition | None) -> None:
         if partition is not None and partition.failed is None:
             partition.prepare_reset()
-        elif self._has_directory(partition_id):  # not open, or out of service: its files are written afresh
+        else:  # not open, or out of service: its files are written afresh
             known = partition_id not in self.control.damaged
-            session_id = self.control.info(partition_id).session_id if known else -1
-            prepare_reset(self._fs, self._path(partition_id), partition_id, session_id)
+            info = self.control.info(partition_id) if known else None
+            prepare_reset(self._fs, self._path(partition_id), partition_id, info, self.control.witness)
 
     def set_available(self, partition_id: int, available: bool) -> None:
         """Set or clear the flag, whether or not the partition is assigned."""
@@ -280,17 +306,30 @@ def _deletion_order(data: Iterable[str], indexes: Iterable[str]) -> list[str]:
     return order + sorted(left, reverse=True)
 
 
-def prepare_reset(fs: FileSystem, directory: str, partition_id: int, session_id: int) -> None:
-    """For a partition that is not open: raise its fence, invalidate its synced mark. Durable."""
-    if session_id < 0 and not fs.exists(join(directory, layout.SIDECAR_NAME)):
+def prepare_reset(
+    fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo | None, witness: Witness
+) -> None:
+    """For a partition that is not open: raise its fence, invalidate its synced mark. Durable.
+
+    ``info``: its control entry, ``None`` when that is damaged. Without a directory the fence stays with the witness.
+    """
+    fence = -1 if info is None else fence_past(info.session_id)
+    witness.give_up(partition_id, info, fence)
+    fence = max(fence, witness.fence(partition_id))
+    if not fs.is_dir(directory) or (fence < 0 and not fs.exists(join(directory, layout.SIDECAR_NAME))):
         return
     sidecar = Sidecar.open(fs, directory, partition_id)
     try:
-        sidecar.give_up_copy(session_id)
+        sidecar.raise_fence(fence)
         sidecar.write_mark(-1, -1, -1)
         sidecar.sync()
     finally:
         sidecar.close()
+
+
+def _without_session(info: PartitionInfo) -> PartitionInfo:
+    """A copy of which nothing is known: rule A1 keeps it from voting, so no file of it is missed either."""
+    return info._replace(session_id=-1, low_water_mark=-1, local_low_water_mark=-1)
 
 
 def reset_for_restore(
@@ -309,16 +348,12 @@ def reset_for_restore(
         raise StorageStartError(f"{directory}: {error.strerror or error}") from error
     try:
         wanted = control.assigned() if partition_ids is None else sorted(set(partition_ids))
-        sessions = {partition_id: control.info(partition_id).session_id for partition_id in wanted}
+        infos = {partition_id: control.info(partition_id) for partition_id in wanted}
         for partition_id in wanted:
             path = join(directory, str(partition_id))
-            if disk.is_dir(path):
-                prepare_reset(disk, path, partition_id, sessions[partition_id])
+            prepare_reset(disk, path, partition_id, infos[partition_id], control.witness)
             for _ in range(2):  # both structs: the old session must not come back with a damaged one
-                control.update(
-                    partition_id,
-                    lambda info: info._replace(session_id=-1, low_water_mark=-1, local_low_water_mark=-1),
-                )
+                control.update(partition_id, _without_session)
     except OSError as error:
         raise StorageStartError(f"{directory}: {error.strerror or error}") from error
     except OutOfResourcesError as error:

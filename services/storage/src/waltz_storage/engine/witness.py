@@ -1,0 +1,291 @@
+"""The witness of a storage directory: what must lie in each partition's directory (safety: lost files), and its fence again.
+
+A directory can not tell that files of it are gone. So one small file ``waltz-witness`` in the directory above, unknown to
+release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a sector of its own:
+``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64 newest | u32 crc``.
+*Newest* is the first TXID of the newest segment; -1 says that what belongs there is not known.
+
+Invariants:
+
+* A slot speaks of one state of the control entry: session id and sequence are those of the entry. Another state was written
+  by 0.13.2 or by an earlier release of ours, which adds and deletes files without a word here: then files are not compared.
+  The fence counts always, it only rises.
+* Files are compared for copies that completed a session: rule A1 keeps the others from voting.
+* The side file says that there is a slot, so a lost witness is missed; and the witness, that there is a side file.
+* A write takes the slot that does not count for the entry as it is, and is durable when it returns. So it comes before the
+  change of the entry (:meth:`Witness.carry`), and whichever entry a crash leaves has its slot.
+* What a slot demands is on the disk before: a new segment is created first, an old one deleted afterwards.
+
+Owner: the control file, under which it is opened and closed. Thread safe; each partition's slots are written by its job.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import zlib
+from typing import NamedTuple, NoReturn
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.errors import (
+    DiskWriteError,
+    OutOfResourcesError,
+    PartitionDamagedError,
+    PartitionFailedError,
+)
+from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, join, write_fully
+from waltz_storage.engine.partition_info import PartitionInfo
+from waltz_storage.engine.room import NO_ROOM
+from waltz_storage.engine.segment import file_size
+from waltz_storage.engine.sidecar import SIDECAR_SIZE
+
+UNKNOWN_FILES = -1
+REGION_SIZE = 1024
+SLOT_SIZE = 512
+REFILL = "let its peers refill it: `waltz storage remove-partition` with --delete-storage-files, then `add-partition`"
+_SLOT = struct.Struct(">iiqqiqq")
+_CHECKSUM = struct.Struct(">I")
+_MAGIC = 0x575A5731  # "WZW1"
+_HIGHEST_COUNTER = (1 << 63) - 1  # never reached by counting
+_CHUNK_SIZE = 1 << 20
+
+
+class Facts(NamedTuple):
+    """What one slot says. See the module."""
+
+    session_id: int
+    sequence: int
+    fence: int
+    newest_txid: int
+
+    def speak_of(self, info: PartitionInfo | None) -> bool:
+        """True when they belong to this state of the control entry."""
+        return info is not None and (self.session_id, self.sequence) == (info.session_id, info.sequence)
+
+
+class _Slot(NamedTuple):
+    counter: int
+    facts: Facts
+
+
+_Slots = tuple[_Slot | None, _Slot | None]
+
+
+class Witness:
+    """The witness file of one storage directory. See the module for the invariants. Made at the first write."""
+
+    def __init__(self, fs: FileSystem, directory: str) -> None:
+        self._fs = fs
+        self._directory = directory
+        self._file: File | None = None
+        self._name_durable = False
+        self._slots: dict[int, _Slots] = {}
+        self._lock = threading.Lock()
+
+    @classmethod
+    def open(cls, fs: FileSystem, directory: str, num_partitions: int) -> Witness:
+        """Load it; what is there is durable when this returns. ``OSError``."""
+        witness = cls(fs, directory)
+        path = join(directory, layout.WITNESS_NAME)
+        if fs.exists(path):
+            witness._file = fs.open(path)
+            try:
+                witness._load(witness._file, num_partitions)
+            except BaseException:
+                witness.close()
+                raise
+        return witness
+
+    def _load(self, file: File, num_partitions: int) -> None:
+        size = min(file.size(), REGION_SIZE * num_partitions)
+        for start in range(0, size, _CHUNK_SIZE):
+            raw = file.pread(min(_CHUNK_SIZE, size - start), start)
+            if not raw.strip(b"\0"):
+                continue
+            for offset in range(0, len(raw), REGION_SIZE):
+                partition_id = (start + offset) // REGION_SIZE
+                slots = read_slots(raw[offset : offset + REGION_SIZE], partition_id)
+                if slots != (None, None):
+                    self._slots[partition_id] = slots
+            # The same bytes once more: only a fresh write makes the sync mean something after one that failed.
+            write_fully(file, raw, start)
+        file.sync()
+        self._fs.sync_dir(self._directory)
+        self._name_durable = True
+
+    @property
+    def exists(self) -> bool:
+        """There is a file."""
+        return self._file is not None
+
+    def knows(self, partition_id: int) -> bool:
+        """It has a word of the partition, in whatever state of the control entry."""
+        return partition_id in self._slots
+
+    def facts(self, partition_id: int, info: PartitionInfo | None) -> Facts | None:
+        """What the slot says that counts for this state of the control entry; ``None`` when none speaks of it."""
+        return _facts(self._slots.get(partition_id, (None, None)), info)
+
+    def expected(self, partition_id: int, info: PartitionInfo) -> Facts | None:
+        """What must be in the partition's directory; ``None`` when nothing is known of it.
+
+        :class:`PartitionDamagedError` when that is no longer known.
+        """
+        facts = self.facts(partition_id, info) if info.session_id >= 0 else None
+        if facts is not None and facts.newest_txid <= UNKNOWN_FILES:
+            refuse_unknown(partition_id)
+        return facts
+
+    def fence(self, partition_id: int) -> int:
+        """The highest fence of the partition, -1 without one."""
+        return max((slot.facts.fence for slot in self._slots.get(partition_id, ()) if slot), default=-1)
+
+    def write(self, partition_id: int, info: PartitionInfo | None, facts: Facts) -> None:
+        """Make the facts durable, in the slot that does not count for ``info``.
+
+        :class:`DiskWriteError`, :class:`OutOfResourcesError`: no slot that counts has changed, it may be tried again.
+        :class:`PartitionFailedError`: a sync failed.
+        """
+        with self._lock:
+            slots = self._slots.get(partition_id, (None, None))
+            counting = _counting(slots, info)
+            place = counting if slots[counting] is None else 1 - counting
+            counter = 1 + max((slot.counter for slot in slots if slot), default=0)
+            raw = _SLOT.pack(_MAGIC, partition_id, counter, *facts)
+            self._write(partition_id, REGION_SIZE * partition_id + SLOT_SIZE * place, raw)
+            slot = _Slot(counter, facts)
+            self._slots[partition_id] = (slot, slots[1]) if place == 0 else (slots[0], slot)
+
+    def carry(self, partition_id: int, info: PartitionInfo, changed: PartitionInfo) -> None:
+        """Before the control entry changes: what is said of it now is said of what it is going to be. Errors of :meth:`write`."""
+        facts = self.facts(partition_id, info)
+        if facts is not None and changed.session_id >= 0:
+            facts = facts._replace(session_id=changed.session_id, sequence=changed.sequence)
+            self.write(partition_id, info, facts)
+
+    def give_up(self, partition_id: int, info: PartitionInfo | None, fence: int) -> None:
+        """Before a copy that is not open is given up: a higher fence, and its files are not known, whatever is made of them
+        until its entry is reset. Nothing is written for a copy without session and fence. Errors of :meth:`write`."""
+        fence = max(fence, self.fence(partition_id))
+        if fence >= 0:
+            session_id, sequence = (-1, -1) if info is None else (info.session_id, info.sequence)
+            self.write(partition_id, info, Facts(session_id, sequence, fence, UNKNOWN_FILES))
+
+    def close(self) -> None:
+        """Close without syncing."""
+        file, self._file = self._file, None
+        if file is not None:
+            file.close()
+
+    def _write(self, partition_id: int, offset: int, raw: bytes) -> None:
+        what = f"partition {partition_id}: {layout.WITNESS_NAME}"
+        try:
+            try:
+                if self._file is None:
+                    self._file = self._fs.open(join(self._directory, layout.WITNESS_NAME), create=True)
+                write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
+            except OSError as error:
+                if error.errno in NO_ROOM:
+                    raise DiskWriteError(f"{what}: {error.strerror}") from error
+                if error.errno in OUT_OF_RESOURCES:
+                    raise OutOfResourcesError(f"{what}: {error.strerror}") from error
+                raise
+            self._file.sync()
+            if not self._name_durable:
+                self._fs.sync_dir(self._directory)
+                self._name_durable = True
+        except OSError as error:
+            raise PartitionFailedError(f"{what}: {error.strerror}") from error
+
+
+def _counting(slots: _Slots, info: PartitionInfo | None) -> int:
+    """Place of the slot that counts: of those that speak of this state of the control entry, if there are any, the last one."""
+
+    def rank(place: int) -> tuple[bool, int]:
+        slot = slots[place]
+        return (False, -1) if slot is None else (slot.facts.speak_of(info), slot.counter)
+
+    return max((0, 1), key=rank)
+
+
+def _facts(slots: _Slots, info: PartitionInfo | None) -> Facts | None:
+    slot = slots[_counting(slots, info)]
+    return slot.facts if slot is not None and slot.facts.speak_of(info) else None
+
+
+def read_slots(raw: bytes, partition_id: int) -> _Slots:
+    """The valid slots of a partition's region."""
+    first, second = (_read_slot(raw[start : start + SLOT_SIZE], partition_id) for start in (0, SLOT_SIZE))
+    return first, second
+
+
+def _read_slot(raw: bytes, partition_id: int) -> _Slot | None:
+    if len(raw) < _SLOT.size + _CHECKSUM.size:
+        return None
+    if zlib.crc32(raw[: _SLOT.size]) != _CHECKSUM.unpack_from(raw, _SLOT.size)[0]:
+        return None
+    magic, owner, counter, *fields = _SLOT.unpack_from(raw)
+    if magic != _MAGIC or owner != partition_id or not 0 < counter < _HIGHEST_COUNTER:
+        return None
+    return _Slot(counter, Facts(*fields))
+
+
+def refuse_unknown(partition_id: int) -> NoReturn:
+    """:class:`PartitionDamagedError`: the witness has lost its word of the partition."""
+    raise PartitionDamagedError(
+        f"partition {partition_id} is damaged: {layout.WITNESS_NAME} of the storage directory no longer says anything of it, "
+        f"so files of it may be missing too; {REFILL}"
+    )
+
+
+def check_files(fs: FileSystem, directory: str, partition_id: int, facts: Facts) -> None:
+    """:class:`PartitionDamagedError` with the names of the files that must be in a partition's directory and are not.
+
+    Older segments are not looked at here: each must begin where the one before ends, which opening the log sees to.
+    """
+    if not fs.is_dir(directory):
+        raise PartitionDamagedError(
+            f"partition {partition_id} is damaged: its directory is missing; {REFILL}"
+        )
+    stem = layout.segment_name(facts.newest_txid)
+    lost = [
+        names[0]
+        for names, size in (
+            ((layout.SIDECAR_NAME,), SIDECAR_SIZE),
+            (tuple(stem + suffix for suffix in layout.DATA_SUFFIXES), layout.HEADER_SIZE),
+        )
+        if max(file_size(fs, join(directory, name)) for name in names) < size
+    ]
+    if lost:
+        raise PartitionDamagedError(
+            f"partition {partition_id} is damaged: {' and '.join(lost)} in {directory} are missing or cut short; {REFILL}"
+        )
+
+
+def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo) -> str | None:
+    """What is missing of a partition according to the witness, for tools; ``None`` when nothing is, or nobody knows.
+
+    Nothing is changed. A running node may change it between two looks: then nothing is said. ``OSError``.
+    """
+
+    def look() -> Facts | None:
+        path = join(directory, layout.WITNESS_NAME)
+        if info.session_id < 0 or not fs.exists(path):
+            return None
+        file = fs.open(path, read_only=True)
+        try:
+            slots = read_slots(file.pread(REGION_SIZE, REGION_SIZE * partition_id), partition_id)
+        finally:
+            file.close()
+        return _facts(slots, info)
+
+    facts = look()
+    if facts is None:
+        return None
+    try:
+        if facts.newest_txid <= UNKNOWN_FILES:
+            refuse_unknown(partition_id)
+        check_files(fs, join(directory, str(partition_id)), partition_id, facts)
+    except PartitionDamagedError as error:
+        return str(error) if look() == facts else None
+    return None
