@@ -16,6 +16,9 @@ from tests.sim.kernel.zookeeper import SimZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments
 
+LOST_FILES = "lost files"
+"""Of ``ClusterState.rotten``: files are gone, and no byte of any other was changed. What that does is never excused."""
+
 
 class ClusterState:
     """Reads only. ``shown_mark``: the largest id anybody was shown as committed in a partition."""
@@ -34,8 +37,8 @@ class ClusterState:
         self._shown_mark = shown_mark
         self.partitions = partitions
         self.paths = ClusterPaths(CLUSTER_ROOT)
-        self.rotten: dict[tuple[str, int], None] = {}
-        """(node, partition) whose files were damaged behind its back and not filled afresh since."""
+        self.rotten: dict[tuple[str, int], str | None] = {}
+        """(node, partition) whose files were damaged behind its back and not filled afresh since: LOST_FILES, or None."""
         self.switched_off: dict[tuple[str, int], int] = {}
         """(node, partition) → how many administrators have taken the copy out of service and not put it back."""
         self.lost: dict[tuple[str, int], None] = {}
@@ -54,6 +57,10 @@ class ClusterState:
     def rotten_partitions(self, name: str) -> list[int]:
         """Partitions of the node that are in ``rotten``."""
         return [partition for node, partition in self.rotten if node == name]
+
+    def changed_partitions(self, name: str) -> list[int]:
+        """Those of them in whose files bits were changed."""
+        return [p for p in self.rotten_partitions(name) if self.rotten[name, p] != LOST_FILES]
 
     def forget_rot(self, name: str) -> None:
         """All files of the node are others now."""

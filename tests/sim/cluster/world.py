@@ -170,7 +170,7 @@ class World:
             self.zookeeper, self.storage, self.servers, shape.partitions, self.history.book.mark
         )
         for name, node in self.storage.items():
-            node.memory.damaged = partial(self.state.rotten_partitions, name)
+            node.memory.damaged = partial(self.state.changed_partitions, name)
         self.repairs = Repairs(self)
         for workload in self._workloads:
             for name, main in workload.processes(self.access):

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.faults import (
     disasters,
+    file_faults,
     network_faults,
     operations,
     process_faults,
@@ -29,6 +30,7 @@ HANDLERS: Mapping[str, Handler] = {
     **storage_faults.HANDLERS,
     **tails.HANDLERS,
     **rot_faults.HANDLERS,
+    **file_faults.HANDLERS,
     **network_faults.HANDLERS,
     **zookeeper_faults.HANDLERS,
     **operations.HANDLERS,

@@ -66,6 +66,7 @@ KINDS: Mapping[str, Kind] = {
     "read-failure": Kind(2, "storage", 1, 10),
     "slow-reads": Kind(2, "storage", 2, 15),
     "bit-rot": Kind(3, "storage", 0.5, 10),
+    "files-lost": Kind(3, "storage", 0.5, 10),
     "server-kill": Kind(5, "server", 0.2, 10),
     "server-power-off": Kind(3, "server", 0.5, 10),
     "server-pause": Kind(4, "server", 0.5, 15),
@@ -106,7 +107,9 @@ PROFILES: Mapping[str, Sequence[str]] = {
     "disk": tuple(
         k
         for k in KINDS
-        if k.startswith(("storage-", "all-", "sync-", "disk-", "short-", "slow-s", "slow-r", "read-", "bit-"))
+        if k.startswith(
+            ("storage-", "all-", "sync-", "disk-", "short-", "slow-s", "slow-r", "read-", "bit-", "files-")
+        )
     ),
     "power": ("storage-power-off", "storage-power-in-call", "all-storage-power-off", "blackout"),
     "network": (

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 CRASH_WITHIN_SECONDS = 20.0
 MOST_CALLS = 60
 MOST_RARE_CALLS = 15
-SYNC_FAILURES = ("", "", "/0/", ".seg", ".idx", "waltz-storage.ctl", "waltz-fence")
+SYNC_FAILURES = ("", "", "/0/", ".seg", ".idx", "waltz-storage.ctl", "waltz-fence", "waltz-witness")
 READ_FAILURES = ("", "/0/", ".seg", ".idx")
 SLOWEST_SYNC_SECONDS = 3.0
 SLOWEST_READ_SECONDS = 1.0

@@ -9,6 +9,7 @@ import struct
 
 from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk, partition_directory
 from waltz_storage.engine import layout
+from waltz_storage.engine.witness import REGION_SIZE
 
 _LENGTH = struct.Struct(">i")
 _LENGTH_OFFSET = layout.RECORD_HEAD_SIZE - 4
@@ -30,6 +31,7 @@ class Rot(enum.Enum):
     CONTROL_ENTRY = "control entry"
     CONTROL_HEADER = "control header"
     SIDECAR = "sidecar"
+    WITNESS = "witness"
 
 
 def flip(disk: SimDisk, kind: Rot, partition_id: int, rng: random.Random) -> str | None:
@@ -47,6 +49,8 @@ def flip(disk: SimDisk, kind: Rot, partition_id: int, rng: random.Random) -> str
 def _ranges(disk: SimDisk, kind: Rot, partition_id: int) -> list[Range]:
     if kind in (Rot.CONTROL_ENTRY, Rot.CONTROL_HEADER):
         return _control(disk, kind, partition_id)
+    if kind is Rot.WITNESS:
+        return _witness(disk, partition_id)
     directory = partition_directory(partition_id)
     if not disk.is_dir(directory):
         return []
@@ -73,6 +77,14 @@ def _control(disk: SimDisk, kind: Rot, partition_id: int) -> list[Range]:
     if kind is Rot.CONTROL_HEADER:
         return [(path, 0, min(layout.HEADER_SIZE, disk.durable_size(path)))]
     return [(path, start, min(start + layout.ENTRY_SIZE, disk.durable_size(path)))]
+
+
+def _witness(disk: SimDisk, partition_id: int) -> list[Range]:
+    path = posixpath.join(DATA_DIRECTORY, layout.WITNESS_NAME)
+    if not disk.exists(path):
+        return []
+    start = REGION_SIZE * partition_id
+    return [(path, start, min(start + REGION_SIZE, disk.durable_size(path)))]
 
 
 def _segment(disk: SimDisk, kind: Rot, path: str, size: int) -> list[Range]:

@@ -304,4 +304,61 @@ STORAGE_MUTANTS = (
         "taken for damage.",
         found_at=1,
     ),
+    Mutant(
+        name="lost_files_not_missed",
+        rule="C6",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "            check_files(fs, directory, partition_id, expected)\n",
+                "            pass\n",
+            ),
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "        newest_txid = expected.newest_txid if expected is not None else min(info.session_id, 0)\n",
+                "        newest_txid = -1\n",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "fork", "failed_committed"),
+        how="The newest segment of a partition and its side file are gone when a node starts, or all of them: it opens with the "
+        "records before, and votes.",
+        guards="the names that the witness expects, and the first transaction of the newest segment",
+        profile="disk",
+    ),
+    Mutant(
+        name="witness_not_told_of_a_new_segment",
+        rule="C6",
+        edits=(
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "            self._guarded(self._bear_witness)\n        except (DiskWriteError",
+                "            self._guarded(lambda: None)\n        except (DiskWriteError",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "fork", "failed_committed"),
+        how="A log rolls and takes records; before anything else is written to the witness, the new segment and the side file "
+        "are lost.",
+        profile="disk",
+    ),
+    Mutant(
+        name="lost_witness_not_missed",
+        rule="C6",
+        edits=(
+            Edit(
+                f"{_ENGINE}/storage_manager.py",
+                "            manager._miss_witness()\n",
+                "            pass\n",
+            ),
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "            if self._sidecar.witnessed and info.session_id >= 0 and not self._witness.knows(partition_id):\n",
+                "            if self._sidecar.witnessed and info.session_id < -1:\n",
+            ),
+        ),
+        expected=("witness",),
+        how="The witness is gone when a node starts: its directory is taken for one of release 0.13.2, in which nobody knows what "
+        "is missing.",
+        guards="each partition whose side file says that there was a witness",
+        profile="disk",
+    ),
 )

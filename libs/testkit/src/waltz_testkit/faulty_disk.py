@@ -331,6 +331,13 @@ class FaultyDisk:
         for names in (self._names, self._platter_names):
             names[directory].pop(name, None)
 
+    def remove_dir(self, path: str) -> None:
+        """A directory vanishes behind everybody's back, with all that is in it."""
+        self.wipe(path)
+        for names in (self._names, self._platter_names):
+            del names[path]
+        self.remove(path)
+
     def durable_size(self, path: str) -> int:
         """How many bytes of a file are on the platter."""
         return len(self._file(path).platter)

@@ -84,13 +84,6 @@ def lose(disk: FaultyDisk, names: Iterable[str]) -> None:
         disk.remove(name)
 
 
-def lose_directory(disk: FaultyDisk, partition_id: int = 0) -> None:
-    disk.wipe(f"{ROOT}/{partition_id}")
-    disk.remove(f"{ROOT}/{partition_id}")
-    for names in (disk._names, disk._platter_names):
-        names.pop(f"{ROOT}/{partition_id}", None)
-
-
 def assert_whole(manager: StorageManager) -> None:
     partition = manager.get(0)
     assert partition.max_txid == RECORDS - 1
@@ -134,7 +127,7 @@ def test_safety_c6_every_subset_of_a_partitions_files(mode: CrashMode) -> None:
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c6_the_directory_of_the_partition_is_gone(mode: CrashMode) -> None:
     disk = filled(mode=mode)
-    lose_directory(disk)
+    disk.remove_dir(f"{ROOT}/0")
     manager = opened(disk)
     assert "its directory is missing" in manager.damaged[0]
     assert "remove-partition" in manager.damaged[0]
@@ -405,7 +398,7 @@ def test_safety_c6_a_partition_that_was_removed_may_lose_everything() -> None:
     manager = opened(disk)
     manager.unassign(0, delete_files=True)
     manager.close()
-    lose_directory(disk)
+    disk.remove_dir(f"{ROOT}/0")
     manager = opened(disk)
     assert manager.troubles() == {}
     assert manager.assign(0).durable_fence == 9
