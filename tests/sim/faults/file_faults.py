@@ -77,7 +77,8 @@ def lose_files(disk: SimDisk, partition: int, rng: random.Random) -> list[str]:
         lost = names
     elif drawn < DIRECTORY_LOST + ALL_LOST + NEWEST_LOST:
         newest = max((name for name in names if name.endswith(DATA_SUFFIXES)), default="")
-        lost = [name for name in names if name == SIDECAR_NAME or (newest and name[:-4] == newest[:-4])]
+        also = SIDECAR_NAME if rng.random() < 0.5 else ""
+        lost = [name for name in names if name == also or (newest and name[:-4] == newest[:-4])]
     else:
         lost = [name for name in names if rng.random() < 0.5]
     for name in lost:

@@ -27,7 +27,7 @@ from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.logs import configure_logging
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_runtime.process import run_service
-from waltz_storage.engine.files import disk_usage
+from waltz_storage.engine.files import close_to_others, disk_usage
 from waltz_storage.engine.room import DiskRoom, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
@@ -63,10 +63,23 @@ async def store_params(settings: StorageSettings) -> StoreParams:
         await store.close()
 
 
+def close_directory(directory: str) -> None:
+    """What a node makes is its user's alone; a directory that stands open to all is closed, or named in the log."""
+    try:
+        close_to_others(directory)
+    except (FileNotFoundError, NotADirectoryError):
+        return  # said when it is opened
+    except OSError as error:
+        log.warning(
+            "the storage directory may be open to other users", directory=directory, reason=error.strerror
+        )
+
+
 async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     """Run a node until ``stop`` is set. Errors with ``user_error`` are the operator's."""
     host, tls = settings.host(), server_context(settings.tls_settings("storage.ssl"))
     params = await store_params(settings)
+    close_directory(settings.directory)
     registry = MetricsRegistry()
     with ThreadPoolExecutor(settings.disk_threads, thread_name_prefix="disk") as executor:
         manager = await open_manager(

@@ -23,6 +23,7 @@ from waltz_tools.k8s.access import Session
 from waltz_tools.k8s.logs import PodLogs
 from waltz_tools.k8s.preview import LABELS, ask_plan
 from waltz_tools.k8s.redact import redact, redact_text
+from waltz_tools.local import private
 
 _KINDS: tuple[Kind, ...] = (
     kinds.STATEFUL_SET,
@@ -105,11 +106,14 @@ def write_archive(files: Mapping[str, str], path: Path, now_seconds: float) -> i
     """A gzipped tar with one folder; its size in bytes. ToolError when it cannot be written or exists."""
     folder = path.name.removesuffix(".gz").removesuffix(".tar").removesuffix(".tgz")
     try:
-        with path.open("xb") as file, tarfile.open(fileobj=file, mode="w:gz") as archive:
+        with (
+            open(path, "xb", opener=private.opener) as file,
+            tarfile.open(fileobj=file, mode="w:gz") as archive,
+        ):
             for name, text in sorted(files.items()):
                 data = text.encode()
                 entry = tarfile.TarInfo(f"{folder}/{name}")
-                entry.size, entry.mtime, entry.mode = len(data), int(now_seconds), 0o644
+                entry.size, entry.mtime, entry.mode = len(data), int(now_seconds), private.FILE_MODE
                 archive.addfile(entry, io.BytesIO(data))
     except FileExistsError:
         raise ToolError(f"{path} exists already") from None

@@ -20,7 +20,7 @@ from typing import Self
 
 from waltz_protocol.types import Endpoint
 from waltz_tools.errors import LocalClusterError
-from waltz_tools.local import configs, health, seeding
+from waltz_tools.local import configs, health, private, seeding
 from waltz_tools.local.ports import LOOPBACK
 from waltz_tools.local.process import ManagedProcess
 from waltz_tools.local.state import ClusterDirectory, ClusterState, settle_ports
@@ -384,7 +384,7 @@ class LocalCluster:
         common = configs.common_keys(self.port(ZOOKEEPER, "client"), self.settings.session_timeout_ms)
         for role in self.storage_roles:
             directory = self.storage_directory(role)
-            directory.mkdir(exist_ok=True)
+            private.make_folder(directory)
             self._write(
                 role, "storage", configs.storage_keys(common, state.ports[role], directory, state.tls)
             )

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from waltz_tools.local import private
 from waltz_tools.local.ports import LOOPBACK
 
 CLUSTER_NAME = "waltz-local"
@@ -65,4 +66,4 @@ def client_keys(common: Mapping[str, object], tls: bool) -> dict[str, object]:
 def write_config(path: Path, keys: Mapping[str, object], overrides: Mapping[str, object]) -> None:
     """Write one YAML file of dotted keys; `overrides` win, a value of None removes the key."""
     merged = {key: value for key, value in {**keys, **overrides}.items() if value is not None}
-    path.write_text(yaml.safe_dump(merged, sort_keys=True))
+    private.write_text(path, yaml.safe_dump(merged, sort_keys=True))

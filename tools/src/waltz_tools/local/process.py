@@ -15,6 +15,7 @@ from pathlib import Path
 
 from waltz_tools.errors import ProcessFailedError
 from waltz_tools.local import guard as guard_module
+from waltz_tools.local import private
 
 _LOG_TAIL_BYTES = 4096
 
@@ -60,7 +61,7 @@ class ManagedProcess:
         try:
             # Run as a bare file: no site packages, no package imports, some milliseconds.
             guard = [sys.executable, "-S", "-E", guard_module.__file__, str(os.getpid()), str(writing)]
-            with self.log_path.open("ab") as log:
+            with private.open_log(self.log_path) as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *guard,
                     *self._command,
@@ -69,6 +70,7 @@ class ManagedProcess:
                     stderr=asyncio.subprocess.STDOUT,
                     env={**os.environ, **self._environment},
                     pass_fds=(writing,),
+                    umask=private.CHILD_UMASK,
                     start_new_session=True,
                 )
             os.close(writing)

@@ -26,6 +26,7 @@ from typing import IO
 import psutil
 
 from waltz_tools.errors import DirectoryInUseError, LocalClusterError, PortTakenError
+from waltz_tools.local import private
 from waltz_tools.local.ports import is_free, pick_free_port
 
 FORMAT = 1
@@ -61,9 +62,14 @@ class ClusterDirectory:
     def open(self) -> None:
         """Make the folders and take the lock; DirectoryInUseError when another process has it."""
         try:
-            for folder in (self.path, self.conf_dir, self.logs_dir, self._pids_dir):
-                folder.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("a+")
+            if not self.path.is_dir():  # one that was there before is its user's to close
+                private.make_folder(self.path)
+            for folder in (self.conf_dir, self.logs_dir, self._pids_dir):
+                private.make_folder(folder)
+            lock = os.fdopen(
+                private.opener(str(self.path / "lock"), os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC),
+                "a+",
+            )
         except OSError as error:
             raise LocalClusterError(f"cannot use {self.path} for a cluster: {error.strerror}") from None
         try:
@@ -106,7 +112,7 @@ class ClusterDirectory:
     def save(self, state: ClusterState) -> None:
         """Replace cluster.json."""
         new = self.path / "cluster.json.new"
-        with new.open("w") as file:
+        with open(new, "w", opener=private.opener) as file:
             json.dump(asdict(state), file, indent=2, sort_keys=True)
             file.flush()
             os.fsync(file.fileno())
@@ -118,7 +124,7 @@ class ClusterDirectory:
             started = psutil.Process(pid).create_time()
         except psutil.Error:
             return
-        (self._pids_dir / role).write_text(f"{pid} {started}")
+        private.write_text(self._pids_dir / role, f"{pid} {started}")
 
     def forget_pid(self, role: str) -> None:
         (self._pids_dir / role).unlink(missing_ok=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waltz_tools.errors import LocalClusterError
+from waltz_tools.local import private
 from waltz_tools.local.java import find_java
 from waltz_tools.local.ports import LOOPBACK
 
@@ -63,9 +64,9 @@ class ZooKeeperFiles:
 
     def write(self, port: int) -> None:
         """Render both files; makes the data directory."""
-        self.data_dir.mkdir(parents=True, exist_ok=True)
-        self.config_file.write_text(render_config(self.data_dir, port))
-        self.logging_file.write_text(_LOGGING)
+        private.make_folder(self.data_dir)
+        private.write_text(self.config_file, render_config(self.data_dir, port))
+        private.write_text(self.logging_file, _LOGGING)
 
     def command(self) -> list[str]:
         """The program and arguments that run it in the foreground."""
