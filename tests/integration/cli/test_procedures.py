@@ -66,7 +66,19 @@ def test_an_empty_disk(stage: Stage, load: Load) -> None:
 
 
 def test_a_damaged_partition(stage: Stage, load: Load) -> None:
+    stage.stop("s1")
+    for path in (stage.data("s1") / "3").iterdir():
+        path.unlink()
+    stage.start("s1")
+    assert stage.waltz("storage", "list").code == 0
+    assert "3" in stage.waltz("doctor").out
     stage.follow(block("damage"))
+
+
+def test_a_lost_witness(stage: Stage, load: Load) -> None:
+    stage.stop("s1")
+    (stage.data("s1") / "waltz-witness").unlink()
+    stage.follow(block("lost-witness"))
 
 
 def test_disks(stage: Stage, load: Load) -> None:

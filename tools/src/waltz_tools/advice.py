@@ -133,7 +133,8 @@ def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> 
         case Standing.UNAVAILABLE:
             return Advice(
                 f"{where} unavailable: switched off by hand, a full disk, a failed sync or damage",
-                f"see the node's /health page; then make room, or `waltz storage availability -p {partitions} -o true`",
+                f"see the node's /health page; then make room, `waltz storage availability -p {partitions} -o true`, or, "
+                "if it is damaged, `waltz storage remove-partition --delete-storage-files` and `add-partition`",
             )
         case Standing.BEHIND:
             lag = max((replica.lag or 0 for _, replica in held), default=0)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import errno
 import posixpath
-import random
-from collections.abc import Callable, Iterable, Iterator
-from itertools import chain, combinations
+from collections.abc import Callable
 
 import pytest
 
@@ -17,79 +15,33 @@ from waltz_storage.engine.errors import (
     StorageStartError,
 )
 from waltz_storage.engine.inspect import inspect_directory
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, SIDECAR_NAME, WITNESS_NAME
+from waltz_storage.engine.layout import WITNESS_NAME
 from waltz_storage.engine.partition_info import FLAG_AVAILABLE
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_testkit.disk_image import Inode
-from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
+from .lost_files import (
+    CONTROL,
+    NEWEST,
+    RECORDS,
+    SIDECAR,
+    WITNESS,
+    assert_whole,
+    filled,
+    lose,
+    opened,
+    subsets,
+)
 from .support import (
     ROOT,
     append,
     assert_holds,
     empty_disk,
     forget_our_files,
-    open_manager,
-    path,
     refusal,
     segment_path,
 )
-from .test_safety_c5_crashes import (
-    Acknowledged,
-    Step,
-    number_of_calls,
-    run_until_crash,
-    step_append,
-    step_assign,
-    step_fence,
-    step_mark,
-    step_truncate,
-)
-
-THRESHOLD = 300
-RECORDS = 8  # in segments of three, three and two
-NEWEST = 6  # its first transaction; there is room for one more
-WITNESS = f"{ROOT}/{WITNESS_NAME}"
-CONTROL = f"{ROOT}/{CONTROL_FILE_NAME}"
-SIDECAR = path(0, SIDECAR_NAME)
-
-
-def filled(partition_ids: Iterable[int] = (0,), mode: CrashMode = CrashMode.KEEP) -> FaultyDisk:
-    """Session 7 began on an empty log, eight records were acknowledged, session 9 has asked; then the node ended."""
-    disk = empty_disk()
-    manager = open_manager(disk, threshold=THRESHOLD)
-    for partition_id in partition_ids:
-        partition = manager.assign(partition_id)
-        partition.raise_fence(7)
-        partition.set_low_water_mark(7, -1)
-        append(partition, 0, 6)
-        append(partition, NEWEST, 2)
-        partition.raise_fence(9)
-        assert partition.num_segments == 3
-    disk.restart(mode, random.Random(f"{mode}"))
-    return disk
-
-
-def opened(disk: FaultyDisk) -> StorageManager:
-    return open_manager(disk, threshold=THRESHOLD)
-
-
-def subsets(names: Iterable[str]) -> Iterator[tuple[str, ...]]:
-    listed = sorted(names)
-    return chain.from_iterable(combinations(listed, size) for size in range(1, len(listed) + 1))
-
-
-def lose(disk: FaultyDisk, names: Iterable[str]) -> None:
-    for name in names:
-        disk.remove(name)
-
-
-def assert_whole(manager: StorageManager) -> None:
-    partition = manager.get(0)
-    assert partition.max_txid == RECORDS - 1
-    assert_holds(partition, RECORDS)
-    assert partition.durable_fence == 9
-    assert partition.info[:3] == (7, -1, -1)
 
 
 @pytest.mark.parametrize("mode", list(CrashMode))
@@ -216,105 +168,6 @@ def test_safety_c6_a_damaged_witness(slots: tuple[int, ...]) -> None:
         manager = opened(disk)
         assert "no longer says anything" in manager.damaged[0], "a flag made it whole"
     manager.close()
-
-
-ROLLING: list[Step] = [
-    step_assign(),
-    step_fence(1),
-    step_mark(1, -1),
-    *[step_append(first, 4, 100) for first in (0, 4, 8)],
-    step_fence(2),
-    step_mark(2, 11),
-    step_append(12, 4, 100),
-    step_truncate(9),
-    step_append(10, 3, 100),
-    step_fence(3),
-]
-
-
-def survivors(disk: FaultyDisk) -> list[tuple[str, ...]]:
-    """Files to lose at a crash: each alone, the newest segment with its index and with the side file, all."""
-    names = sorted(name for name in disk.files() if name.startswith(f"{ROOT}/0/"))
-    newest = [name for name in names if name[-4:] in (".seg", ".idx")][-2:]
-    sidecar = [name for name in names if name == SIDECAR]
-    return [(), *((name,) for name in names), tuple(newest), (*newest, *sidecar), tuple(names)]
-
-
-def check_promises(disk: FaultyDisk, promised: Acknowledged, lost: tuple[str, ...]) -> None:
-    manager = open_manager(disk, threshold=700)
-    partition = manager.partitions.get(0)
-    if partition is None:
-        assert lost or not promised.assigned
-        manager.close()
-        return
-    assert partition.durable_fence >= promised.fence
-    if partition.info.session_id >= 0:  # else it is absent, rule A1
-        assert partition.info.session_id >= promised.session
-        assert promised.count <= partition.max_txid + 1 <= promised.at_most
-        assert_holds(partition, partition.max_txid + 1, 100)
-    manager.close()
-
-
-@pytest.mark.parametrize("mode", list(CrashMode))
-def test_safety_c6_files_lost_after_a_crash_between_any_two_system_calls(mode: CrashMode) -> None:
-    """No crash leaves a moment in which lost files go unnoticed, or in which a partition that lost none is refused."""
-    total = number_of_calls(ROLLING)
-    for boundary in range(total + 1):
-        disk = empty_disk()
-        disk.crash_before = boundary
-        run_until_crash(disk, ROLLING)
-        disk.restart(mode, random.Random(boundary))
-        for lost in survivors(disk):
-            copy = empty_disk()
-            copy.crash_before = boundary
-            promised = run_until_crash(copy, ROLLING)
-            copy.restart(mode, random.Random(boundary))
-            lose(copy, lost)
-            try:
-                check_promises(copy, promised, lost)
-            except BaseException:
-                print(f"crash before call {boundary}, lost: {lost}")
-                raise
-
-
-@pytest.mark.parametrize("mode", list(CrashMode))
-def test_safety_c6_a_repair_that_is_interrupted_does_not_make_a_lost_copy_whole(mode: CrashMode) -> None:
-    """Removing the partition, or the reset of the directory, crashes at any call: then it is refused still, or has no session."""
-    repairs: list[tuple[Callable[[FaultyDisk], object], tuple[str, ...]]] = [
-        (lambda disk: opened(disk).unassign(0, delete_files=True), (SIDECAR,)),
-        (lambda disk: opened(disk).unassign(0, delete_files=True), (segment_path(0, NEWEST), SIDECAR)),
-        (
-            lambda disk: opened(disk).set_available(0, False),
-            (segment_path(0, NEWEST), segment_path(0, NEWEST, ".idx")),
-        ),
-        (lambda disk: reset_for_restore(ROOT, fs=disk), (SIDECAR, segment_path(0, NEWEST))),
-        (lambda disk: reset_for_restore(ROOT, fs=disk), (WITNESS, segment_path(0, NEWEST))),
-    ]
-    for repair, lost in repairs:
-        for boundary in range(1000):
-            disk = filled()
-            lose(disk, lost)
-            disk.crash_before = boundary
-            done = True
-            try:
-                repair(disk)
-            except CrashError:
-                done = False
-            disk.restart(mode, random.Random(boundary))
-            try:
-                manager = opened(disk)
-            except StorageStartError:
-                assert WITNESS in lost
-            else:
-                partition = manager.partitions.get(0)
-                if partition is not None:
-                    assert partition.info.session_id == -1, (lost, boundary)
-                    assert partition.durable_fence >= 9
-                manager.close()
-            if done:
-                break
-        else:
-            raise AssertionError("it never ended")
 
 
 def test_safety_c6_a_directory_of_before_gets_a_witness() -> None:
