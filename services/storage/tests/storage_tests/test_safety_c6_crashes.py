@@ -12,7 +12,7 @@ from waltz_storage.engine.storage_manager import reset_for_restore
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
 
 from .lost_files import NEWEST, SIDECAR, WITNESS, filled, lose, opened
-from .support import ROOT, assert_holds, empty_disk, open_manager, segment_path
+from .support import ROOT, append, assert_holds, empty_disk, open_manager, segment_path
 from .test_safety_c5_crashes import (
     Acknowledged,
     Step,
@@ -82,6 +82,26 @@ def test_safety_c6_files_lost_after_a_crash_between_any_two_system_calls(mode: C
             except BaseException:
                 print(f"crash before call {boundary}, lost: {lost}")
                 raise
+
+
+def test_safety_c6_a_new_segment_of_before_a_crash_is_witnessed_before_it_takes_records() -> None:
+    """The crash may have come before the witness heard of it."""
+    for boundary in range(number_of_calls(ROLLING) + 1):
+        disk = empty_disk()
+        disk.crash_before = boundary
+        promised = run_until_crash(disk, ROLLING)
+        disk.restart(CrashMode.KEEP)
+        if promised.session < 0:
+            continue
+        manager = open_manager(disk, threshold=700)
+        next_txid = manager.get(0).max_txid + 1
+        append(manager.get(0), next_txid, 1, 100)
+        disk.restart(CrashMode.LOSE)  # and with it the mark in the side file
+        newest = max(name for name in disk.files() if name.endswith(".seg"))
+        lose(disk, [newest, newest[:-4] + ".idx"])
+        manager = open_manager(disk, threshold=700)
+        assert manager.troubles(), f"crash before call {boundary}"
+        manager.close()
 
 
 @pytest.mark.parametrize("mode", list(CrashMode))

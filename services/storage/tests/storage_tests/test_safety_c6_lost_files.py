@@ -227,8 +227,7 @@ def test_safety_c6_release_0_13_2_ran_in_between(
     partition = manager.get(0)
     assert partition.max_txid == last
     assert partition.durable_fence >= 9
-    partition.raise_fence(11)
-    partition.set_low_water_mark(11, last)
+    partition.set_low_water_mark(10, last)  # a session that goes on raises no fence
     manager.close()
     lose(disk, [SIDECAR])
     manager = opened(disk)
@@ -245,16 +244,19 @@ def test_safety_c6_an_empty_disk_is_absent_and_not_damaged() -> None:
     manager.close()
 
 
-def test_safety_c6_a_partition_that_was_removed_may_lose_everything() -> None:
-    """Its directory is left behind and somebody clears it away: added again it opens, and the fence is where it was."""
+@pytest.mark.parametrize("session_id", [7, 9])
+def test_safety_c6_a_partition_that_was_removed_may_lose_everything(session_id: int) -> None:
+    """Its directory is left behind and somebody clears it away: added again it opens, and the fence is where it was, past
+    the session that counted on the copy (B2)."""
     disk = filled()
     manager = opened(disk)
+    manager.get(0).set_low_water_mark(session_id, RECORDS - 1)
     manager.unassign(0, delete_files=True)
     manager.close()
     disk.remove_dir(f"{ROOT}/0")
     manager = opened(disk)
     assert manager.troubles() == {}
-    assert manager.assign(0).durable_fence == 9
+    assert manager.assign(0).durable_fence == max(9, session_id + 1)
     manager.close()
 
 
