@@ -324,6 +324,7 @@ STORAGE_MUTANTS = (
         "records before, and votes.",
         guards="the names that the witness expects, and the first transaction of the newest segment",
         profile="disk",
+        found_at=6,
     ),
     Mutant(
         name="witness_not_told_of_a_new_segment",
@@ -339,6 +340,7 @@ STORAGE_MUTANTS = (
         how="A log rolls and takes records; before anything else is written to the witness, the new segment and the side file "
         "are lost.",
         profile="disk",
+        found_at=122,
     ),
     Mutant(
         name="lost_witness_not_missed",
@@ -360,5 +362,6 @@ STORAGE_MUTANTS = (
         "is missing.",
         guards="each partition whose side file says that there was a witness",
         profile="disk",
+        found_at=29,
     ),
 )

@@ -314,7 +314,7 @@ def prepare_reset(
     ``info``: its control entry, ``None`` when that is damaged. Without a directory the fence stays with the witness.
     """
     fence = -1 if info is None else fence_past(info.session_id)
-    witness.give_up(partition_id, info, fence)
+    witness.give_up(partition_id, info, fence, directory)
     fence = max(fence, witness.fence(partition_id))
     if not fs.is_dir(directory) or (fence < 0 and not fs.exists(join(directory, layout.SIDECAR_NAME))):
         return

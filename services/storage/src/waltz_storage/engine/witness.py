@@ -37,7 +37,7 @@ from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, join,
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.room import NO_ROOM
 from waltz_storage.engine.segment import file_size
-from waltz_storage.engine.sidecar import SIDECAR_SIZE
+from waltz_storage.engine.sidecar import SIDECAR_SIZE, is_witnessed
 
 UNKNOWN_FILES = -1
 REGION_SIZE = 1024
@@ -163,13 +163,22 @@ class Witness:
             facts = facts._replace(session_id=changed.session_id, sequence=changed.sequence)
             self.write(partition_id, info, facts)
 
-    def give_up(self, partition_id: int, info: PartitionInfo | None, fence: int) -> None:
-        """Before a copy that is not open is given up: a higher fence, and its files are not known, whatever is made of them
-        until its entry is reset. Nothing is written for a copy without session and fence. Errors of :meth:`write`."""
+    def give_up(self, partition_id: int, info: PartitionInfo | None, fence: int, directory: str) -> None:
+        """Before a copy that is not open is given up: a higher fence, durably. Nothing is written where there is none.
+
+        The copy that was complete stays so until its entry is reset; one that was not is never taken for complete, whatever
+        is made in its ``directory`` meanwhile. Errors of :meth:`write`, ``OSError``.
+        """
         fence = max(fence, self.fence(partition_id))
-        if fence >= 0:
-            session_id, sequence = (-1, -1) if info is None else (info.session_id, info.sequence)
-            self.write(partition_id, info, Facts(session_id, sequence, fence, UNKNOWN_FILES))
+        if fence < 0:
+            return
+        facts = self.facts(partition_id, info)
+        never_told = facts is None and not is_witnessed(self._fs, directory, partition_id)
+        if info is None or never_told or (facts is None and self.knows(partition_id)):
+            facts = Facts(-1, -1, fence, UNKNOWN_FILES)  # speaks of no entry that has a session
+        elif facts is None or _missing(self._fs, directory, facts):
+            facts = Facts(info.session_id, info.sequence, fence, UNKNOWN_FILES)
+        self.write(partition_id, info, facts._replace(fence=fence))
 
     def close(self) -> None:
         """Close without syncing."""
@@ -243,23 +252,23 @@ def check_files(fs: FileSystem, directory: str, partition_id: int, facts: Facts)
 
     Older segments are not looked at here: each must begin where the one before ends, which opening the log sees to.
     """
-    if not fs.is_dir(directory):
-        raise PartitionDamagedError(
-            f"partition {partition_id} is damaged: its directory is missing; {REFILL}"
-        )
+    missing = _missing(fs, directory, facts)
+    if missing:
+        text = f"{' and '.join(missing)} missing or cut short in {directory}"
+        raise PartitionDamagedError(f"partition {partition_id} is damaged: {text}; {REFILL}")
+
+
+def _missing(fs: FileSystem, directory: str, facts: Facts) -> list[str]:
+    if facts.newest_txid <= UNKNOWN_FILES or not fs.is_dir(directory):
+        return ["all files"]
     stem = layout.segment_name(facts.newest_txid)
-    lost = [
+    data_names = [stem + suffix for suffix in layout.DATA_SUFFIXES]
+    expected = {SIDECAR_SIZE: [layout.SIDECAR_NAME], layout.HEADER_SIZE: data_names}
+    return [
         names[0]
-        for names, size in (
-            ((layout.SIDECAR_NAME,), SIDECAR_SIZE),
-            (tuple(stem + suffix for suffix in layout.DATA_SUFFIXES), layout.HEADER_SIZE),
-        )
+        for size, names in expected.items()
         if max(file_size(fs, join(directory, name)) for name in names) < size
     ]
-    if lost:
-        raise PartitionDamagedError(
-            f"partition {partition_id} is damaged: {' and '.join(lost)} in {directory} are missing or cut short; {REFILL}"
-        )
 
 
 def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo) -> str | None:
