@@ -1,7 +1,9 @@
 """The HTTP port of a service: `/ping`, `/buildinfo`, `/health`, `/metrics`, on the service's own loop.
 
 GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of release
-0.13.2 for a request that accepts `application/json`. `?pretty=true` indents JSON. Every answer forbids caching.
+0.13.2 for a request that accepts `application/json` or does not say what it accepts: tools of 0.13.2 send no Accept
+header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents JSON. Every answer forbids
+caching.
 Metrics are put into words at most once a second, however often they are asked for. Bodies of requests are never read;
 connections are watched by `http_guard`.
 """
@@ -138,7 +140,8 @@ class HttpEndpoints:
         return _json_response(body, pretty=_pretty(request), status=200 if healthy else 500)
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
-        as_json = "application/json" in request.headers.get("Accept", "")
+        accepted = request.headers.get("Accept")
+        as_json = not accepted or "application/json" in accepted
         text = self._metrics_text(as_json, as_json and _pretty(request))
         if as_json:
             return web.Response(text=text, content_type="application/json")

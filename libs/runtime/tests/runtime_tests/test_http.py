@@ -111,7 +111,7 @@ async def test_health_check_that_raises_says_why() -> None:
 
 async def test_metrics_are_prometheus_text_or_json() -> None:
     async with endpoints() as http:
-        status, headers, body = await ask(http, "/metrics")
+        status, headers, body = await ask(http, "/metrics", accept="*/*")
         assert status == 200
         assert headers["content-type"].startswith("text/plain; version=0.0.4")
         names = {family.name for family in text_string_to_metric_families(body.decode())}
@@ -120,6 +120,17 @@ async def test_metrics_are_prometheus_text_or_json() -> None:
         assert headers["content-type"].startswith("application/json")
         assert b"\n  " in body
         assert json.loads(body)["counters"] == {"waltz-server.x": {"count": 3}}
+
+
+async def test_whoever_does_not_say_what_it_accepts_gets_the_json_of_0_13_2() -> None:
+    """Its tools (`ServerCli list`) send no Accept header; every scraper, browser and curl does."""
+    async with endpoints() as http:
+        status, headers, body = await ask(http, "/metrics")
+        assert (status, headers["content-type"].split(";")[0]) == (200, "application/json")
+        assert json.loads(body)["counters"] == {"waltz-server.x": {"count": 3}}
+        for accept in ("*/*", "text/html, image/gif, *; q=.2, */*; q=.2", "text/plain;version=0.0.4"):
+            _, headers, _ = await ask(http, "/metrics", accept=accept)
+            assert headers["content-type"].startswith("text/plain"), accept
 
 
 async def test_port_in_use_is_one_clear_line() -> None:

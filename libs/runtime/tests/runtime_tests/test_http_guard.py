@@ -105,8 +105,8 @@ async def test_metrics_are_put_into_words_once_a_second(monkeypatch: pytest.Monk
             return real()
 
         monkeypatch.setattr(registry, "to_prometheus", counted)
-        request = b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"
-        last = b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n"
+        request = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\n\r\n"
+        last = b"GET /metrics HTTP/1.1\r\nHost: x\r\nAccept: */*\r\nConnection: close\r\n\r\n"
         loop = asyncio.get_running_loop()
         started = loop.time()
         async with peers(http, 1) as (peer,):

@@ -10,7 +10,7 @@ from typing import Self
 
 from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_protocol.types import ReqId, data_checksum
-from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.metrics import Gauge, MetricsRegistry
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
@@ -172,9 +172,9 @@ class PartitionRig:
         return [ReqId.unpack(record, 8) for record in self.store.log]
 
     def count(self, name: str) -> int:
-        """A counter or meter of the partition."""
+        """A counter, meter or counting gauge of the partition."""
         metric = self.metrics.metrics[f"waltz-server.partition-{PARTITION}.{name}"]
-        return int(getattr(metric, "count"))  # noqa: B009 - gauges have none
+        return int(str(metric.value()[0])) if isinstance(metric, Gauge) else metric.count
 
 
 class _HeldOpenStore(GatedStore):
