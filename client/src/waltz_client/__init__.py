@@ -27,6 +27,7 @@ from waltz_client.errors import (
     TransactionNotFoundError,
     TransactionTooLargeError,
     UsageError,
+    ViewAheadError,
     WaltzClientError,
     WindowFullError,
 )
@@ -73,6 +74,7 @@ __all__ = [
     "TransactionNotFoundError",
     "TransactionTooLargeError",
     "UsageError",
+    "ViewAheadError",
     "WaltzClient",
     "WaltzClientCallbacks",
     "WaltzClientError",

@@ -267,10 +267,11 @@ class WaltzClient:
         account (None: everything this client has received, or applied through its callbacks). A certain failure other than by
         a lock (a server moved or dropped it) is retried with growing, spread delays until the deadline (default
         ``client.appendDeadline``) or ``max_attempts``. With write or read locks a retry keeps
-        the view of the first attempt, so a commit by others in between is a conflict.
+        the view of the first attempt, so a commit by others in between is a conflict. An ``as_of`` beyond what this client has
+        received or been told of is held against the server's high-water mark first.
 
-        Raises LockConflictError (read up to its mark and decide again), AppendFailedError, DeadlineExceededError: certainly
-        not in the log; OutcomeUnknownError: sent, but the deadline came first. TransactionTooLargeError,
+        Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before ``as_of``),
+        AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError: sent, but the deadline came first. TransactionTooLargeError,
         PartitionNotFoundError, PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent.
         Cancelling it leaves the outcome unknown.
         """
@@ -296,7 +297,7 @@ class WaltzClient:
 
         ``pending.committed``, ``.transaction_id``, ``.error``, ``.context``. No retry, no deadline. WindowFullError when
         ``client.maxConcurrentTransactions`` are on their way (wait with :meth:`writable`), PartitionUnavailableError when it
-        is not mounted: nothing was sent.
+        is not mounted, ViewAheadError when ``as_of`` is beyond what this client has received or been told of: nothing was sent.
         """
         locks = (write_locks, read_locks, append_locks)
         return self._appends.append_nowait(partition, data, header, locks, as_of, context, on_done)

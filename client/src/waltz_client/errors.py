@@ -130,6 +130,22 @@ class LockConflictError(AppendError):
         self.conflicting_high_water_mark = conflicting_high_water_mark
 
 
+class ViewAheadError(AppendError):
+    """``as_of`` is beyond the end of the partition's log: nobody can have seen that much of it, and a check of locks against such
+    a view would find nothing. Mostly it is the id of another partition. Nothing is in the log."""
+
+    retriable = True
+    """A server that has just lost the partition may be behind what its successor has shown somebody else."""
+
+    def __init__(self, *, partition_id: int, as_of: int, high_water_mark: int, detail: str = "") -> None:
+        super().__init__(
+            f"as_of {as_of} is beyond the log of partition {partition_id}, whose high-water mark is {high_water_mark}{detail}",
+            partition_id=partition_id,
+        )
+        self.as_of = as_of
+        self.high_water_mark = high_water_mark
+
+
 class AppendFailedError(AppendError):
     """Certainly not in the log: dropped by a server (moved, recovering, stale generation) or never sent."""
 
@@ -177,6 +193,7 @@ __all__ = [
     "TransactionNotFoundError",
     "TransactionTooLargeError",
     "UsageError",
+    "ViewAheadError",
     "WaltzClientError",
     "WindowFullError",
 ]

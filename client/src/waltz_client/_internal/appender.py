@@ -18,6 +18,8 @@ from waltz_client.errors import (
     LockConflictError,
     OutcomeUnknownError,
     PartitionUnavailableError,
+    RequestDeadlineError,
+    ViewAheadError,
     WaltzClientError,
     WindowFullError,
 )
@@ -87,6 +89,12 @@ class Appender:
             outcome, view = await self._attempt(append, deadline, seconds, last)
             if isinstance(outcome, Committed):
                 return outcome
+            if isinstance(outcome, LockConflictError) and outcome.conflicting_high_water_mark < view:
+                raise ViewAheadError(  # the server's own check: no lock it knows can be that far back
+                    partition_id=append.partition,
+                    as_of=view,
+                    high_water_mark=outcome.conflicting_high_water_mark,
+                ) from outcome
             if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):
                 raise outcome
             if attempts == limit:
@@ -115,6 +123,14 @@ class Appender:
         core = self._core
         loop = asyncio.get_running_loop()
         partition, request = self.prepare(append)
+        if append.as_of is not None and append.as_of > core.known_mark(partition):
+            try:
+                await core.check_view(partition, append.as_of, max(0.0, deadline - loop.time()))
+            except RequestDeadlineError as silent:
+                raise DeadlineExceededError(
+                    f"append to partition {append.partition} was not sent within {seconds:g} s: {silent}",
+                    partition_id=append.partition,
+                ) from silent
         if not partition.can_send:
             await self._wait_writable(partition, append, deadline, seconds, last)
             if append.as_of is None:
@@ -193,6 +209,13 @@ class Appender:
         partition = core.use_partition(partition_id)
         view = core.view_of(partition) if as_of is None else as_of
         request = core.checked_append(partition_id, data, header, *locks, view)
+        if as_of is not None and as_of > (known := core.known_mark(partition)):
+            raise ViewAheadError(
+                partition_id=partition_id,
+                as_of=as_of,
+                high_water_mark=known,
+                detail=" as far as this client knows (high_water_mark() asks)",
+            )
         if not partition.can_send:
             core.check_open()
             if not partition.mounted:
@@ -234,6 +257,8 @@ class Appender:
             index = batch.add(append)
             try:
                 partition, request = self.prepare(append)
+                if append.as_of is not None and append.as_of > core.known_mark(partition):
+                    await core.check_view(partition, append.as_of, core.settings.request_deadline_ms / 1000)
                 if not partition.can_send:
                     await core.wait_writable(partition)
                     if append.as_of is None:

@@ -31,6 +31,7 @@ from waltz_client.errors import (
     TransactionNotFoundError,
     TransactionTooLargeError,
     UsageError,
+    ViewAheadError,
     WaltzClientError,
 )
 from waltz_client.settings import ClientSettings
@@ -126,6 +127,8 @@ class ClientCore:
         self._chosen: set[int] = set()
         self._choosing = asyncio.Lock()
         self._req_ids: dict[int, ReqIdSource] = {}
+        self._told: dict[int, int] = {}
+        """Partition to the highest mark that a server has named in an answer."""
         self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
         self._discovery = discovery
         self._remove_listener: Callable[[], None] | None = None
@@ -331,6 +334,22 @@ class ClientCore:
             return -1 if applier.applied is None else applier.applied
         return max(partition.received, -1)
 
+    def mark_told(self, partition_id: int, mark: int) -> None:
+        """See ``PartitionHost``."""
+        if mark > self._told.get(partition_id, -1):
+            self._told[partition_id] = mark
+
+    def known_mark(self, partition: StreamPartition) -> int:
+        """The highest transaction of the partition that this client has received or been told of."""
+        return max(partition.received, self._told.get(partition.partition_id, -1))
+
+    async def check_view(self, partition: StreamPartition, as_of: int, deadline_seconds: float) -> None:
+        """ViewAheadError when the log ends before ``as_of``; the server is asked when this client has not seen that much."""
+        if as_of > self.known_mark(partition):
+            mark = await self.server_high_water_mark(partition.partition_id, deadline_seconds)
+            if as_of > mark:
+                raise ViewAheadError(partition_id=partition.partition_id, as_of=as_of, high_water_mark=mark)
+
     # -- waiting ------------------------------------------------------------------------------------------------------
 
     async def pause(self, seconds: float) -> None:
@@ -430,6 +449,7 @@ class ClientCore:
         value = await self.rpc.request(partition_id, None, seconds)
         if not isinstance(value, int):
             raise WaltzClientError("the server answered a high-water mark request with data")
+        self.mark_told(partition_id, value)
         return value
 
     async def start_mark(self, partition_id: int) -> int:

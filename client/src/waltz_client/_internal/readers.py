@@ -13,13 +13,20 @@ with both; there the least credit comes on top of what is left.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from typing import TYPE_CHECKING
 
 from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client.errors import ClientAheadError, WaltzClientError
 from waltz_client.transaction import FeedFields
 
 if TYPE_CHECKING:
     from waltz_client._internal.stream_partition import StreamPartition
+
+log = logging.getLogger("waltz_client.mount")
+
+AHEAD_RETRY_SECONDS = 5.0
 
 
 class Readers:
@@ -82,11 +89,35 @@ class Readers:
             cursor.state = CursorState.LIVE
             self.live.append(cursor)
             if tail > received:
-                self._partition.check_ahead(cursor)
+                where = f"place of a reader of partition {self._partition.partition_id}"
+                self._partition.host.spawn(self._check_ahead(cursor), where)
             self._partition.ask_if_pending()
         elif self._partition.send_backfill(cursor):
             cursor.state = CursorState.BACKFILL
             self.backfills.append(cursor)
+
+    async def _check_ahead(self, cursor: FeedCursor) -> None:
+        """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
+        partition = self._partition
+        while True:
+            try:
+                mark = await partition.host.server_high_water_mark(partition.partition_id)
+                break
+            except WaltzClientError as error:
+                log.warning(
+                    "partition %d: the place of a reader is not checked yet: %s",
+                    partition.partition_id,
+                    error,
+                )
+                await asyncio.sleep(AHEAD_RETRY_SECONDS)
+            if cursor.state is CursorState.CLOSED or not partition.active:
+                return
+        if cursor.state is CursorState.CLOSED:
+            return
+        if cursor.tail is not None and cursor.tail > max(mark, partition.received):
+            self.remove(cursor)
+            ends = f"the server's log ends at {mark}"
+            cursor.fail(ClientAheadError(partition.partition_id, cursor.tail, ends))
 
     def suspended(self, seq_num: int) -> None:
         """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which says nothing

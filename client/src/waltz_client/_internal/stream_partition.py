@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from waltz_client._internal.append_window import AppendWindow, LockHashes, PendingAppend
 from waltz_client._internal.backoff import Backoff, Random
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.feed_cursor import FeedCursor
 from waltz_client._internal.readers import Readers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream_session import StreamSession
@@ -59,6 +59,10 @@ class PartitionHost(Protocol):
         """The server's high-water mark now (RPC)."""
         ...
 
+    def mark_told(self, partition_id: int, mark: int) -> None:
+        """A server has named this mark: the log reaches it."""
+        ...
+
     def need_ticks(self) -> None:
         """Call ``on_tick`` from now on, as long as ``needs_ticks``."""
         ...
@@ -89,7 +93,7 @@ class StreamPartition:
         self.received = NOT_STARTED
         self.ready_mark = NOT_STARTED
         self.mounts = 0
-        self._host = host
+        self.host = host
         self._client_id = req_ids.client_id
         self._feed_req_id: ReqId | None = None
         self._spare_feeds: list[int] = []  # numbers of readers' feeds that have ended; of this mount
@@ -188,12 +192,12 @@ class StreamPartition:
         if self.started:
             self._send_mount()
         elif self._starting is None:
-            self._starting = self._host.spawn(self._find_start(), f"start of partition {self.partition_id}")
+            self._starting = self.host.spawn(self._find_start(), f"start of partition {self.partition_id}")
 
     async def _find_start(self) -> None:
         while not self.started:
             try:
-                mark = await self._host.start_mark(self.partition_id)
+                mark = await self.host.start_mark(self.partition_id)
             except Exception as error:
                 self.why_unavailable = f"its high-water mark is not known yet: {error}"
                 level = logging.DEBUG if isinstance(error, WaltzClientError) else logging.WARNING
@@ -370,28 +374,6 @@ class StreamPartition:
         if cursor.feed_at_least_to - cursor.expected >= LEAST_CREDIT:
             self.session.send_feed_request(feed._replace(seq_num=seq_num), self.received)
 
-    def check_ahead(self, cursor: FeedCursor) -> None:
-        """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
-        self._host.spawn(self._check_ahead(cursor), f"place of a reader of partition {self.partition_id}")
-
-    async def _check_ahead(self, cursor: FeedCursor) -> None:
-        while True:
-            try:
-                mark = await self._host.server_high_water_mark(self.partition_id)
-                break
-            except WaltzClientError as error:
-                log.warning(
-                    "partition %d: the place of a reader is not checked yet: %s", self.partition_id, error
-                )
-                await asyncio.sleep(CLIENT_AHEAD_RETRY_SECONDS)
-            if cursor.state is CursorState.CLOSED or not self.active:
-                return
-        if cursor.state is CursorState.CLOSED:
-            return
-        if cursor.tail is not None and cursor.tail > max(mark, self.received):
-            self.readers.remove(cursor)
-            cursor.fail(ClientAheadError(self.partition_id, cursor.tail, f"the server's log ends at {mark}"))
-
     # -- appends ------------------------------------------------------------------------------------------------------
 
     @property
@@ -438,7 +420,8 @@ class StreamPartition:
         self.wake_writers()
 
     def lock_failure(self, req_id: ReqId, mark: int) -> None:
-        """LOCK_FAILURE."""
+        """LOCK_FAILURE. Its mark may become a caller's next view before the feed has reached it."""
+        self.host.mark_told(self.partition_id, mark)
         self.window.lock_failed(req_id, mark, self.received)
         self.wake_writers()
 

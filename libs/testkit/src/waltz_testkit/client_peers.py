@@ -69,6 +69,7 @@ class FakeClient:
         self.writable = True
         self.closed = False
         self.close_reason = ""
+        self.misdeeds: list[str] = []
         self.stream = b""
         self.waiting_bytes = 0
         self.most_waiting_bytes = 0
@@ -97,6 +98,9 @@ class FakeClient:
 
     def close(self, reason: str) -> None:
         self.closed, self.close_reason = True, reason
+
+    def misbehaved(self, what: str) -> None:
+        self.misdeeds.append(what)
 
     def park(self, parked: _Parked) -> None:
         self._parked.append(parked)

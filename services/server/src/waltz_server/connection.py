@@ -100,6 +100,11 @@ class ClientConnection:
             log.info("client connection closed", peer=self._channel.peer, reason=reason)
             self._channel.close(reason)
 
+    def misbehaved(self, what: str) -> None:
+        """A line in the log that names the peer."""
+        if self._channel is not None:
+            self._registry.peer_log.warn(self._channel.peer, f"client {self.client_id}: {what}")
+
     def park(self, parked: Parked) -> None:
         """Call back when the buffer has drained."""
         self._parked.append(parked)

@@ -16,12 +16,14 @@ What the protocol lacks, and how clients learn it anyway
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import structlog
 
+from waltz_protocol.aio.peer_log import PeerLog
 from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
 from waltz_server.partition.partition import Partition, PartitionError
@@ -72,6 +74,7 @@ class PartitionRegistry:
         self.num_partitions = num_partitions
         self.partitions: dict[int, Partition] = {}
         """Partition id -> live object: what connections route by."""
+        self.peer_log = PeerLog(logging.getLogger(__name__), clock=lambda: asyncio.get_running_loop().time())
         self._make_partition = make_partition
         self._owned: dict[int, _Owned] = {}
         self._ending: dict[int, asyncio.Task[None]] = {}

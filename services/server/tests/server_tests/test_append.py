@@ -69,6 +69,48 @@ async def test_generation_is_checked_when_the_append_is_processed() -> None:
         assert rig.store.generation == GENERATION + 1
 
 
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("view", [3, 10**9, 2**63 - 1])
+async def test_safety_d9_a_view_beyond_the_log_is_refused(version: int, view: int) -> None:
+    """No lock could ever conflict with it. LOCK_FAILURE with our mark is the refusal that every version has."""
+    async with PartitionRig(records=3) as rig:
+        client = FakeClient(version=version)
+        await rig.mount(client)
+        client.clear()
+        refused = rig.append(client, hwm=view, write=(5,))
+        if version >= 1:
+            rig.append(client, hwm=view, read=(5,))
+        honest = rig.append(client, hwm=2, write=(5,))
+        await rig.turns()
+        assert rig.logged()[3:] == [honest]
+        assert client.of(LockFailure)[0] == LockFailure(refused, 2)
+        assert len(client.of(LockFailure)) == rig.count("append-refused-view-ahead") == min(version, 1) + 1
+        assert "the log of partition 3 ends at 2" in client.misdeeds[0]
+
+
+async def test_safety_d9_a_view_is_held_against_the_mark_when_the_append_is_decided() -> None:
+    """Not when it arrives: the mark of a recovery, and of the commits before it in the queue, counts."""
+    async with PartitionRig(records=3, open_at_once=False) as rig:
+        client = FakeClient()
+        rig.partition.mount(client, rig.req_id(client).pack(), GENERATION, 2)
+        first = rig.append(client, hwm=2, write=(5,))
+        ahead = rig.append(client, hwm=3, write=(6,))
+        rig.store.open_session()
+        await rig.turns()
+        assert rig.logged()[3:] == [first]
+        assert client.of(LockFailure) == [LockFailure(ahead, 2)]  # nobody can have seen what is not committed
+
+
+async def test_a_view_that_checks_nothing_may_be_anything() -> None:
+    """Without write and read locks the view is not used; tools of 0.13.2 may send what they like."""
+    async with PartitionRig() as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        sent = [rig.append(client, hwm=10**9), rig.append(client, hwm=10**9, append=(5,))]
+        await rig.turns()
+        assert rig.logged() == sent
+
+
 async def test_stale_generation_can_still_fail_on_a_lock() -> None:
     async with PartitionRig() as rig:
         client = FakeClient()

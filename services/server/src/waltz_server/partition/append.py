@@ -23,6 +23,7 @@ Rules kept here
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no outcome:
   marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
+* A view beyond the log's end conflicts with nothing, ever: an append that has locks to check against one is refused.
 * Marks are the 32-bit lock hashes themselves, not slots of the lock table. The reference waits when *any* slot of a
   lock is marked; with a thousand appends in flight a tenth of 30,000 slots would be, and every fourth append would
   wait for a lock it has nothing to do with. Equal locks have equal hashes, so no conflict is missed; and a hash is
@@ -39,6 +40,7 @@ from typing import Protocol
 
 from waltz_protocol.append_frame import Append
 from waltz_protocol.locks import LockTable
+from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.partition.markers import Marker
 from waltz_server.partition.metrics import PartitionMetrics
@@ -221,11 +223,27 @@ class AppendQueue:
         if append.generation != self.generation:
             self._metrics.append_dropped_generation.inc()
             return True
+        if append.client_high_water_mark > self._high_water_mark and (write or read):
+            self._refuse_view(item)
+            return True
         if write or extra:
             item.marked = write + extra
             self._marked.update(item.marked)
         batch.append(AppendEntry(append.req_id, append.generation, append.tail, context=item))
         return True
+
+    def _refuse_view(self, item: QueuedAppend) -> None:
+        """The view of an append with checked locks is beyond the log: no lock could ever conflict with it (safety D9).
+
+        LOCK_FAILURE with our mark is the one refusal every version has, and it is true: nothing was handed to the store.
+        """
+        client, append = item.mount.client, item.append
+        self._metrics.append_refused_view.inc()
+        client.misbehaved(
+            f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
+            f"{ReqId.unpack(append.req_id).partition_id} ends at {self._high_water_mark}"
+        )
+        client.send(lock_failure(client.version, append.req_id, self._high_water_mark))
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         try:

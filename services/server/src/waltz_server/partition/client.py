@@ -40,6 +40,9 @@ class Client(Protocol):
     def close(self, reason: str) -> None:
         """End the connection; the reason goes to the log."""
 
+    def misbehaved(self, what: str) -> None:
+        """Name the peer in the log (a bounded number of lines per address) for what no honest client sends."""
+
     def park(self, parked: Parked) -> None:
         """Call `parked.client_writable(self)` once the connection is writable again."""
 

@@ -25,6 +25,8 @@ class PartitionMetrics:
         self.response_latency = registry.timer(self._prefix + "response-latency")
         self.append_dropped_full = registry.counter(self._prefix + "append-dropped-queue-full")
         self.append_dropped_fenced = registry.counter(self._prefix + "append-dropped-fenced")
+        self.append_refused_view = registry.counter(self._prefix + "append-refused-view-ahead")
+        self.append_dropped_foreign = registry.counter(self._prefix + "append-dropped-foreign-req-id")
         self.append_dropped_generation = registry.counter(self._prefix + "append-dropped-generation")
         self.dropped_not_mounted = registry.counter(self._prefix + "dropped-not-mounted")
         self.realtime_added = self._total("total-real-time-feed-context-added")
