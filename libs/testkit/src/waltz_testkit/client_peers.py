@@ -70,6 +70,7 @@ class FakeClient:
         self.closed = False
         self.close_reason = ""
         self.misdeeds: list[str] = []
+        self.withdrawn: list[int] = []
         self.stream = b""
         self.waiting_bytes = 0
         self.most_waiting_bytes = 0
@@ -104,6 +105,10 @@ class FakeClient:
 
     def park(self, parked: _Parked) -> None:
         self._parked.append(parked)
+
+    def withdraw_mount(self, partition_id: int) -> None:
+        self.mounts.pop(partition_id, None)
+        self.withdrawn.append(partition_id)
 
     def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
         self.mounts[partition_id] = (incarnation, req_id)

@@ -7,6 +7,7 @@ safety D7). What takes time is waited for elsewhere: by a partition's owner task
 Invariants
 * `client_id` is that of the first message, `connection_seq_num` that of the first mount that found its partition;
   neither ever changes (the fence in `partition.mounts` rests on it).
+* Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one client.
 * A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
 * A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it.
 """
@@ -40,6 +41,7 @@ log = structlog.get_logger(__name__)
 DEFAULT_MAX_PENDING_BYTES = 256 * 1024 * 1024
 
 _I32 = struct.Struct(">i")
+_CLIENT_AND_PARTITION = struct.Struct(">i4xi")
 _GENERATION_AND_PARTITION = struct.Struct(">ii")
 _GENERATION_OFFSET = 5
 _PARTITION_OFFSET = 9
@@ -117,7 +119,12 @@ class ClientConnection:
         """Tell the client to mount again if it believes itself mounted on an earlier object of this partition."""
         mounted = self._mounted.get(partition.partition_id)
         if mounted is not None and mounted[0] is not partition:
-            del self._mounted[partition.partition_id]
+            self.withdraw_mount(partition.partition_id)
+
+    def withdraw_mount(self, partition_id: int) -> None:
+        """NOT_READY for a mount that was READY."""
+        mounted = self._mounted.pop(partition_id, None)
+        if mounted is not None:
             self.send(mount_response(self.version, mounted[1], MountState.NOT_READY))
 
     # -- channel handler -------------------------------------------------------------------------------------
@@ -138,8 +145,12 @@ class ClientConnection:
             self.client_id = _I32.unpack_from(body, 1)[0]
         if kind == _APPEND:
             append = parse_append(body, self.version)
-            partition = self._partitions.get(_I32.unpack_from(body, _PARTITION_OFFSET)[0])
-            if append is not None and partition is not None:
+            client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
+            partition = self._partitions.get(partition_id)
+            if client_id != self.client_id:
+                # its commit would be taken for one of that client's (safety D10)
+                self.misbehaved(f"dropped an append under a request id of client {client_id}")
+            elif append is not None and partition is not None:
                 partition.append(self, append)
         elif kind == _DATA:
             self._transaction_data(body)

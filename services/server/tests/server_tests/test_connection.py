@@ -6,6 +6,7 @@ import ssl
 import pytest
 
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
+from waltz_protocol.connection_number import COUNTER_BITS
 from waltz_protocol.messages.client import (
     FeedData,
     FeedRequest,
@@ -275,6 +276,71 @@ async def test_client_server_13_10_second_connection_with_equal_numbers_gets_its
         second.append(ReqId(1, 2, 3, 51))
         second.send(FlushRequest(REQ))
         assert await second.read() == FlushResponse(REQ, 0)
+
+
+async def test_safety_d10_an_append_under_the_request_id_of_another_client_is_dropped(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """The other one would be told that it is committed. The line in the log names who sent it, however many it sends."""
+    async with LoopbackServer({3: 2}) as server:
+        victim, thief = await server.peer(), await server.peer()
+        mounted = await mount(victim)
+        victim.send(FeedRequest(mounted, -1))
+        own = ReqId(7, 2, 3, 1)
+        thief.send(MountRequest(own, -1, 0))
+        assert await thief.read() == MountResponse(own, MountState.READY)
+        for seq_num in range(2, 200):
+            thief.append(ReqId(1, 2, 3, seq_num), data=b"forged")
+        thief.append(ReqId(7, 2, 3, 2), data=b"own")
+        thief.send(FlushRequest(own))
+        assert await thief.read() == FlushResponse(own, 0)
+        assert await victim.read() == FeedData(ReqId(7, 2, 3, 2), 0, 0)
+        assert len(server.backend.stores[3].log) == 1
+    lines = [line for line in caplog.messages if "dropped an append under a request id of client 1" in line]
+    assert lines
+    assert all("127.0.0.1:" in line and "client 7" in line for line in lines)
+    assert len(lines) <= 21
+
+
+async def test_safety_d10_naming_the_id_of_another_client_earns_nothing() -> None:
+    """From the first message on: with the largest numbers there are, the id of a client of ours, and its next request ids."""
+    async with LoopbackServer({3: 2}) as server:
+        victim, thief = await server.peer(), await server.peer()
+        mounted = await mount(victim, seq=5 << COUNTER_BITS)
+        victim.send(FeedRequest(mounted, -1))
+        for generation in (2, 2**31 - 1):
+            thief.send(MountRequest(ReqId(1, generation, 3, 1), -1, 2**63 - 1))
+        await thief.read()
+        for seq_num in range(2, 200):
+            thief.append(ReqId(1, 2, 3, seq_num), data=b"forged")
+        thief.send(FlushRequest(ReqId(1, 2, 3, 9)))
+        assert await thief.read() == FlushResponse(ReqId(1, 2, 3, 9), -1)
+        victim.append(ReqId(1, 2, 3, 2), data=b"own")
+        assert await victim.read() == FeedData(ReqId(1, 2, 3, 2), 0, 0)
+        again = await server.peer()
+        await mount(again, seq=(5 << COUNTER_BITS) + 1, hwm=0)
+
+
+async def test_safety_d10_a_client_of_0_13_2_whose_id_is_taken_hears_of_it_and_gets_it_back() -> None:
+    async with LoopbackServer({3: 2}) as server:
+        victim, thief = await server.peer(), await server.peer()
+        mounted = await mount(victim)
+        thief.send(MountRequest(ReqId(1, 2, 3, 1), -1, 2**27 - 1))
+        assert await thief.read() == MountResponse(ReqId(1, 2, 3, 1), MountState.READY)
+        assert await victim.read() == MountResponse(mounted, MountState.NOT_READY)
+        asked = 0
+        async with asyncio.timeout(10):
+            while True:
+                asked += 1
+                await asyncio.sleep(0.02)  # a client of 0.13.2 sleeps 0.5 s after NOT_READY
+                req_id = ReqId(1, 2, 3, 1 + asked)
+                victim.send(MountRequest(req_id, -1, 0))
+                if await victim.read() == MountResponse(req_id, MountState.READY):
+                    break
+        assert await thief.read() == MountResponse(ReqId(1, 2, 3, 1), MountState.NOT_READY)
+        thief.append(ReqId(1, 2, 3, 50), data=b"forged")
+        thief.send(FlushRequest(REQ))
+        assert await thief.read() == FlushResponse(REQ, -1)
 
 
 async def test_client_that_never_reads_is_closed_with_what_waits_for_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from waltz_protocol.messages.client import FlushResponse, MountResponse, MountState
 from waltz_server.partition.feed import MAX_FEEDS_PER_CLIENT
+from waltz_server.partition.future_requests import MAX_PER_CLIENT
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
@@ -81,3 +82,75 @@ async def test_a_client_cannot_open_feeds_without_end() -> None:
             other.clear()
         assert not other.closed
         assert len(rig.partition._feeds) == 0
+
+
+async def test_one_connection_may_not_keep_everybody_from_mounting() -> None:
+    async with PartitionRig(open_at_once=False, settings=PartitionSettings(max_markers=100)) as rig:
+        await _blocked(rig)
+        flood = FakeClient(2)
+        for _ in range(1000):
+            rig.flush(flood)
+        others = [FakeClient(100 + number) for number in range(50)]
+        asked = {client: rig.req_id(client) for client in others}
+        for client, req_id in asked.items():
+            rig.partition.mount(client, req_id.pack(), GENERATION, -1)
+        rig.store.open_session()
+        await rig.until(lambda: all(client.stream for client in others))
+        for client, req_id in asked.items():
+            assert client.messages()[-1] == MountResponse(req_id, MountState.READY)
+        flood.clear()
+        flush = rig.flush(flood)  # what has been answered counts no more
+        await rig.turns()
+        assert flood.messages() == [FlushResponse(flush, 0)]
+
+
+async def test_requests_of_a_generation_that_never_comes_hold_up_nobody() -> None:
+    """10,000 flushes kept every client from mounting for as long as their connection lived."""
+    async with PartitionRig(settings=PartitionSettings(max_markers=100)) as rig:
+        flood = FakeClient(2)
+        for _ in range(1000):
+            rig.flush(flood, 2**31 - 1)
+            rig.partition.mount(flood, rig.req_id(flood, 2**31 - 1).pack(), 2**31 - 1, -1)
+        assert len(rig.partition._future) == MAX_PER_CLIENT
+        await rig.mount(FakeClient(1))
+        for number in range(200):
+            rig.flush(FakeClient(100 + number), 2**31 - 1)
+        assert len(rig.partition._future) == 100
+        await rig.mount(FakeClient(3))
+        rig.partition.client_closed(flood)
+        assert len(rig.partition._future) == 100 - MAX_PER_CLIENT
+
+
+async def test_requests_that_are_early_are_answered_when_their_generation_comes() -> None:
+    async with PartitionRig() as rig:
+        client, later = FakeClient(1), FakeClient(2)
+        mounted = rig.req_id(client, GENERATION + 1)
+        rig.partition.mount(client, mounted.pack(), GENERATION + 1, -1)
+        flush = rig.flush(client, GENERATION + 1)
+        rig.flush(later, GENERATION + 2)
+        await rig.turns()
+        assert client.messages() == []
+        assert rig.partition._mounts.valid(client) is None
+        rig.partition.set_generation(GENERATION + 1)
+        await rig.turns()
+        assert client.messages() == [MountResponse(mounted, MountState.READY), FlushResponse(flush, -1)]
+        assert later.messages() == []
+        rig.partition.set_generation(GENERATION + 2)
+        await rig.turns()
+        assert len(later.messages()) == 1
+        assert len(rig.partition._future) == 0
+
+
+async def test_a_mount_of_a_generation_that_does_not_come_is_not_ready() -> None:
+    async with PartitionRig(settings=PartitionSettings(mount_wait_seconds=0.01)) as rig:
+        client = FakeClient(1)
+        req_id = rig.req_id(client, GENERATION + 1)
+        rig.partition.mount(client, req_id.pack(), GENERATION + 1, -1)
+        rig.flush(client, GENERATION + 1)
+        await rig.until(lambda: bool(client.stream))
+        assert client.messages() == [MountResponse(req_id, MountState.NOT_READY)]
+        assert len(rig.partition._future) == 1
+        last = rig.req_id(client, GENERATION + 1)
+        rig.partition.mount(client, last.pack(), GENERATION + 1, -1)
+        rig.partition.close()
+        assert client.messages()[-1] == MountResponse(last, MountState.NOT_READY)

@@ -46,5 +46,8 @@ class Client(Protocol):
     def park(self, parked: Parked) -> None:
         """Call `parked.client_writable(self)` once the connection is writable again."""
 
+    def withdraw_mount(self, partition_id: int) -> None:
+        """Another connection has taken the place of this one: NOT_READY for its mount, should anybody still read it."""
+
     def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
         """Remember the ReqId of the latest mount answered READY and which partition object gave the answer."""

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import enum
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -26,6 +27,7 @@ from waltz_server.store.api import PartitionStore, StoreNotOpenError, StoreState
 
 CONFIRM_RETRY_SECONDS = 0.1
 EXPIRY_SCAN_SECONDS = 0.25
+SHARES_OF_BOUND = 10
 
 
 class MarkerKind(enum.Enum):
@@ -75,6 +77,8 @@ class MarkerDesk:
         self._outstanding: dict[Marker, None] = {}
         self._queued_dead = 0
         """Markers that are not outstanding any more and still stand in the append queue, behind one that waits."""
+        self._by_client: Counter[Client] = Counter()
+        """How many of a connection are outstanding or still in the queue."""
         self._wake = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._closed = False
@@ -83,12 +87,16 @@ class MarkerDesk:
         return len(self._outstanding)
 
     def accept(self, marker: Marker) -> bool:
-        """Register a marker before it is queued; False when there are too many (then it is not queued).
+        """Register a marker before it is queued; False when there are too many (then it is not queued), of all connections
+        or of this one: a tenth of the bound is more than any client has use for.
 
         Those that nobody waits for any more count until they have left the queue: it has no other bound.
         """
         if self._closed or len(self._outstanding) + self._queued_dead >= self._max_outstanding:
             return False
+        if self._by_client[marker.client] * SHARES_OF_BOUND > self._max_outstanding:
+            return False
+        self._by_client[marker.client] += 1
         self._outstanding[marker] = None
         if marker.deadline != float("inf") and self._timer is None:
             self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
@@ -99,6 +107,7 @@ class MarkerDesk:
         marker.barrier = barrier
         if marker not in self._outstanding:
             self._queued_dead -= 1
+            self._uncount(marker)
         if marker.mount is not None:
             marker.mount.fence_replaced()
 
@@ -129,6 +138,7 @@ class MarkerDesk:
                 continue
             for marker in ready:
                 if self._outstanding.pop(marker, False) is None:
+                    self._uncount(marker)
                     self._answer(marker)
 
     def _ready(self) -> list[Marker]:
@@ -158,6 +168,13 @@ class MarkerDesk:
         del self._outstanding[marker]
         if marker.barrier < 0:
             self._queued_dead += 1
+        else:
+            self._uncount(marker)
+
+    def _uncount(self, marker: Marker) -> None:
+        self._by_client[marker.client] -= 1
+        if not self._by_client[marker.client]:
+            del self._by_client[marker.client]
 
     def close(self) -> None:
         """The partition leaves: mounts are told NOT_READY, flushes end in silence."""

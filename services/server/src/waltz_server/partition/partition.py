@@ -27,9 +27,10 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache, frame_of_entry, frames_of_records
+from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
 from waltz_server.partition.metrics import PartitionMetrics
-from waltz_server.partition.mounts import MountRegistry
+from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.replies import (
     feed_suspended,
@@ -61,7 +62,7 @@ class PartitionSettings:
     realtime_threshold: int = 1000
     append_bounds: AppendBounds = field(default_factory=AppendBounds)
     max_markers: int = 10_000
-    """Mounts and flushes that wait at the same time."""
+    """Mounts and flushes that wait at the same time; and as many of generations that are still to come."""
     max_high_water_mark_waiters: int = 1000
     mount_wait_seconds: float = 5.0
     """A mount that could not be flushed and confirmed by then is answered NOT_READY."""
@@ -112,6 +113,7 @@ class Partition:
             give_up=self._give_up,
             loop=loop,
         )
+        self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self._appends = AppendQueue(
             store=self.store,
             generation=generation,
@@ -144,7 +146,7 @@ class Partition:
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
         gauge("feeds", lambda: len(self._feeds))
-        gauge("waiting-mounts-and-flushes", lambda: len(self._desk))
+        gauge("waiting-mounts-and-flushes", lambda: len(self._desk) + len(self._future))
 
     # -- state ---------------------------------------------------------------------------------------------
 
@@ -181,6 +183,8 @@ class Partition:
         if generation > self._appends.generation:
             self._appends.generation = generation
             self.store.set_generation(generation)
+            for marker in self._future.due(generation):
+                self._accept(marker)
             self._desk.advanced()
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -209,6 +213,7 @@ class Partition:
         self.store.close()
         self._appends.close()
         self._desk.close()
+        self._future.close()
         self._feeds.close()
         self._data.close()
         self._mounts.clear()
@@ -233,20 +238,34 @@ class Partition:
 
     def mount(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
         """MOUNT_REQUEST: take the place of older connections of the client, then flush, confirm, catch up, READY."""
-        mount = None if self._closed else self._mounts.offer(client, generation)
-        marker = Marker(
-            MarkerKind.MOUNT,
-            client,
-            req_id,
-            generation,
-            client_high_water_mark,
-            mount,
-            self._loop.time() + self._settings.mount_wait_seconds,
+        deadline = self._loop.time() + self._settings.mount_wait_seconds
+        self._accept(
+            Marker(MarkerKind.MOUNT, client, req_id, generation, client_high_water_mark, deadline=deadline)
         )
-        if mount is None or not self._desk.accept(marker):
-            self._give_up(marker)
+
+    def _accept(self, marker: Marker) -> None:
+        """Into the queue, behind everything that has arrived so far; or, for a generation that we have not reached, aside."""
+        if marker.generation > self.generation and not self._closed:
+            self._future.add(marker)
             return
-        self._appends.add_marker(marker)
+        if marker.kind is MarkerKind.MOUNT and not self._take_place(marker):
+            self._give_up(marker)
+        elif self._desk.accept(marker):
+            self._appends.add_marker(marker)
+        else:
+            self._give_up(marker)
+
+    def _take_place(self, marker: Marker) -> bool:
+        if self._closed:
+            return False
+        seq_num = seq_num_of(marker.req_id)
+        mount = self._mounts.offer(marker.client, marker.generation, seq_num, self._loop.time())
+        if mount is None:
+            return False
+        if mount.replaced is not None:
+            mount.replaced.client.withdraw_mount(self.partition_id)
+        marker.mount = mount
+        return True
 
     def append(self, client: Client, append: Append) -> None:
         """APPEND_REQUEST: queued if this connection holds the mount, else dropped (the reference's silence)."""
@@ -254,13 +273,17 @@ class Partition:
         if mount is None or self._closed:
             self._metrics.dropped_not_mounted.inc()
             return
+        if mount.elders and not mount.may_use(append.req_id):
+            self._metrics.append_dropped_foreign.inc()
+            client.misbehaved(
+                f"dropped an append to partition {self.partition_id}: its request id is in use by another client of this id"
+            )
+            return
         self._appends.add(mount, append)
 
     def flush(self, client: Client, req_id: bytes, generation: int) -> None:
         """FLUSH_REQUEST: answered when everything queued before it is resolved and our session confirmed."""
-        marker = Marker(MarkerKind.FLUSH, client, req_id, generation)
-        if self._desk.accept(marker):
-            self._appends.add_marker(marker)
+        self._accept(Marker(MarkerKind.FLUSH, client, req_id, generation))
 
     def feed(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
         """FEED_REQUEST: at least `min_fetch_size` transactions from `client_high_water_mark` + 1 on."""
@@ -269,9 +292,7 @@ class Partition:
             self._metrics.dropped_not_mounted.inc()
             return
         if client_high_water_mark > mark:
-            marker = Marker(MarkerKind.FEED_AHEAD, client, req_id, generation, client_high_water_mark)
-            if self._desk.accept(marker):
-                self._appends.add_marker(marker)
+            self._accept(Marker(MarkerKind.FEED_AHEAD, client, req_id, generation, client_high_water_mark))
             return
         self._open_feed(client, req_id, client_high_water_mark, mark)
 
@@ -290,6 +311,7 @@ class Partition:
         """The connection has gone. Its queued appends are still processed, as in the reference."""
         self._mounts.remove(client)
         self._desk.forget(client)
+        self._future.forget(client)
         self._feeds.forget(client)
         self._data.forget(client)
         if self._mark_waiters:
