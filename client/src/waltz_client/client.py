@@ -86,7 +86,7 @@ class WaltzClient:
         connector: Connector = connect,
     ) -> None:
         """Use :meth:`connect`. ``store``, ``discovery``, ``random``, ``wall_clock`` and ``connector`` are for tests and
-        simulation."""
+        simulation. ``random`` must give no two clients the same numbers: their request ids start from it."""
         self._settings = settings
         self._callbacks = callbacks
         self._store = store

@@ -1,26 +1,67 @@
 """Request ids, back-off, serializers, builders: the small pure parts."""
 
+import random
+
 import pytest
 
 from client_tests.helpers import until
 from waltz_client import BYTES, JSON, STRING, FeedTransaction, LockId, PartitionLocalLock, TransactionBuilder
 from waltz_client._internal.backoff import Backoff
 from waltz_client._internal.core import lock_hashes
-from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.req_ids import ReqIdSource, follows
+from waltz_protocol.connection_number import first_connection_number, object_of
 from waltz_protocol.types import ReqId
 
 
 def test_safety_e2_the_counter_survives_generations_and_wraps() -> None:
-    source = ReqIdSource(7, 3)
-    assert source.next_req_id() == ReqId(7, -1, 3, 1)
+    source = ReqIdSource(7, 3, random.Random(1))
+    start = source._seq_num
+    assert source.next_req_id() == ReqId(7, -1, 3, start + 1)
     assert source.raise_generation(4)
-    assert source.next_req_id() == ReqId(7, 4, 3, 2)
+    assert source.next_req_id() == ReqId(7, 4, 3, start + 2)
     assert not source.raise_generation(4)
     assert not source.raise_generation(2)
     assert source.generation == 4
     source._seq_num = 2**31 - 2
     assert [source.next_seq_num() for _ in range(3)] == [2**31 - 1, -(2**31), -(2**31) + 1]
     assert source.pack(4, -5) == ReqId(7, 4, 3, -5).pack()
+
+
+def test_safety_e5_every_source_starts_at_a_number_of_its_own() -> None:
+    """Over the whole range; 65,536 sources of 2**32 numbers rarely share one (about 0.5 pairs are expected)."""
+    rng = random.Random(2)
+    starts = [ReqIdSource(7, 3, rng).next_seq_num() for _ in range(65_536)]
+    assert len(set(starts)) > 65_530
+    assert min(starts) < -(2**31) + 2**20
+    assert max(starts) > 2**31 - 2**20
+    numbers = {first_connection_number(rng.random()) for _ in range(65_536)}
+    assert len(numbers) > 65_530
+    assert all(0 < object_of(number) == object_of(number + 2**27 - 1) < 2**36 for number in numbers)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_safety_e5_numbers_move_far_away_and_none_is_given_out_twice(seed: int) -> None:
+    source = ReqIdSource(7, 3, random.Random(seed))
+    given: set[int] = set()
+    for _ in range(10):
+        mine = [source.next_seq_num() for _ in range(50)]
+        assert given.isdisjoint(mine)
+        given.update(mine)
+        stranger = mine[-1] + 20
+        assert source.is_near(stranger)
+        source.move(away_from=stranger)
+        assert not source.is_near(stranger)
+        assert not source.is_near(mine[-1])
+    assert all(source.gave_out(number) for number in given)
+    assert not any(source.gave_out(number + 100) for number in given)
+
+
+def test_numbers_follow_each_other_around_the_end() -> None:
+    assert follows(5, 4)
+    assert not follows(4, 4)
+    assert not follows(4, 5)
+    assert follows(-(2**31), 2**31 - 1)
+    assert not follows(2**31 - 1, -(2**31))
 
 
 def test_backoff_doubles_is_spread_and_bounded() -> None:

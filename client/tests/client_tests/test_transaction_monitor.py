@@ -102,7 +102,7 @@ class Driver:
             if r and self.model.result.get(r) == FAILED:
                 r = 0  # a server never commits what it has failed
             if r:
-                self._take(list(self.monitor.committed(r, 1, hwm)))
+                self._take(list(self.monitor.committed(r, 1, hwm, 0)))
                 self.model.committed(r)
             self._take(list(self.monitor.advance(hwm)))
             self.model.advance(hwm)
@@ -200,7 +200,7 @@ def test_client_server_13_41_flush_response_waits_for_the_feed() -> None:
     monitor, entries = _registered(1)
     assert not monitor.flush_response(1, 0)  # the server's mark is 0, the feed has shown nothing yet
     assert entries[1].pending
-    assert [r.cause for r in monitor.committed(1, 1, 0)] == [Cause.COMMITTED]
+    assert [r.cause for r in monitor.committed(1, 1, 0, 0)] == [Cause.COMMITTED]
     assert not monitor.advance(0)
 
 
@@ -240,9 +240,21 @@ def test_a_number_is_registered_once() -> None:
 
 def test_another_generation_is_another_request() -> None:
     monitor, entries = _registered(1)
-    assert not monitor.committed(1, 2, 0)
+    assert not monitor.committed(1, 2, 0, 0)
     assert monitor.lock_failure(1, 2, -1) == (None, ())
     assert entries[1].pending
+
+
+def test_safety_e5_another_header_is_another_client() -> None:
+    """Two clients share an id and came to the same number: the other's commit says nothing about ours."""
+    monitor = TransactionMonitor()
+    entry = MonitorEntry(1, 1, header=7)
+    monitor.register(entry)
+    assert not monitor.committed(1, 1, 0, 8)
+    assert entry.pending
+    assert 1 in monitor
+    assert [r.cause for r in monitor.committed(1, 1, 1, 7)] == [Cause.COMMITTED]
+    assert 1 not in monitor
 
 
 def test_abort_fails_at_once() -> None:

@@ -66,9 +66,15 @@ CLIENT_MUTANTS = (
             ),
             Edit(
                 f"{_INTERNAL}/stream_partition.py",
-                "                else:\n                    self._late_commit(fields)\n",
+                "                else:\n                    window.not_awaited(fields)\n",
                 "",
             ),
+            Edit(
+                f"{_INTERNAL}/req_ids.py",
+                "self._seq_num = self._before = self._draw()",
+                "self._seq_num = self._before = 0",
+            ),
+            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
         ),
         expected=("acknowledged", "duplicate"),
         how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
@@ -81,7 +87,7 @@ CLIENT_MUTANTS = (
             Edit(
                 f"{_INTERNAL}/stream_partition.py",
                 "        self._not_ready.reset()\n        self._begin_mount()\n\n    def session_lost",
-                "        self._not_ready.reset()\n        self.req_ids._seq_num = 0\n        self._begin_mount()\n\n    def session_lost",
+                "        self._not_ready.reset()\n        self.req_ids._seq_num = self.req_ids._before\n        self._begin_mount()\n\n    def session_lost",
             ),
         ),
         expected=("duplicate_req_id", "duplicate", "acknowledged", "outcome_given"),

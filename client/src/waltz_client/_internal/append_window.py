@@ -21,7 +21,7 @@ from waltz_client.errors import (
     Outcome,
     OutcomeUnknownError,
 )
-from waltz_client.transaction import Committed
+from waltz_client.transaction import Committed, FeedFields
 from waltz_protocol.append_frame import encode_append
 from waltz_protocol.types import ReqId
 
@@ -124,7 +124,11 @@ class AppendWindow:
         self.stopped = False
         self.tick = 0
         self.flush_tick = 0
-        self.dropped_seq_num = 0  # newest append that a flush found undone: its server dropped it
+        self.dropped_seq_num: int | None = (
+            None  # newest append that a flush found undone: its server dropped it
+        )
+        self.numbers_moved = False  # request ids count on from elsewhere, and no mount has said so yet
+        self._shares_id = False
         self._req_ids = req_ids
         self._on_waiting = on_waiting
         self._waiters: deque[asyncio.Future[None]] = deque()
@@ -161,6 +165,7 @@ class AppendWindow:
         )
         handle.seq_num = seq_num
         handle.generation = generation
+        handle.header = header
         handle.tick = self.tick
         self.monitor.register(handle)
         if self.monitor.outstanding == 1:
@@ -187,6 +192,35 @@ class AppendWindow:
             if entry.watchers:
                 for watcher in entry.watchers:
                     watcher()
+
+    def not_awaited(self, fields: FeedFields) -> None:
+        """The own client id in the feed, and no append that waits for it.
+
+        Either an own one that had been decided otherwise. Only servers of release 0.13.2 can do that: an append of an old
+        connection that stalled between their check and their queue may land after the flush that failed it.
+        Or somebody else has the same client id (safety E5): then our numbers must stay far from theirs.
+        """
+        client_id, _, partition_id, seq_num, txid, _ = fields
+        awaited = seq_num in self.monitor
+        if self._req_ids.gave_out(seq_num) and not awaited:
+            log.error(
+                "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
+                partition_id,
+                txid,
+            )
+            return
+        if not self._shares_id:
+            self._shares_id = True
+            log.error(
+                "partition %d: transaction %d is of another client %d than this one: the id was given out twice, or "
+                "somebody uses ours",
+                partition_id,
+                txid,
+                client_id,
+            )
+        if awaited or self._req_ids.is_near(seq_num):
+            self.numbers_moved = True
+            self._req_ids.move(away_from=seq_num)
 
     def watch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
         """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own ``on_done``."""

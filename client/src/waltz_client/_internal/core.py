@@ -201,7 +201,7 @@ class ClientCore:
         """The one source of request ids of a partition."""
         source = self._req_ids.get(partition_id)
         if source is None:
-            source = self._req_ids[partition_id] = ReqIdSource(self.client_id, partition_id)
+            source = self._req_ids[partition_id] = ReqIdSource(self.client_id, partition_id, self.random)
         return source
 
     def _on_endpoints(self, endpoints: Endpoints) -> None:

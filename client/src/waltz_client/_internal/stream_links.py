@@ -10,6 +10,7 @@ from waltz_client._internal.backoff import Random
 from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.stream_partition import StreamPartition
 from waltz_client._internal.stream_session import StreamSession
+from waltz_protocol.connection_number import first_connection_number
 from waltz_protocol.types import Endpoint
 
 
@@ -25,7 +26,8 @@ class StreamLinks:
     """One stream link per server with active partitions. Owner: the client, on the loop.
 
     Invariant: ``connection_seq_num`` grows with every stream connection of this client object, to whichever server, so the
-    pair (generation, connection sequence) is never used twice and a newer connection always outranks an older one.
+    pair (generation, connection sequence) is never used twice and a newer connection always outranks an older one. It starts at
+    a number of this object's own (``waltz_protocol.connection_number``).
     """
 
     def __init__(
@@ -39,7 +41,7 @@ class StreamLinks:
         self._random = random
         self._links: dict[Endpoint, _StreamLink] = {}
         self._places: dict[int, Endpoint] = {}
-        self._connection_seq_num = -1
+        self._connection_seq_num = first_connection_number(random.random()) - 1
 
     def _link(self, endpoint: Endpoint) -> _StreamLink:
         entry = self._links.get(endpoint)

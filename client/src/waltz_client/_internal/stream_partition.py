@@ -21,7 +21,7 @@ from waltz_client._internal.append_window import AppendWindow, LockHashes, Pendi
 from waltz_client._internal.backoff import Backoff, Random
 from waltz_client._internal.feed_cursor import FeedCursor
 from waltz_client._internal.readers import Readers
-from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.req_ids import ReqIdSource, follows
 from waltz_client._internal.stream_session import StreamSession
 from waltz_client._internal.transaction_monitor import NEVER
 from waltz_client.errors import (
@@ -97,7 +97,10 @@ class StreamPartition:
         self._client_id = req_ids.client_id
         self._feed_req_id: ReqId | None = None
         self._spare_feeds: list[int] = []  # numbers of readers' feeds that have ended; of this mount
-        self._mount_seqs: set[int] = set()
+        self._mount_seqs: dict[int, None] = {}  # mounts without an answer, in the order of their sending
+        self._mount_names: set[int] = (
+            set()
+        )  # of the mount that was answered READY, and of those sent after it
         self._mount_timer: asyncio.TimerHandle | None = None
         self._received_at_mount = NOT_STARTED
         self._not_ready = Backoff(NOT_READY_INITIAL_SECONDS, NOT_READY_MAX_SECONDS, random)
@@ -160,8 +163,14 @@ class StreamPartition:
         self._spare_feeds.clear()
         self._ask_pending = False
         self._mount_seqs.clear()
+        self._mount_names.clear()
         self._cancel_timer()
         self.readers.unmounted()
+
+    def _mount_again(self, reason: str) -> None:
+        self.window.numbers_moved = False
+        self._unmount(reason)
+        self._begin_mount()
 
     def deactivate(self) -> None:
         """No part any more: readers end, writers get an error; the server feeds on until its credit is used up."""
@@ -214,7 +223,7 @@ class StreamPartition:
         if session is None:
             return
         req_id = self.req_ids.next_req_id()
-        self._mount_seqs.add(req_id.seq_num)
+        self._mount_seqs[req_id.seq_num] = None
         self._received_at_mount = self.received
         silence = FIRST_MOUNT_SILENCE_SECONDS if len(self._mount_seqs) == 1 else MOUNT_SILENCE_SECONDS
         self._start_timer(silence, self._mount_silent)
@@ -236,14 +245,15 @@ class StreamPartition:
         session = self.session
         if session is not None and self._is_withdrawn(seq_num, state):
             # The server closed the partition and opened it again: it does not know this mount any more.
-            self._unmount("its server lost the mount")
-            self._begin_mount()
+            self._mount_again("its server lost the mount")
             return
         if seq_num not in self._mount_seqs or session is None:
             return
+        asked = list(self._mount_seqs)
         self._mount_seqs.clear()
         self._cancel_timer()
         if state is MountState.READY:
+            self._mount_names = set(asked[asked.index(seq_num) :])
             self._mounted(session, seq_num)
         elif state is MountState.CLIENT_AHEAD:
             self._is_ahead()
@@ -254,8 +264,7 @@ class StreamPartition:
     def _is_withdrawn(self, seq_num: int, state: MountState) -> bool:
         """Whether this ends the mount. A mount that was asked for again before its answer came counts on the server as the
         newer one, and is withdrawn by that one's number."""
-        mounted = self._feed_req_id
-        return mounted is not None and state is MountState.NOT_READY and seq_num >= mounted.seq_num
+        return state is MountState.NOT_READY and seq_num in self._mount_names
 
     def _mounted(self, session: StreamSession, seq_num: int) -> None:
         self.mounted = True
@@ -299,11 +308,11 @@ class StreamPartition:
             self.received = txid
             window = self.window
             if fields[0] == self._client_id:
-                resolved = window.monitor.committed(fields[3], fields[1], txid)
+                resolved = window.monitor.committed(fields[3], fields[1], txid, fields[5])
                 if resolved:
                     window.deliver(resolved)
                 else:
-                    self._late_commit(fields)
+                    window.not_awaited(fields)
             if txid >= window.monitor.next_release:
                 window.deliver(window.monitor.advance(txid))
             if readers.live:
@@ -317,19 +326,14 @@ class StreamPartition:
         self._in_turn = True
         return True
 
-    def _late_commit(self, fields: FeedFields) -> None:
-        """An own append that had been decided otherwise. Only servers of release 0.13.2 can do that: an append of an old
-        connection that stalled between their check and their queue may land after the flush that failed it."""
-        log.error(
-            "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
-            self.partition_id,
-            fields[4],
-        )
-
     def end_turn(self) -> None:
         """Hand over what this turn brought."""
         self._in_turn = False
         self.readers.end_turn()
+        if self.window.numbers_moved and self.mounted:
+            self._mount_again(
+                "its request ids move away from somebody else's"
+            )  # a mount names where they count from
         if self.window.has_waiters:
             self.wake_writers()
 
@@ -434,7 +438,8 @@ class StreamPartition:
     @property
     def _drops_in_silence(self) -> bool:
         """An append was dropped though it was sent after the mount: the server may not know the mount any more."""
-        return self._feed_req_id is not None and self.window.dropped_seq_num > self._feed_req_id.seq_num
+        dropped, mount = self.window.dropped_seq_num, self._feed_req_id
+        return dropped is not None and mount is not None and follows(dropped, mount.seq_num)
 
     def on_tick(self, nudge_ticks: int) -> None:
         """Time passes: nudge silent appends; mount again when the server has moved on and the feed does not say so."""
@@ -450,9 +455,10 @@ class StreamPartition:
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )
         if self._drops_in_silence:
-            self.window.dropped_seq_num = 0
-            self._unmount("its server drops appends")
-            self._begin_mount()
+            self.window.dropped_seq_num = None
+            # Or the numbers are taken: a server keeps them for a client that uses the same id and was there before.
+            self.req_ids.move(away_from=self._feed_req_id.seq_num if self._feed_req_id else 0)
+            self._mount_again("its server drops appends")
         elif not behind or self.received != self._stuck_at:
             self._stuck_at = self.received
             self._stuck_since = self.window.tick
@@ -461,8 +467,7 @@ class StreamPartition:
             log.warning(
                 "partition %d: the feed is silent at %d, mounting again", self.partition_id, self.received
             )
-            self._unmount("its feed went silent")
-            self._begin_mount()
+            self._mount_again("its feed went silent")
 
     # -- flow control -------------------------------------------------------------------------------------------------
 

@@ -47,11 +47,12 @@ class Cause(enum.Enum):
 class MonitorEntry:
     """One registered append; the shell derives its handle from this, so an append costs one object."""
 
-    __slots__ = ("conflict", "generation", "pending", "seq_num")
+    __slots__ = ("conflict", "generation", "header", "pending", "seq_num")
 
-    def __init__(self, seq_num: int, generation: int) -> None:
+    def __init__(self, seq_num: int, generation: int, header: int = 0) -> None:
         self.seq_num = seq_num
         self.generation = generation
+        self.header = header
         self.pending = False
         self.conflict = -1
 
@@ -92,6 +93,9 @@ class TransactionMonitor:
     def __len__(self) -> int:
         return len(self._order)
 
+    def __contains__(self, seq_num: int) -> bool:
+        return seq_num in self._by_seq
+
     def pending_entries(self) -> list[MonitorEntry]:
         """Everything not resolved yet, oldest first."""
         return [entry for entry in self._order if entry.pending]
@@ -106,10 +110,15 @@ class TransactionMonitor:
         self.outstanding += 1
         return True
 
-    def committed(self, seq_num: int, generation: int, transaction_id: int) -> Sequence[Resolution]:
-        """An own request id was seen in the in-order feed. Call before :meth:`advance` to the same transaction."""
+    def committed(
+        self, seq_num: int, generation: int, transaction_id: int, header: int
+    ) -> Sequence[Resolution]:
+        """An own request id was seen in the in-order feed. Call before :meth:`advance` to the same transaction.
+
+        With another generation or header than was sent it is a stranger's, who has the same client id.
+        """
         entry = self._by_seq.get(seq_num)
-        if entry is None or entry.generation != generation:
+        if entry is None or entry.generation != generation or entry.header != header:
             return NOTHING
         order = self._order
         if order[0] is entry and entry.pending:  # the usual case: appends commit in the order they were sent
