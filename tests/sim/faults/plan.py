@@ -88,6 +88,7 @@ KINDS: Mapping[str, Kind] = {
     "stale-owner": Kind(4, "server", 2, 10),
     "zookeeper-restart": Kind(3, "", 0.2, 6),
     "zookeeper-cut": Kind(4, "session", 1, 25),
+    "client-ids-back": Kind(3, "client", 0.2, 5),
     "states-lost": Kind(2, "", 0.5, 6),
     "clock-step": Kind(2, "host", 0, 0),
     "replica-move": Kind(4, "", 1, 5),
@@ -123,6 +124,7 @@ PROFILES: Mapping[str, Sequence[str]] = {
         "slow-link",
     ),
     "zookeeper": (*_starting("zookeeper-"), "server-pause"),
+    "identity": (*_starting("client-"), "connection-reset", "one-way-block", "partition", "server-kill"),
     "operations": (*_starting("replica-", "rolling-"), "storage-wipe", "server-kill"),
 }
 

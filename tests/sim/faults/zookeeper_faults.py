@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING
 from tests.sim.faults.common import SkippedError, role_of
 from tests.sim.faults.network_faults import block
 from tests.sim.faults.plan import ZOOKEEPER, Fault
+from tests.sim.faults.process_faults import kill
 from tests.sim.kernel.disk import Seconds
 from waltz_cluster.memory_store import Fault as Loss
+from waltz_cluster.serializers import Counter
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
@@ -70,6 +72,18 @@ async def cut(world: World, fault: Fault) -> None:
     await block(world, both if fault.amount < 0.6 else [both[int(fault.amount * 100) % 2]], fault.seconds)
 
 
+async def client_ids_back(world: World, fault: Fault) -> None:
+    """The counter of client ids is set back, as by a tree that somebody put back, and a client starts anew: it, and those that
+    start after it, get ids that living ones have."""
+    path = world.state.paths.client_ids
+    known = world.zookeeper.find(path)
+    given = 0 if known is None else Counter.from_bytes(known.data).value
+    if given == 0:
+        raise SkippedError("no client has an id yet")
+    world.zookeeper.set(path, Counter(int(given * fault.amount)).to_bytes(), -1)
+    await kill(world, fault)
+
+
 HANDLERS = {
     "zookeeper-expiry": expiry,
     "zookeeper-lost-answer": lost_answer,
@@ -77,4 +91,5 @@ HANDLERS = {
     "zookeeper-lagging-follower": lagging_follower,
     "zookeeper-restart": restart,
     "zookeeper-cut": cut,
+    "client-ids-back": client_ids_back,
 }

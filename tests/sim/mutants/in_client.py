@@ -81,6 +81,49 @@ CLIENT_MUTANTS = (
         found_at=0,
     ),
     Mutant(
+        name="request_ids_count_from_one",
+        rule="E5",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/req_ids.py",
+                "self._seq_num = self._before = self._draw()",
+                "self._seq_num = self._before = 0",
+            ),
+            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
+            Edit(
+                "services/server/src/waltz_server/partition/partition.py",
+                "        if mount.elders and not mount.may_use(append.req_id):\n",
+                "        if mount.seq_num < 0:\n",
+            ),
+        ),
+        expected=("acknowledged", "duplicate_req_id", "duplicate"),
+        how="The counter of client ids goes back; a client that starts then has the id of a living one, and both make the same "
+        "request ids.",
+        guards="the comparison of headers; the server, which keeps the numbers of the client that was there before",
+        profile="identity",
+        found_at=0,
+    ),
+    Mutant(
+        name="views_beyond_the_log",
+        rule="D9",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/append_window.py",
+                "            high_water_mark,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
+                "            high_water_mark + 1000,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
+            ),
+            Edit(
+                "services/server/src/waltz_server/partition/append.py",
+                "        if append.client_high_water_mark > self._high_water_mark and (write or read):\n",
+                "        if append.client_high_water_mark < -1:\n",
+            ),
+        ),
+        expected=("serializable", "linearizable", "lost", "own_view"),
+        how="A client claims to have seen more than there is, and the server does not look: no lock ever conflicts.",
+        guards="the client's own comparison is passed by: the view is raised behind it",
+        found_at=0,
+    ),
+    Mutant(
         name="request_id_used_again_after_a_reconnect",
         rule="E2",
         edits=(
