@@ -44,13 +44,15 @@ def mark_of(raw: bytes) -> int:
 
 
 def without_seq_num(raw: bytes) -> bytes:
-    """A frame with the sequence number 0: how a client counts its requests is its own affair."""
-    return raw[: _SEQ_NUM.start] + bytes(4) + raw[_SEQ_NUM.stop :]
+    """A frame with the sequence number 0, and a mount with the connection number 0: how a client counts is its own affair."""
+    raw = raw[: _SEQ_NUM.start] + bytes(4) + raw[_SEQ_NUM.stop :]
+    return raw if kind_of(raw) != MountRequest.TYPE else raw[: _MARK.stop] + bytes(8)
 
 
 def without_mark(raw: bytes) -> bytes:
     """A mount without the place it starts at, which is a client's choice as well."""
-    return without_seq_num(raw)[: _MARK.start] + bytes(8) + raw[_MARK.stop :]
+    raw = without_seq_num(raw)
+    return raw[: _MARK.start] + bytes(8) + raw[_MARK.stop :]
 
 
 def _for_request(answer: bytes, raw: bytes) -> bytes:

@@ -3,7 +3,11 @@
 One writer: the server itself, inside the manager's lock. Invariants
   1. At most one descriptor with this server id stays: before creating one the children are looked through; the one of
      the present session is kept, left-overs (of a lost reply or of an earlier session) are deleted.
-  2. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that a server
+  2. When it registers, once, it deletes what an earlier process at its endpoint left behind: that one crashed (the port is
+     ours now), and until its session ends its partitions would have no server. Never later, and never a descriptor that
+     came after our own: of two processes that were given one endpoint by mistake each puts its own back, and neither goes on
+     deleting the other's.
+  3. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that a server
      that restarts, and gets a new server id, prefers what it preferred.
 """
 
@@ -11,7 +15,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from waltz_cluster.errors import ClusterError, NodeExistsError, NoNodeError, SerializationError
+from waltz_cluster.errors import AuthError, ClusterError, NodeExistsError, NoNodeError, SerializationError
 from waltz_cluster.membership import Member, Snapshot
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import Preferences, ServerDescriptor
@@ -42,6 +46,7 @@ class ServerRegistration:
         self._paths = paths
         self._on_partitions = on_partitions
         self._delivered: dict[PartitionId, Generation] = {}
+        self._arrived = False
         self.descriptor = descriptor
 
     @property
@@ -115,7 +120,36 @@ class ServerRegistration:
             if znode is not keep:
                 await self._delete(self._paths.server_descriptor(znode.name))
                 changed = True
+        if not self._arrived:
+            for znode in snapshot.znodes:
+                if self._is_ghost(znode) and (keep is None or znode.name < keep.name):
+                    changed = await self._delete_ghost(znode) or changed
+            self._arrived = True
         return changed
+
+    def _is_ghost(self, znode: Member) -> bool:
+        """Of an earlier process that served where we serve now."""
+        theirs, ours = znode.descriptor, self.descriptor
+        return (
+            theirs.endpoint == ours.endpoint
+            and theirs.server_id != ours.server_id
+            and znode.owner != self._store.session_id
+        )
+
+    async def _delete_ghost(self, znode: Member) -> bool:
+        try:
+            await self._delete(self._paths.server_descriptor(znode.name))
+        except AuthError as error:
+            _log.warning(
+                "the descriptor of server %d goes with its session: %s", znode.descriptor.server_id, error
+            )
+            return False
+        _log.warning(
+            "server %d, which was at %s before this one, has not left in order: its descriptor is deleted",
+            znode.descriptor.server_id,
+            znode.descriptor.endpoint,
+        )
+        return True
 
     async def delete_descriptors(self, znodes: Iterable[Member]) -> None:
         for znode in znodes:

@@ -71,6 +71,42 @@ async def test_a_lost_session_moves_partitions_and_the_server_returns_with_its_i
     await first.stop()
 
 
+async def test_a_crashed_server_that_is_back_does_not_wait_for_its_own_session_to_end() -> None:
+    """Its descriptor lives as long as its session, and half of the partitions would belong to nobody for that long."""
+    zookeeper = await memory_cluster(4)
+    other = await start_server(zookeeper, 8001)
+    crashed = await start_server(zookeeper, 8002)
+    await until(lambda: len(other.partitions) == 2 == len(crashed.partitions))
+    crashed.memory.suspend(server_keeps_session=True)  # no word of it reaches ZooKeeper any more
+    back = await start_server(zookeeper, 8002)
+    await until(lambda: len(back.partitions) == 2 == len(other.partitions), 5.0)
+    descriptors = [ServerDescriptor.from_bytes(d) for p, (d, _) in zookeeper.tree().items() if "/s_" in p]
+    assert sorted(one.server_id for one in descriptors) == [1, 3]
+    for server in (other, back, crashed):
+        await server.stop()
+
+
+async def test_two_servers_that_were_given_one_endpoint_do_not_go_on_deleting_each_other() -> None:
+    zookeeper = await memory_cluster(4)
+    first = await start_server(zookeeper, 8001)
+    second = await start_server(zookeeper, 8001)
+    other = await start_server(zookeeper, 8003)
+
+    def ids() -> list[int]:
+        found = [ServerDescriptor.from_bytes(d) for p, (d, _) in zookeeper.tree().items() if "/s_" in p]
+        return sorted(one.server_id for one in found)
+
+    await until(lambda: ids() == [1, 2, 3])  # the first has put its own back
+    await until(lambda: assignment_of(zookeeper).cversion == zookeeper.tree()[DESCRIPTORS][1].cversion)
+    settled = zookeeper.tree()[DESCRIPTORS][1].cversion
+    first.memory.expire()  # a new session, a new descriptor: the second's stays
+    await until(lambda: zookeeper.tree()[DESCRIPTORS][1].cversion > settled + 1)
+    await until(lambda: ids() == [1, 2, 3])
+    await until(lambda: sum(len(server.partitions) for server in (first, second, other)) == 4)
+    for server in (first, second, other):
+        await server.stop()
+
+
 async def test_the_data_is_that_of_the_layout() -> None:
     zookeeper = await memory_cluster(1)
     server = await start_server(zookeeper, 8000)

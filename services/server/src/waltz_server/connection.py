@@ -33,7 +33,7 @@ from waltz_protocol.messages.client import (
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.client import Parked
 from waltz_server.partition.partition import Partition
-from waltz_server.partition.replies import data_failure, mount_response
+from waltz_server.partition.replies import mount_response
 from waltz_server.registry import PartitionRegistry
 
 log = structlog.get_logger(__name__)
@@ -166,9 +166,10 @@ class ClientConnection:
             raise ProtocolError(f"a transaction data request of {len(body)} bytes")
         req_id = bytes(body[1:_FIELDS_OFFSET])
         transaction_id: int = _I64.unpack_from(body, _FIELDS_OFFSET)[0]
-        partition = self._partitions.get(_I32.unpack_from(body, _PARTITION_OFFSET)[0])
+        partition_id: int = _I32.unpack_from(body, _PARTITION_OFFSET)[0]
+        partition = self._partitions.get(partition_id)
         if partition is None:
-            self.send(data_failure(self.version, req_id, transaction_id, "partition not ready"))
+            self._registry.hold_read(self, partition_id, req_id, transaction_id)
         else:
             partition.transaction_data(self, req_id, transaction_id)
 

@@ -6,7 +6,8 @@ one ends by itself (a fault, a store that gave up) a new one starts over with a 
 
 What the protocol lacks, and how clients learn it anyway
 * A mount for a partition that is not here is held for `MOUNT_HOLD_SECONDS` before NOT_READY: during a take-over
-  clients often arrive before the assignment does, and a refused client sleeps half a second.
+  clients often arrive before the assignment does, and a refused client sleeps half a second. Data requests are held for
+  `READ_HOLD_SECONDS`: a client that is refused often sleeps up to five.
 * A client notices a lost partition only by discovery. When a partition comes back to this server before the client
   has seen it go, the client believes itself mounted on an object that no longer exists and would wait for ever. So a
   new partition object tells every connection that was mounted on its predecessor NOT_READY for that
@@ -26,12 +27,15 @@ import structlog
 from waltz_protocol.aio.peer_log import PeerLog
 from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
+from waltz_server.partition.data_reads import NOT_READY_TEXT
+from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.partition import Partition, PartitionError
-from waltz_server.partition.replies import mount_response
+from waltz_server.partition.replies import data_failure, mount_response
 
 log = structlog.get_logger(__name__)
 
 MOUNT_HOLD_SECONDS = 0.4
+READ_HOLD_SECONDS = 2.0
 MAX_HELD_MOUNTS = 10_000
 FIRST_RESTART_SECONDS = 0.2
 MAX_RESTART_SECONDS = 20.0
@@ -80,10 +84,12 @@ class PartitionRegistry:
         self._ending: dict[int, asyncio.Task[None]] = {}
         self._connections: dict[MountedClient, None] = {}
         self._held: dict[tuple[int, Client], _HeldMount] = {}
+        self._held_reads: HeldReads | None = None
         self._tasks = asyncio.TaskGroup()
         self._leaving = False
 
     async def __aenter__(self) -> PartitionRegistry:
+        self._held_reads = HeldReads(READ_HOLD_SECONDS, asyncio.get_running_loop())
         await self._tasks.__aenter__()
         return self
 
@@ -145,6 +151,9 @@ class PartitionRegistry:
         for key in [key for key in self._held if key[0] == owned.partition_id]:
             held = self._take_held(key)
             partition.mount(held.client, held.req_id, held.generation, held.client_high_water_mark)
+        if self._held_reads is not None:
+            for read in self._held_reads.take(lambda read: read.partition_id == owned.partition_id):
+                partition.transaction_data(read.client, read.req_id, read.transaction_id)
         return partition
 
     async def _supervise(self, owned: _Owned, previous: asyncio.Task[None] | None) -> None:
@@ -191,6 +200,8 @@ class PartitionRegistry:
         self._connections.pop(connection, None)
         for key in [key for key in self._held if key[1] is connection]:
             self._take_held(key)
+        if self._held_reads is not None:
+            self._held_reads.forget(connection)
         for partition in list(self.partitions.values()):
             partition.client_closed(connection)
 
@@ -209,6 +220,14 @@ class PartitionRegistry:
         self._held[key] = held
         loop = asyncio.get_running_loop()
         held.timer = loop.call_later(MOUNT_HOLD_SECONDS, lambda: self._refuse(self._take_held(key)))
+
+    def hold_read(self, client: Client, partition_id: int, req_id: bytes, transaction_id: int) -> None:
+        """A data request for a partition that is not here (yet): a failure text, a little later."""
+        known = 0 <= partition_id < self.num_partitions
+        if self._leaving or not known or self._held_reads is None:
+            client.send(data_failure(client.version, req_id, transaction_id, NOT_READY_TEXT))
+        else:
+            self._held_reads.hold(client, partition_id, req_id, transaction_id)
 
     def _take_held(self, key: tuple[int, Client]) -> _HeldMount:
         held = self._held.pop(key)
@@ -264,6 +283,8 @@ class PartitionRegistry:
             self._release(partition_id)
         for key in list(self._held):
             self._refuse(self._take_held(key))
+        if self._held_reads is not None:
+            self._held_reads.close()
 
 
 def _first_line(error: BaseException) -> str:

@@ -5,6 +5,8 @@ import pytest
 from waltz_protocol.messages.client import TransactionDataResponse
 from waltz_protocol.types import data_checksum
 from waltz_server.partition import data_reads
+from waltz_server.partition.held_reads import MAX_PER_CLIENT
+from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import PartitionRig, wire_record
 
@@ -180,13 +182,44 @@ async def test_waiting_requests_are_bounded(monkeypatch: pytest.MonkeyPatch) -> 
         assert len(client.messages()) == 2
 
 
-async def test_before_recovery_and_after_closing_requests_fail_politely() -> None:
+async def test_requests_before_the_end_of_the_recovery_wait_for_it() -> None:
+    """A client of 0.13.2 that is refused often sleeps up to five seconds, and applies nothing meanwhile."""
     async with PartitionRig(records=3, open_at_once=False) as rig:
-        client = FakeClient()
-        rig.read(client, 0)
-        assert [m.error for m in client.of(TransactionDataResponse)] == ["partition not ready"]
+        client, gone = FakeClient(), FakeClient(2)
+        asked = [rig.read(client, transaction_id) for transaction_id in (2, 0, 7)]
+        rig.read(gone, 1)
+        rig.partition.client_closed(gone)
+        await rig.turns()
+        assert client.stream == b""
         rig.store.open_session()
-        client.clear()
+        await rig.until(lambda: len(client.messages()) == 3)
+        answers = {m.req_id: (m.data, m.error) for m in client.of(TransactionDataResponse)}
+        assert [answers[req_id][0] for req_id in asked] == [b"old", b"old", None]
+        assert "not found" in (answers[asked[2]][1] or "")
+        assert gone.stream == b""
+
+
+async def test_requests_that_wait_too_long_or_too_many_are_refused() -> None:
+    settings = PartitionSettings(mount_wait_seconds=0.02)
+    async with PartitionRig(records=3, open_at_once=False, settings=settings) as rig:
+        client, other = FakeClient(), FakeClient(2)
+        for _ in range(MAX_PER_CLIENT + 5):
+            rig.read(client, 0)
+        assert [m.error for m in client.of(TransactionDataResponse)] == ["partition not ready"] * 5
+        await rig.until(lambda: len(client.messages()) == MAX_PER_CLIENT + 5)
+        rig.read(other, 0)
+        assert other.stream == b""
+        await rig.until(lambda: len(other.messages()) == 1)
+        rig.read(other, 0)
+        rig.partition.close()
+        rig.read(other, 0)
+        assert [m.error for m in other.of(TransactionDataResponse)] == ["partition not ready"] * 3
+        assert len(rig.partition._held_reads) == 0
+
+
+async def test_after_closing_requests_fail_politely() -> None:
+    async with PartitionRig(records=3) as rig:
+        client = FakeClient()
         rig.store.gate.clear()
         rig.read(client, 0)
         await rig.turns()

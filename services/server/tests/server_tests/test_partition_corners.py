@@ -116,15 +116,12 @@ async def test_who_asks_for_the_mark_too_early_is_told_once_or_forgotten() -> No
         assert leaves.stream == late.stream == b""
 
 
-async def test_a_feed_or_a_read_before_the_first_session_waits_or_fails() -> None:
+async def test_a_feed_before_the_first_session_is_dropped() -> None:
     async with PartitionRig(open_at_once=False) as rig:
         client = FakeClient()
         rig.feed(client, -1)
-        asked = rig.read(client, 0)
         await rig.turns()
-        (answer,) = client.messages()
-        assert isinstance(answer, TransactionDataResponse)
-        assert (answer.req_id, answer.data) == (asked, None)
+        assert client.stream == b""
 
 
 async def test_a_feed_ahead_of_the_log_waits_for_a_confirmed_mark(monkeypatch: pytest.MonkeyPatch) -> None:

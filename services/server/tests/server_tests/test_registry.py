@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from waltz_protocol.messages.client import MountResponse, MountState
+from waltz_protocol.messages.client import MountResponse, MountState, TransactionDataResponse
 from waltz_protocol.types import ReqId
 from waltz_server import registry as registry_module
 from waltz_testkit.client_peers import FakeClient
@@ -124,6 +124,23 @@ async def test_held_mounts_are_refused_when_the_server_leaves() -> None:
         assert client.messages() == [MountResponse(first, MountState.NOT_READY)]
         server.registry.close()
         assert client.messages()[1:] == [MountResponse(second, MountState.NOT_READY)]
+
+
+async def test_held_reads_are_refused_when_the_server_leaves() -> None:
+    async with LoopbackServer({}) as server:
+        client, gone = FakeClient(), FakeClient()
+        held, late, nowhere = (ReqId(1, 1, 4, number).pack() for number in range(3))
+        server.registry.hold_read(client, 4, held, 7)
+        server.registry.hold_read(gone, 4, held, 7)
+        server.registry.connection_closed(gone)  # type: ignore[arg-type]
+        assert client.stream == b""
+        server.registry.hold_read(client, 99, nowhere, 7)  # there is no such partition
+        server.registry.close()
+        server.registry.hold_read(client, 4, late, 7)
+        answers = client.of(TransactionDataResponse)
+        assert [answer.req_id.pack() for answer in answers] == [nowhere, held, late]
+        assert {answer.error for answer in answers} == {"partition not ready"}
+        assert gone.stream == b""
 
 
 async def test_drain_returns_when_nothing_is_undecided_and_nobody_takes_over() -> None:

@@ -28,6 +28,7 @@ from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache, frame_of_entry, frames_of_records
 from waltz_server.partition.future_requests import FutureRequests
+from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
@@ -65,7 +66,8 @@ class PartitionSettings:
     """Mounts and flushes that wait at the same time; and as many of generations that are still to come."""
     max_high_water_mark_waiters: int = 1000
     mount_wait_seconds: float = 5.0
-    """A mount that could not be flushed and confirmed by then is answered NOT_READY."""
+    """A mount that could not be flushed and confirmed by then is answered NOT_READY; data requests wait as long for the end of
+    the recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +136,7 @@ class Partition:
         self._data = DataReads(
             partition_id, cache=self._transactions, reader=self._reader, metrics=self._metrics
         )
+        self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
     def _publish_gauges(self) -> None:
@@ -216,6 +219,7 @@ class Partition:
         self._future.close()
         self._feeds.close()
         self._data.close()
+        self._held_reads.close()
         self._mounts.clear()
         self._mark_waiters.clear()
         self._feed_cache.drop()
@@ -297,8 +301,11 @@ class Partition:
         self._open_feed(client, req_id, client_high_water_mark, mark)
 
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
-        """TRANSACTION_DATA_REQUEST: data or a failure text, always."""
-        self._data.handle(client, req_id, transaction_id)
+        """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for that."""
+        if self.high_water_mark is None and not self._closed:
+            self._held_reads.hold(client, self.partition_id, req_id, transaction_id)
+        else:
+            self._data.handle(client, req_id, transaction_id)
 
     def high_water_mark_request(self, client: Client, req_id: bytes) -> None:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
@@ -314,6 +321,7 @@ class Partition:
         self._future.forget(client)
         self._feeds.forget(client)
         self._data.forget(client)
+        self._held_reads.forget(client)
         if self._mark_waiters:
             self._mark_waiters = [waiter for waiter in self._mark_waiters if waiter[0] is not client]
 
@@ -365,6 +373,8 @@ class Partition:
         waiters, self._mark_waiters = self._mark_waiters, []
         for client, req_id in waiters:
             self.high_water_mark_request(client, req_id)
+        for read in self._held_reads.take():
+            self._data.handle(read.client, read.req_id, read.transaction_id)
 
     def session_lost(self, reason: str) -> None:
         """Appends wait in the queue; entries in flight keep their marks until they are settled."""
