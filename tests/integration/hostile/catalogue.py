@@ -3,7 +3,13 @@
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
-from tests.integration.hostile import attacks_frames, attacks_http, attacks_slow, attacks_tls
+from tests.integration.hostile import (
+    attacks_frames,
+    attacks_http,
+    attacks_identity,
+    attacks_slow,
+    attacks_tls,
+)
 from tests.integration.hostile.wires import Target
 
 Run = Callable[[Target], Awaitable[None]]
@@ -37,6 +43,8 @@ ALL = (
     Attack(attacks_frames.stranger_administration, ("admin",), named=True),
     Attack(attacks_frames.replayed, ("storage",)),
     Attack(attacks_frames.replayed_by_client, ("client",)),
+    Attack(attacks_identity.impostor, ("client",), named=True, seconds=3.0),
+    Attack(attacks_identity.future_flushes, ("client",)),
     Attack(attacks_slow.silent, FRAMED, heavy=True),
     Attack(attacks_slow.silent_after_tls, FRAMED, needs_tls=True, heavy=True),
     Attack(attacks_slow.drip_hello, FRAMED, heavy=True),
