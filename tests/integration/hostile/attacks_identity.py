@@ -23,11 +23,11 @@ async def _answer(made: Wire, target: Target) -> object:
 
 
 def _appends(after: ReqId) -> list[Message]:
-    """Under the request ids that follow, with a view that no lock conflicts with."""
+    """Under the request ids that follow."""
     numbers = ((after.seq_num + ahead + 2**31) % 2**32 - 2**31 for ahead in range(1, 6))
     return [
         client.AppendRequest(
-            after._replace(seq_num=number), _LAST_I64, (1,), (), (), 0, _FORGED, data_checksum(_FORGED)
+            after._replace(seq_num=number), -1, (), (), (), 0, _FORGED, data_checksum(_FORGED)
         )
         for number in numbers
     ]
