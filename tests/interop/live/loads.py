@@ -10,6 +10,7 @@ import contextlib
 import signal
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,6 +24,8 @@ LOCKS = 5
 _PAUSE_SECONDS = 0.02
 _DEADLINE_SECONDS = 60
 _SECONDS = 150.0
+PROGRESS = 10
+"""Acknowledged appends that show that a client gets on."""
 
 
 @dataclass
@@ -46,6 +49,8 @@ class OurLoad:
     def __init__(self, config: Path, known: Known) -> None:
         self._config, self._known = config, known
         self._stop = threading.Event()
+        self._last: dict[int, float] = {}
+        self._longest_pause = 0.0
         self._failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="our-load")
         self._thread.start()
@@ -57,6 +62,15 @@ class OurLoad:
         assert not self._thread.is_alive(), "an append of ours does not end"
         if self._failure is not None:
             raise self._failure
+
+    def take_longest_pause(self) -> float:
+        """Seconds: the longest time without an acknowledgement in one partition since this was asked last."""
+        now = time.monotonic()
+        for last in list(self._last.values()):
+            self._longest_pause = max(self._longest_pause, now - last)
+        longest, self._longest_pause = self._longest_pause, 0.0
+        self._last = dict.fromkeys(self._last, now)
+        return longest
 
     def _run(self) -> None:
         try:
@@ -112,6 +126,9 @@ class OurLoad:
                     self._known.failed.add(payload)
             else:
                 self._known.acknowledged[payload] = (partition, done.transaction_id)
+                now = time.monotonic()
+                self._longest_pause = max(self._longest_pause, now - self._last.get(partition, now))
+                self._last[partition] = now
             await asyncio.sleep(_PAUSE_SECONDS)
 
 
@@ -201,6 +218,11 @@ class Loads:
         ours = sum(place is not None for place in list(self.known.acknowledged.values()))
         return ours, self.theirs.acknowledged()
 
+    def take_longest_pause(self) -> float:
+        """See `OurLoad`."""
+        assert self.ours is not None
+        return self.ours.take_longest_pause()
+
     def stop(self) -> None:
         """End both; what they know is complete then."""
         ours, theirs, self.ours, self.theirs = self.ours, self.theirs, None, None
@@ -220,3 +242,12 @@ def loads(mix: Mix) -> Iterator[Loads]:
         yield both
     finally:
         both.stop()
+
+
+def until_progress(both: Loads) -> None:
+    """Each client has had further appends acknowledged."""
+    before = both.progress()
+    deadline = time.monotonic() + _SECONDS
+    while any(now < then + PROGRESS for now, then in zip(both.progress(), before, strict=True)):
+        assert time.monotonic() < deadline, (before, both.progress())
+        time.sleep(0.1)  # a poll of counts

@@ -22,11 +22,11 @@ _QUICK = ("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _COMPILE_SECONDS = 120.0
 
 _LOGGING = """\
-log4j.rootLogger={level}, out
-log4j.appender.out=org.apache.log4j.ConsoleAppender
-log4j.appender.out.target={target}
-log4j.appender.out.layout=org.apache.log4j.PatternLayout
-log4j.appender.out.layout.ConversionPattern=%d{{HH:mm:ss.SSS}} %-5p [%t] %c{{1}} - %m%n
+log4j.rootLogger=WARN, err
+log4j.appender.err=org.apache.log4j.ConsoleAppender
+log4j.appender.err.target=System.err
+log4j.appender.err.layout=org.apache.log4j.PatternLayout
+log4j.appender.err.layout.ConversionPattern=%d{HH:mm:ss.SSS} %-5p [%t] %c{1} - %m%n
 """
 
 
@@ -66,8 +66,7 @@ class Release:
         return found
 
     def _prepare(self, javac: str) -> None:
-        for name, level, target in (("process", "WARN", "System.err"), ("tool", "INFO", "System.out")):
-            (self.files / f"{name}.properties").write_text(_LOGGING.format(level=level, target=target))
+        self._logging.write_text(_LOGGING)
         source = Path(__file__).with_name("Load.java")
         command = [javac, "-nowarn", "-cp", self.class_path, "-d", str(self.files / "load"), str(source)]
         done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=_COMPILE_SECONDS)
@@ -78,16 +77,20 @@ class Release:
 
     def process(self, kind: str, config: Path) -> list[str]:
         """A storage node or a server ("storage", "server") that runs until it is ended."""
-        return [*self._java("process", _MAIN[kind]), str(config)]
+        return [*self._java(_MAIN[kind]), str(config)]
 
     def load(self, config: Path, name: str) -> list[str]:
         """`Load.java`: writes and reads until its standard input ends."""
-        return [*self._java("process", "Load"), str(config), name]
+        return [*self._java("Load"), str(config), name]
 
     def tool(self, name: str, *arguments: str) -> list[str]:
         """One of its seven command line tools."""
-        return [*self._java("tool", _MAIN[name]), *arguments]
+        return [*self._java(_MAIN[name]), *arguments]
 
-    def _java(self, logging: str, main: str) -> list[str]:
-        settings = f"-Dlog4j.configuration=file:{self.files / f'{logging}.properties'}"
+    @property
+    def _logging(self) -> Path:
+        return self.files / "log4j.properties"
+
+    def _java(self, main: str) -> list[str]:
+        settings = f"-Dlog4j.configuration=file:{self._logging}"
         return [self.java, _HEAP, *_QUICK, settings, "-cp", self.class_path, main]

@@ -8,14 +8,13 @@ import itertools
 import os
 import random
 import signal
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.interop.live.judge import settle, violations
-from tests.interop.live.loads import Loads, loads
+from tests.interop.live.loads import PROGRESS, Loads, loads, until_progress
 from tests.interop.live.mix import NODES, OURS, RELEASE, SERVERS, Mix, open_mix
 from tests.interop.live.release import Release
 
@@ -37,8 +36,6 @@ FIXED = (
     ("h1", TERM),
     ("s1", TERM),
 )
-_PROGRESS = 10
-_SECONDS = 120.0
 
 
 def plan() -> Iterator[tuple[str, signal.Signals]]:
@@ -47,15 +44,6 @@ def plan() -> Iterator[tuple[str, signal.Signals]]:
     names = (*NODES, *SERVERS, CLIENT)
     more = ((drawn.choice(names), drawn.choice((KILL, TERM))) for _ in itertools.count())
     return itertools.islice(itertools.chain(FIXED, more), SWAPS)
-
-
-def until_progress(both: Loads) -> None:
-    """Each client has had further appends acknowledged."""
-    before = both.progress()
-    deadline = time.monotonic() + _SECONDS
-    while any(now < then + _PROGRESS for now, then in zip(both.progress(), before, strict=True)):
-        assert time.monotonic() < deadline, (before, both.progress())
-        time.sleep(0.1)  # a poll of counts
 
 
 def other(implementation: str) -> str:
@@ -82,7 +70,7 @@ def test_swaps_under_load_lose_nothing(
         mix.complete()
         logs = settle(mix.read)
         assert violations(logs, both.known, false_failures=True) == []
-        assert len(both.known.acknowledged) > 2 * _PROGRESS * SWAPS
+        assert len(both.known.acknowledged) > 2 * PROGRESS * SWAPS
         record_property("live: acknowledged", len(both.known.acknowledged))
 
 
