@@ -223,12 +223,8 @@ class Mix:
         done = subprocess.run(
             command, check=False, capture_output=True, text=True, timeout=2 * _SECONDS, env=environment
         )
-        assert done.returncode in codes, (
-            command[-6:],
-            done.returncode,
-            done.stdout[-1500:],
-            done.stderr[-1500:],
-        )
+        said = f"{done.stdout[-1500:]}{done.stderr[-1500:]}"
+        assert done.returncode in codes, f"{' '.join(command)[-300:]} ended with {done.returncode}: {said}"
         return Ended(done.returncode, done.stdout, done.stderr)
 
     # -- a cluster -------------------------------------------------------------------------------------------

@@ -31,7 +31,7 @@ log4j.appender.err.layout.ConversionPattern=%d{HH:mm:ss.SSS} %-5p [%t] %c{1} - %
 
 
 class ReleaseMissingError(RuntimeError):
-    """The setting is not there, or names something else than a compiled release. The message is one line."""
+    """The setting names something else than a compiled release, or there is no JDK. The message is one line."""
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,8 @@ class Release:
     files: Path
 
     @classmethod
-    def find(cls, files: Path) -> "Release":
-        """From the environment; ReleaseMissingError says what is missing."""
-        named = os.environ.get(SETTING)
-        if not named:
-            raise ReleaseMissingError(
-                f"{SETTING} is not set: it names the compiled release 0.13.2 (docs/testing.md)"
-            )
+    def find(cls, named: str, files: Path) -> "Release":
+        """What the setting names; ReleaseMissingError says what is missing."""
         directory = Path(named).resolve()
         parts = [path for path in (directory / "classes",) if path.is_dir()]
         parts += [jar for folder in (directory / "lib", directory) for jar in sorted(folder.glob("*.jar"))]
