@@ -223,6 +223,14 @@ class Loads:
         assert self.ours is not None
         return self.ours.take_longest_pause()
 
+    def abandon(self) -> None:
+        """End both whatever they wait for: something has failed, and that is what is to be said."""
+        if self.theirs is not None:
+            self.theirs.kill()
+        if self.ours is not None:
+            with contextlib.suppress(Exception):
+                self.ours.stop()
+
     def stop(self) -> None:
         """End both; what they know is complete then."""
         ours, theirs, self.ours, self.theirs = self.ours, self.theirs, None, None
@@ -240,8 +248,10 @@ def loads(mix: Mix) -> Iterator[Loads]:
     both.start()
     try:
         yield both
-    finally:
-        both.stop()
+    except BaseException:
+        both.abandon()
+        raise
+    both.stop()
 
 
 def until_progress(both: Loads) -> None:

@@ -33,6 +33,8 @@ SERVERS = ("h1", "h2")
 PARTITIONS = 4
 
 _SESSION_TIMEOUT_MS = 6000
+_TICKS = 20
+"""ZooKeeper grants at most this many ticks as a session timeout."""
 _SECONDS = 120.0
 _SEGMENT_BYTES = 65_536
 _PORTS = {**dict.fromkeys(NODES, ("7000", "7001", "7002")), **dict.fromkeys(SERVERS, ("8000", "8001"))}
@@ -56,6 +58,7 @@ class Mix:
     directory: Path
     zookeeper: EmbeddedZooKeeper
     release: Release
+    session_timeout_ms: int = _SESSION_TIMEOUT_MS
     ports: dict[str, dict[str, int]] = field(default_factory=dict)
     runs: dict[str, str] = field(default_factory=dict)
     """Name of a process that runs -> its implementation."""
@@ -76,7 +79,7 @@ class Mix:
 
     def configure(self, tls: Mapping[str, Mapping[str, object]]) -> None:
         """Write every file. `tls`: keys by prefix; a prefix that is left out has self-signed certificates and verifies nothing."""
-        common = common_keys(self.zookeeper.port, _SESSION_TIMEOUT_MS)
+        common = common_keys(self.zookeeper.port, self.session_timeout_ms)
 
         def keys(prefix: str) -> dict[str, object]:
             given = tls.get(prefix, {"allowUnverified": True})
@@ -140,17 +143,17 @@ class Mix:
         port, process = self.ports[name]["7001" if name in NODES else "8000"], self._processes[name]
         deadline = time.monotonic() + _SECONDS
         while True:
-            tail = self.log(name).read_text(errors="replace")[-2000:]
-            assert process.poll() is None, f"{name} ended: {tail}"
-            assert time.monotonic() < deadline, f"{name} does not listen: {tail}"
+            assert process.poll() is None, f"{name} ended: {self._end_of_log(name)}"
+            assert time.monotonic() < deadline, f"{name} does not listen: {self._end_of_log(name)}"
             with contextlib.suppress(OSError), socket.create_connection((LOOPBACK, port), 1):
                 return
             time.sleep(0.05)  # a poll: the process has no other way to say that it is ready
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        """Returns when it has ended and its ports are free again."""
+        """Returns when it has ended and its ports are free again; fails when it had ended by itself."""
         process = self._processes.pop(name)
         del self.runs[name]
+        assert process.poll() is None, f"{name} had ended with {process.returncode}: {self._end_of_log(name)}"
         process.send_signal(number)
         process.send_signal(signal.SIGCONT)
         try:
@@ -180,9 +183,24 @@ class Mix:
         self.data(name).mkdir()
 
     def close(self) -> None:
-        """End what runs, servers first."""
-        for name in sorted(self._processes, key=lambda one: (one in NODES, one)):
-            self.stop(name, signal.SIGKILL)
+        """End what runs."""
+        for process in self._processes.values():
+            process.kill()
+        for process in self._processes.values():
+            process.wait(_SECONDS)
+
+    def complaints(self) -> list[str]:
+        """Stack traces and errors in what processes of ours wrote."""
+        return [
+            f"{name}: {line}"
+            for name in (*NODES, *SERVERS)
+            if self.log(name).exists()
+            for line in self.log(name).read_text(errors="replace").splitlines()
+            if line.startswith("Traceback") or "[error" in line or "[critical" in line
+        ]
+
+    def _end_of_log(self, name: str) -> str:
+        return self.log(name).read_text(errors="replace")[-2000:]
 
     # -- what is on the disks --------------------------------------------------------------------------------
 
@@ -284,10 +302,13 @@ class Mix:
 
 
 @contextlib.contextmanager
-def open_mix(directory: Path, release: Release) -> Iterator[Mix]:
+def open_mix(
+    directory: Path, release: Release, session_timeout_ms: int = _SESSION_TIMEOUT_MS
+) -> Iterator[Mix]:
     """A ZooKeeper and nothing else; everything is stopped at the end."""
-    with EmbeddedZooKeeper(directory / "zookeeper") as zookeeper:
-        mix = Mix(directory, zookeeper, release)
+    tick_ms = max(500, session_timeout_ms // _TICKS)
+    with EmbeddedZooKeeper(directory / "zookeeper", tick_time_ms=tick_ms) as zookeeper:
+        mix = Mix(directory, zookeeper, release, session_timeout_ms)
         try:
             yield mix
         finally:

@@ -73,6 +73,7 @@ def test_the_page_is_followed_there_and_back_under_load(
         assert set(mix.runs.values()) == {RELEASE}
         mix.complete()
         assert violations(settle(mix.read), both.known, false_failures=True) == []
+        assert mix.complaints() == []
         record_property("live: acknowledged", len(both.known.acknowledged))
 
 

@@ -71,6 +71,7 @@ def test_swaps_under_load_lose_nothing(
         logs = settle(mix.read)
         assert violations(logs, both.known, false_failures=True) == []
         assert len(both.known.acknowledged) > 2 * PROGRESS * SWAPS
+        assert mix.complaints() == []
         record_property("live: acknowledged", len(both.known.acknowledged))
 
 
