@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from tests.interop.live.loops import run
 from tests.interop.live.mix import Mix
 from waltz_client import LockId, WaltzClient
 from waltz_client.errors import AppendError, Outcome
@@ -74,7 +75,7 @@ class OurLoad:
 
     def _run(self) -> None:
         try:
-            asyncio.run(self._all())
+            run(self._all())
         except BaseException as error:
             self._failure = error
 

@@ -21,11 +21,14 @@ from pathlib import Path
 
 from tests.integration.cli.blocks import Block
 from tests.integration.processes import SERVER, STORAGE, WALTZ
+from tests.interop.live.loops import run
 from tests.interop.live.release import Release
 from tests.interop.live.segments import Entry, read_partition
+from waltz_protocol.types import Endpoint
 from waltz_testkit.zookeeper import EmbeddedZooKeeper
 from waltz_tools.local.configs import CLUSTER_NAME, common_keys, write_config
 from waltz_tools.local.ports import LOOPBACK, is_free, pick_free_port
+from waltz_tools.local.seeding import open_admin
 
 RELEASE, OURS = "0.13.2", "ours"
 NODES = ("s1", "s2", "s3")
@@ -248,32 +251,45 @@ class Mix:
     # -- a cluster -------------------------------------------------------------------------------------------
 
     def up(self, storage: Mapping[str, str], servers: Mapping[str, str], *, by: str = OURS) -> None:
-        """A new cluster of these processes, made with the tools of `by`."""
-        tools = str(self.config("tools"))
-        groups = list(enumerate(NODES, 1))
+        """A new cluster of these processes; `by` says whose administration makes it."""
         if by == OURS:
-            self.waltz("zk", "create", "-n", CLUSTER_NAME, "-p", str(PARTITIONS))
+            run(self._seed())
         else:
-            self.tool("ZooKeeperCli", "create", "-c", tools, "-n", CLUSTER_NAME, "-p", str(PARTITIONS))
-        for group, name in groups:
-            node = self.address(name, "7000")
-            add = ["add-storage-node", "-s", node, "-a", str(self.ports[name]["7001"]), "-g", str(group)]
-            assign = ["assign-partition", "-s", node, "-p", f"0-{PARTITIONS - 1}"]
-            for words in (add, assign):
-                if by == OURS:
-                    self.waltz("zk", *words)
-                else:
-                    self.tool("ZooKeeperCli", words[0], "-c", tools, *words[1:])
-        for name, implementation in storage.items():
+            self._seed_with_tools()
+        self.start_together(storage)
+        if by == OURS:
+            run(self._sync())
+        else:
+            self.tool("StorageCli", "sync-partitions", "-c", str(self.config("tools")))
+        self.start_together(servers)
+
+    def start_together(self, processes: Mapping[str, str]) -> None:
+        """Returns when all of them listen."""
+        for name, implementation in processes.items():
             self.start(name, implementation, wait=False)
-        for name in storage:
+        for name in processes:
             self.until_listens(name)
-        if by == OURS:
-            self.waltz("storage", "sync-partitions")
-        else:
-            self.tool("StorageCli", "sync-partitions", "-c", tools)
-        for name, implementation in servers.items():
-            self.start(name, implementation)
+
+    async def _seed(self) -> None:
+        async with open_admin(self.config("tools")) as admin:
+            await admin.create(PARTITIONS, None)
+            for group, name in enumerate(NODES, 1):
+                ports = self.ports[name]
+                await admin.add_node(Endpoint(LOOPBACK, ports["7000"]), ports["7001"], group, assign=True)
+
+    async def _sync(self) -> None:
+        async with open_admin(self.config("tools")) as admin:
+            await admin.sync_partitions()
+
+    def _seed_with_tools(self) -> None:
+        config = ["-c", str(self.config("tools"))]
+        self.tool("ZooKeeperCli", "create", *config, "-n", CLUSTER_NAME, "-p", str(PARTITIONS))
+        for group, name in enumerate(NODES, 1):
+            node, admin_port = self.address(name, "7000"), str(self.ports[name]["7001"])
+            self.tool(
+                "ZooKeeperCli", "add-storage-node", *config, "-s", node, "-a", admin_port, "-g", str(group)
+            )
+            self.tool("ZooKeeperCli", "assign-partition", *config, "-s", node, "-p", f"0-{PARTITIONS - 1}")
 
     # -- documents -------------------------------------------------------------------------------------------
 

@@ -5,13 +5,13 @@ empty disk, s3 as it is, and s1 a moment after them. One disk of three was lost:
 emptied s2 as absent (A1) and waits for s1. A server of 0.13.2 fills s2 from s3, lets it vote, and cuts s1.
 """
 
-import asyncio
 import signal
 import time
 from pathlib import Path
 
 import pytest
 
+from tests.interop.live.loops import run
 from tests.interop.live.mix import NODES, OURS, RELEASE, Mix, open_mix
 from tests.interop.live.release import Release
 from tests.interop.live.segments import read_partition
@@ -63,18 +63,17 @@ def lose_one_disk(mix: Mix, server: str, nodes: str) -> dict[int, bytes]:
     """What was acknowledged before; when this returns the server has been started again, without s1."""
     mix.up(dict.fromkeys(NODES, nodes), {"h1": server})
     mix.complete()
-    acknowledged = asyncio.run(append(mix, 0, BEFORE))
+    acknowledged = run(append(mix, 0, BEFORE))
     for name in NODES:
         until_records(mix, name, BEFORE)
     mix.pause("s3")
-    acknowledged |= asyncio.run(append(mix, BEFORE, LATER))
+    acknowledged |= run(append(mix, BEFORE, LATER))
     mix.stop("h1", signal.SIGKILL)
     for name in NODES:
         mix.stop(name, signal.SIGKILL)
     assert [len(records(mix, name)) for name in NODES] == [BEFORE + LATER, BEFORE + LATER, BEFORE]
     mix.lose_disk("s2")
-    for name in ("s2", "s3"):
-        mix.start(name, nodes)
+    mix.start_together({"s2": nodes, "s3": nodes})
     mix.waltz("storage", "sync-partitions", codes=(0, 3))  # s1 does not answer yet
     mix.start("h1", server)
     return acknowledged
@@ -106,7 +105,7 @@ def test_a_server_of_0_13_2_loses_with_one_disk_what_was_acknowledged(
     """No promise of ours holds while it owns partitions, on nodes of ours either. If this fails, the documents may say less."""
     with open_mix(tmp_path, release) as mix:
         acknowledged = lose_one_disk(mix, RELEASE, nodes)
-        assert asyncio.run(end_of_log(mix)) == BEFORE - 1
+        assert run(end_of_log(mix)) == BEFORE - 1
         end(mix, nodes)
         for name in NODES:
             assert records(mix, name) == {number: acknowledged[number] for number in range(BEFORE)}, name
