@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 import waltz_client.sql
 from client_tests.helpers import until
-from client_tests.sql_databases import METADATA, SUMS, Failing, contents, record, transactions
+from client_tests.sql_databases import ENTRIES, METADATA, SUMS, Failing, contents, record, transactions
 from waltz_client import FeedTransaction, StopApplyingError, UsageError
 from waltz_client.sql import (
     DatabaseUnavailableError,
@@ -202,6 +202,68 @@ async def test_a_mark_that_went_back_is_an_error_not_a_gap(engine: sa.Engine) ->
         assert caught.value.high_water_mark == 4
         with pytest.raises(HighWaterMarkMovedError):
             await applier.apply(transactions(10, 11))
+
+
+class _SlowReading(SqlTables):
+    """Tables whose next look at a mark, when ``hold`` is set, comes back only after ``go``."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.hold = False
+        self.has_read, self.go = threading.Event(), threading.Event()
+
+    def read_mark(self, connection: sa.Connection, partition_id: int) -> int | None:
+        mark = super().read_mark(connection, partition_id)
+        if self.hold:
+            self.hold = False
+            self.has_read.set()
+            assert self.go.wait(30)
+        return mark
+
+
+async def test_a_mark_read_while_an_apply_runs_does_not_stop_the_partition(
+    engine: sa.Engine,
+) -> None:
+    """The answer of a slow reader is older than what was applied meanwhile. It is the reader's alone."""
+    tables = _SlowReading()
+    async with SqlApplier(engine, record, tables=tables, threads=2) as applier, asyncio.TaskGroup() as group:
+        await applier.apply(transactions(0, 4))
+        tables.hold = True
+        reader = group.create_task(applier.high_water_mark(0))
+        await until(tables.has_read.is_set)
+        assert await applier.apply(transactions(5, 9)) == 9
+        tables.go.set()
+        assert await reader == 4
+        assert await applier.apply(transactions(10, 12)) == 12
+    assert contents(engine) == ({0: list(range(13))}, {0: 12})
+
+
+async def test_a_mark_that_went_back_is_followed_although_nobody_read_it(engine: sa.Engine) -> None:
+    """An older copy was restored and the feed begins below what this applier has applied: what is delivered is applied again,
+    not taken for done because the applier remembers it."""
+    async with SqlApplier(engine, record) as applier:
+        await applier.apply(transactions(0, 9))
+        with engine.begin() as connection:
+            connection.execute(sa.delete(ENTRIES).where(ENTRIES.c.transaction_id > 4))
+            connection.execute(sa.update(SUMS).values(total=15))
+            connection.execute(sa.update(applier.tables.marks).values(high_water_mark=4))
+        assert await applier.apply(transactions(5, 7)) == 7
+    assert contents(engine) == ({0: list(range(8))}, {0: 7})
+
+
+async def test_the_row_of_a_mark_that_was_deleted_is_an_error_not_a_gap(engine: sa.Engine) -> None:
+    async with SqlApplier(engine, record) as applier:
+        await applier.apply(transactions(0, 9))
+        with engine.begin() as connection:
+            connection.execute(sa.delete(applier.tables.marks))
+        with pytest.raises(HighWaterMarkMovedError, match="went back to -1"):
+            await applier.apply(transactions(10, 11))
+
+
+async def test_applying_without_the_tables_says_so(engine: sa.Engine) -> None:
+    async with SqlApplier(engine, record, tables=SqlTables(marks="elsewhere")) as applier:
+        with pytest.raises(SqlTableMissingError, match="no table elsewhere: call create_tables"):
+            await applier.apply(transactions(0, 0))
 
 
 def _transient(engine: sa.Engine) -> Exception:

@@ -1,6 +1,6 @@
 """SqlApplier: committed transactions into a database, exactly once.
 
-Owner of the threads and of the marks it remembers. The truth is the mark in the database; the remembered ones only save work.
+Owner of the threads. It remembers no mark: the one in the database is the truth, and each database transaction compares with it.
 Any number of appliers, in any number of processes, may work on the same tables: each transaction is applied by one of them.
 """
 
@@ -78,7 +78,6 @@ class SqlApplier:
         self._retry_seconds = retry_seconds
         self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
-        self._marks: dict[int, int] = {}
         self._random = random.Random()
 
     async def __aenter__(self) -> Self:
@@ -102,9 +101,7 @@ class SqlApplier:
 
         SqlTableMissingError, DatabaseUnavailableError, SqlApplyError (the database refuses).
         """
-        mark = await self._retrying(partition, None, lambda: self._database.read_mark(partition))
-        self._marks[partition] = mark
-        return mark
+        return await self._retrying(partition, None, lambda: self._database.read_mark(partition))
 
     # -- applying -----------------------------------------------------------------------------------------------------
 
@@ -125,16 +122,10 @@ class SqlApplier:
         ):
             raise UsageError("apply needs consecutive transactions of one partition")
         async with self._locks.setdefault(partition_id, asyncio.Lock()):
-            try:
-                return await self._apply(partition_id, transactions)
-            except StopApplyingError:
-                self._marks.pop(partition_id, None)
-                raise
+            return await self._apply(partition_id, transactions)
 
     async def _apply(self, partition_id: int, transactions: Sequence[FeedTransaction]) -> int:
-        mark = self._marks.get(partition_id)
-        if mark is None:
-            mark = await self.high_water_mark(partition_id)
+        mark = transactions[0].transaction_id - 1  # as it has to be; the database says when it is not
         width = len(transactions)
         while True:
             todo = [one for one in transactions if one.transaction_id > mark]
@@ -148,7 +139,6 @@ class SqlApplier:
                 if width == 1 or len(todo) == 1:
                     mark = await self._failed(failure)
                 width = 1  # together with others: again one by one, up to the one that fails
-            self._marks[partition_id] = mark
 
     async def _once(self, transactions: Sequence[FeedTransaction]) -> int:
         first = transactions[0]

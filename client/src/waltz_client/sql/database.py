@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator, Sequence
 import sqlalchemy as sa
 
 from waltz_client.errors import StopApplyingError, UsageError
-from waltz_client.sql.errors import HighWaterMarkMovedError, SqlApplyError, SqlTableMissingError
+from waltz_client.sql.errors import SqlApplyError, SqlTableMissingError
 from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.transient import is_transient
 from waltz_client.transaction import FeedTransaction
@@ -97,27 +97,30 @@ class Database:
     def apply(self, transactions: Sequence[FeedTransaction]) -> int:
         """Apply consecutive transactions of one partition in one database transaction; the mark afterwards.
 
-        A mark other than the last one's id means that nothing was applied, because the mark was not where it had to be.
+        A mark other than the last one's id means that nothing was applied, because the mark was not where it had to be; -1 also
+        for a row that was missing, and is there now.
         Raises ApplyFailed (also for what only the commit finds, a deferred constraint say), an error of the database that may
-        pass, HighWaterMarkMovedError (the row is gone) or SqlApplyError (the mark is right and
-        cannot be moved, or was committed without this transaction's end).
+        pass, SqlTableMissingError or SqlApplyError (the mark is right and cannot be moved, or was committed without this
+        transaction's end).
         """
         try:
-            return self._apply_together(transactions)
+            mark = self._apply_together(transactions)
+            return self.read_mark(transactions[0].partition_id) if mark is None else mark
         except (ApplyFailed, StopApplyingError):
             raise
         except Exception as error:
             if is_transient(error):
                 raise
+            if isinstance(error, (sa.exc.ProgrammingError, sa.exc.OperationalError)):
+                self._explain_missing_table(error)
             raise ApplyFailed(transactions[-1]) from error
 
-    def _apply_together(self, transactions: Sequence[FeedTransaction]) -> int:
-        tables = self._tables
+    def _apply_together(self, transactions: Sequence[FeedTransaction]) -> int | None:
         partition_id = transactions[0].partition_id
         expected = transactions[0].transaction_id - 1
         last = transactions[-1].transaction_id
         with self._apply_engine.connect() as connection, connection.begin():
-            if not tables.advance_mark(connection, partition_id, expected, last):
+            if not self._tables.advance_mark(connection, partition_id, expected, last):
                 return self._mark_elsewhere(connection, partition_id, expected)
             # Not begin_nested(): a Session that the application puts on the connection would behave differently inside one.
             connection.dialect.do_savepoint(connection, SAVEPOINT)
@@ -148,11 +151,9 @@ class Database:
             # The mark is there without us, for good: neither another attempt nor a dead letter would change anything.
             raise SqlApplyError(partition_id, last, UsageError(_ENDED)) from error
 
-    def _mark_elsewhere(self, connection: sa.Connection, partition_id: int, expected: int) -> int:
-        """The mark, after a compare-and-set that found it not to be ``expected``. Errors as :meth:`apply`."""
+    def _mark_elsewhere(self, connection: sa.Connection, partition_id: int, expected: int) -> int | None:
+        """The mark (None without a row), after a compare-and-set that found it not to be ``expected``. Errors as :meth:`apply`."""
         mark = self._tables.read_mark(connection, partition_id)
-        if mark is None:
-            raise HighWaterMarkMovedError(partition_id, expected + 1, -1)
         if mark == expected:
             raise SqlApplyError(
                 partition_id,
@@ -169,10 +170,11 @@ class Database:
         tables = self._tables
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         with self._apply_engine.connect() as connection, connection.begin():
-            if not tables.advance_mark(connection, partition_id, transaction_id - 1, transaction_id):
-                return self._mark_elsewhere(connection, partition_id, transaction_id - 1)
-            tables.keep_dead_letter(connection, transaction, error)
-        return transaction_id
+            if tables.advance_mark(connection, partition_id, transaction_id - 1, transaction_id):
+                tables.keep_dead_letter(connection, transaction, error)
+                return transaction_id
+            mark = self._mark_elsewhere(connection, partition_id, transaction_id - 1)
+        return self.read_mark(partition_id) if mark is None else mark
 
 
 @contextlib.contextmanager
