@@ -13,6 +13,7 @@ import pytest_asyncio
 
 from tests.integration.replicas import administrator, compare_replicas
 from tests.integration.workload import Workload, check_log
+from waltz_tools.cli.common import parse_partitions
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 
@@ -182,4 +183,4 @@ def _reasons(report: dict[str, object]) -> dict[str, str]:
     """Why which partition is not healthy, by the partition's number."""
     reasons = report["reasons"]
     assert isinstance(reasons, dict)
-    return {str(partition): str(reason) for partition, reason in reasons.items()}
+    return {str(one): str(reason) for ids, reason in reasons.items() for one in parse_partitions(ids)}

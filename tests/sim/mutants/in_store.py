@@ -13,7 +13,7 @@ STORE_MUTANTS = (
         rule="A",
         edits=(
             Edit(
-                f"{_STORE}/quorum.py",
+                "libs/cluster/src/waltz_cluster/quorum.py",
                 "    return replica_count // 2 + 1\n",
                 "    return max(1, replica_count // 2)\n",
             ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, StorageStatus
+from waltz_cluster.quorum import said_once
 
 FEW_DAYS = 14
 """A disk that is full sooner is a finding: enough time to get another one."""
@@ -25,13 +26,13 @@ def advise(status: ClusterStatus) -> list[Advice]:
         found.append(
             Advice("no server is registered in ZooKeeper", "start a server, and look into its log if it ends")
         )
+    found += _partitions(status)
     for node in status.nodes:
         if node.error:
             found.append(
                 Advice(
                     f"storage node {node.node} does not answer: {node.error}",
-                    "start it; if its disk is lost, start it on an empty directory and run "
-                    "`waltz storage sync-partitions`",
+                    "look whether its machine is there and its process runs and is not stopped; start it again with its data",
                 )
             )
         found += _disk(node)
@@ -43,16 +44,14 @@ def advise(status: ClusterStatus) -> list[Advice]:
                     "look into its log; stop it if it hangs, the others take over",
                 )
             )
-        elif server.unreached:
+        elif cut_off := status.cut_off(server):
             found.append(
                 Advice(
-                    f"server {server.endpoint} does not reach {', '.join(server.unreached)}",
+                    f"server {server.endpoint} does not reach {', '.join(cut_off)}",
                     "look at the network, certificates and host names between them "
                     "(`waltz cluster check-connectivity` shows all pairs)",
                 )
             )
-    for partition in status.partitions:
-        found += _partition(partition)
     return found + _replicas(status)
 
 
@@ -79,16 +78,25 @@ def _disk(node: StorageStatus) -> list[Advice]:
     return []
 
 
-def _partition(partition: PartitionStatus) -> list[Advice]:
-    number = partition.partition_id
-    if not partition.replicas:
-        return [
-            Advice(f"partition {number} has no replica", f"`waltz zk assign-partition -p {number} -s NODE`")
-        ]
-    if partition.healthy:
-        return []
-    waits = f", it waits for {partition.waits_for}" if partition.waits_for else ""
-    return [Advice(f"partition {number} takes no appends: {partition.problem}{waits}", _unhealthy(partition))]
+def _partitions(status: ClusterStatus) -> list[Advice]:
+    """Partitions that take no appends; one finding for all with the same cause and the same next step."""
+    steps: dict[str, dict[int, str]] = {}
+    for partition in status.partitions:
+        if partition.replicas and not partition.healthy:
+            waits = f", it waits for {partition.waits_for}" if partition.waits_for else ""
+            reasons = steps.setdefault(_unhealthy(partition), {})
+            reasons[partition.partition_id] = f"{partition.problem}{waits}"
+    total = len(status.partitions)
+    found = [Advice(line, step) for step, reasons in steps.items() for line in said_once(reasons, total)]
+    for partition in status.partitions:
+        if not partition.replicas:
+            number = partition.partition_id
+            found.append(
+                Advice(
+                    f"partition {number} has no replica", f"`waltz zk assign-partition -p {number} -s NODE`"
+                )
+            )
+    return found
 
 
 def _replicas(status: ClusterStatus) -> list[Advice]:
@@ -111,7 +119,7 @@ def _unhealthy(partition: PartitionStatus) -> str:
             "`waltz storage forget --accept-data-loss`"
         )
     if silent:
-        return f"bring back {', '.join(r.node for r in silent)}"
+        return f"bring back {', '.join(r.node for r in silent)}, with the data they have"
     if partition.server is None:
         return "start a server; partitions are given out within the ZooKeeper session timeout"
     return "wait for the recovery; the server's /health page has its reason"

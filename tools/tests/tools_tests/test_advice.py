@@ -46,6 +46,22 @@ def test_every_standing_has_a_next_step_and_equal_ones_are_said_once() -> None:
             assert found[0].next_step
 
 
+def test_a_node_that_does_not_answer_is_looked_for_and_not_emptied() -> None:
+    """Nobody knows that its disk is lost: on an empty directory it would be one copy less."""
+    silent = Replica("b:1", Standing.UNREACHABLE), Replica("c:1", Standing.UNREACHABLE)
+    partitions = (
+        partition(Replica("a:1", Standing.CURRENT), *silent, number=n, healthy=False) for n in range(100)
+    )
+    found = advise(status(*partitions, error="no answer within 2 s"))
+    assert [advice.finding for advice in found] == [
+        "no partition can take a write: bad, it waits for b:1",
+        "storage node a:1 does not answer: no answer within 2 s",
+    ]
+    steps = " ".join(advice.next_step for advice in found)
+    assert "machine is there and its process runs" in steps
+    assert "empty" not in steps
+
+
 def test_forgetting_is_the_last_resort() -> None:
     lost, silent = Replica("b:1", Standing.SET_BACK), Replica("c:1", Standing.UNREACHABLE)
     both = advise(status(partition(Replica("a:1", Standing.CURRENT), lost, silent, healthy=False)))

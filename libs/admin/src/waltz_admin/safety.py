@@ -17,6 +17,7 @@ from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.tree import admin_endpoint
 from waltz_cluster.errors import SerializationError
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
 from waltz_protocol.aio.tls import TlsSettings, client_context
@@ -118,7 +119,7 @@ async def check_change(
     live = [node for node in staying if await _caught_up(probe, state, node, partition_id)]
     if (await metadata.read_partition(partition_id))[1] != version:
         raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
-    old_quorum, new_quorum = len(set(old)) // 2 + 1, len(set(new)) // 2 + 1
+    old_quorum, new_quorum = quorum_of(len(set(old))), quorum_of(len(set(new)))
     if len(live) >= max(old_quorum, new_quorum):
         return version
     if allow_pause and set(old) <= set(new) and len(live) == len(set(old)):
@@ -154,7 +155,7 @@ async def check_removal(
     live = [node for node in assigned if await _caught_up(probe, state, node, partition_id)]
     if (await metadata.read_partition(partition_id))[1] != version:
         raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
-    if len(live) < len(set(assigned)) // 2 + 1:
+    if len(live) < quorum_of(len(set(assigned))):
         raise UnsafeChangeError(
             f"partition {partition_id}: only {_names(live)} of {_names(assigned)} are proven to be caught up; the copy on "
             f"{connect_string} is kept"

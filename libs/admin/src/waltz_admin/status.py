@@ -16,6 +16,7 @@ from waltz_admin.storage_admin import NodePartition, NodeStatus, list_nodes
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, ServerAnswer, gather
 from waltz_admin.view import ClusterView, read_view
+from waltz_cluster.quorum import alike, quorum_of, said_once, shortage
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -43,6 +44,13 @@ class Replica:
     reason: str = ""
     last_transaction: int | None = None
     lag: int | None = None
+
+    @property
+    def unable(self) -> str:
+        """Why it cannot be counted on for a write; empty when it can, once it has caught up."""
+        if self.standing in (Standing.CURRENT, Standing.BEHIND):
+            return ""
+        return f"{self.standing.value}: {self.reason}" if self.reason else str(self.standing.value)
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +104,28 @@ class ClusterStatus:
 
     @property
     def problems(self) -> list[str]:
-        """One line for each thing that is not as it should be, the worst first; empty for a healthy cluster."""
+        """One line for each thing that is not as it should be, the worst first and each cause once; empty for a healthy
+        cluster."""
         lines = []
         if not self.servers:
             lines.append("no server is registered")
-        lines += [f"partition {p.partition_id}: {p.problem}" for p in self.partitions if not p.healthy]
+        unable = {p.partition_id: p.problem for p in self.partitions if not p.healthy}
+        lines += said_once(unable, len(self.partitions))
         lines += [f"storage node {n.node}: {n.error}" for n in self.nodes if n.error]
         lines += [f"storage node {n.node}: its disk is full" for n in self.nodes if n.disk and n.disk.full]
         for server in self.servers:
             if server.unreached is None:
                 lines.append(f"server {server.endpoint} does not answer")
-            elif server.unreached:
-                lines.append(f"server {server.endpoint} does not reach {', '.join(server.unreached)}")
-        lines += [
-            f"partition {p.partition_id}: {p.problem}" for p in self.partitions if p.healthy and p.problem
-        ]
+            elif cut_off := self.cut_off(server):
+                lines.append(f"server {server.endpoint} does not reach {', '.join(cut_off)}")
+        late = {p.partition_id: p.problem for p in self.partitions if p.healthy and p.problem}
+        lines += [f"partition {ids}: {problem}" for ids, problem in alike(late).items()]
         return lines
+
+    def cut_off(self, server: ServerStatus) -> list[str]:
+        """Storage nodes that answer us and not the server. Of one that answers nobody it is said once, of the node."""
+        silent = {node.node for node in self.nodes if node.error}
+        return [node for node in server.unreached or () if node not in silent]
 
 
 async def read_status(
@@ -251,6 +265,9 @@ def _why_unhealthy(
         return "no server is registered"
     if isinstance(metadata, str):
         return f"its metadata cannot be read: {metadata}"
+    short = shortage({replica.node: replica.unable for replica in status.replicas})
+    if short and metadata is not None:
+        return short
     if status.server is None:
         owners = view.owners(partition)
         return "its server is gone" if owners else "no server has it"
@@ -264,8 +281,8 @@ def _waits_for(status: PartitionStatus, metadata: PartitionMetadata | None, answ
     count = len(status.replicas)
     if metadata is None or not count:
         return ""
-    needed = count // 2 + 1
-    able = [r for r in status.replicas if r.standing in (Standing.CURRENT, Standing.BEHIND)]
+    needed = quorum_of(count)
+    able = [r for r in status.replicas if not r.unable]
     missing = [r for r in status.replicas if r not in able]
     if len(able) >= needed:
         if status.server is None or answer.health is None:

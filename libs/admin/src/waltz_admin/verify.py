@@ -21,6 +21,7 @@ from waltz_admin.storage_admin import admin_connection
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import ClusterError
+from waltz_cluster.quorum import said_once, shortage
 from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -66,6 +67,12 @@ class VerifyReport:
     @property
     def passed(self) -> bool:
         return bool(self.results) and not self.failures
+
+    @property
+    def summary(self) -> list[str]:
+        """Which partitions cannot take a write, and why, each reason once."""
+        quorum = {int(r.partition_id): r.reason for r in self.results if r.check is Check.QUORUM}
+        return said_once({partition: why for partition, why in quorum.items() if why}, len(quorum))
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,8 +146,8 @@ async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_second
             ServerAdminConnection(server.endpoint, tls, timeout_seconds=timeout_seconds) as connection,
         ):
             partitions = frozenset(await connection.assigned_partitions())
-            connectivity = await connection.storage_connectivity()
             health = await connection.health()
+            connectivity = await connection.storage_connectivity()  # may take long when nodes are away
     except (AdminError, TimeoutError):
         return ServerAnswer(partitions, connectivity, health)
     return ServerAnswer(partitions, connectivity, health)
@@ -238,13 +245,15 @@ def _storage_consistency(partition_id: int, replicas: list[str], answers: Answer
 
 
 def _quorum(partition_id: int, replicas: list[str], answers: Answers) -> str:
-    if not replicas:
-        return "no replica is assigned"
-    available = [node for node in replicas if (answers.partitions(node) or {}).get(partition_id, False)]
-    needed = len(replicas) // 2 + 1
-    if len(available) >= needed:
-        return ""
-    return f"available on {len(available)} of {len(replicas)} replicas, {needed} are needed"
+    return shortage({node: _unable(partition_id, answers.partitions(node)) for node in replicas})
+
+
+def _unable(partition_id: int, held: Mapping[int, bool] | None) -> str:
+    if held is None:
+        return "does not answer"
+    if partition_id not in held:
+        return "does not have it"
+    return "" if held[partition_id] else "unavailable"
 
 
 def _recovery(

@@ -9,7 +9,7 @@ from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.status import ClusterStatus, Standing, summarize
 from waltz_admin.storage_admin import NodePartition, NodeStatus
 from waltz_admin.tree import NodeMaps
-from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer
+from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer, VerifyReport, check
 from waltz_admin.view import ClusterView
 from waltz_cluster.serializers import (
     ClusterParams,
@@ -134,7 +134,10 @@ def test_a_partition_without_quorum_names_whom_it_waits_for() -> None:
     assert partition.waits_for == (
         "1 more of b:1, c:1 (lost or older disks do not count until the others have decided: c:1)"
     )
-    assert status.problems[0].startswith("partition 0: its server server:7 says")
+    assert status.problems[0] == (
+        "no partition can take a write: 1 of 3 replicas, 2 needed: "
+        "b:1 (unreachable), c:1 (set back: its disk was lost or is an older copy)"
+    )
     assert "storage node b:1: gone" in status.problems
 
 
@@ -195,3 +198,42 @@ def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
         "c:1": Standing.CURRENT,
     }
     assert "storage node b:1: its disk is full" in status.problems
+
+
+def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
+    """A thousand partitions, two of three nodes silent: one line for the partitions, one for each node, none for the server
+    that does not reach them either; and the words of verify are the same."""
+    count = 1000
+    known = metadata()
+    ids = tuple(map(PartitionId, range(count)))
+    view = replace(
+        _view(None, registered=True),
+        params=ClusterParams("test", count),
+        assignment=PartitionAssignment(1, 1, {1: tuple((p, Generation(3)) for p in ids)}),
+        nodes=NodeMaps(
+            dict.fromkeys(NODES, 1), dict.fromkeys(NODES, ids), dict.fromkeys(NODES, 2), (0, 0, 0)
+        ),
+        metadata=dict.fromkeys(ids, known),
+    )
+    reached = {"a:1": False, "b:1": False, "c:1": True}
+    answer = ServerAnswer(frozenset(range(count)), reached, dict.fromkeys(range(count), False))
+    available = NodeAnswer(dict.fromkeys(range(count), True), dict.fromkeys(range(count), 5))
+    answers = Answers({1: answer}, {"a:1": NodeAnswer(), "b:1": NodeAnswer(), "c:1": available})
+    partitions = tuple(NodePartition(p, 5, 10, 10, True, True, 100) for p in ids)
+    nodes = {
+        "a:1": NodeStatus(Endpoint("a", 2), error="no answer within 2 s"),
+        "b:1": NodeStatus(Endpoint("b", 2), error="no answer within 2 s"),
+        "c:1": NodeStatus(Endpoint("c", 2), partitions),
+    }
+    assert summarize(view, answers, nodes).problems == [
+        "no partition can take a write: 1 of 3 replicas, 2 needed: a:1 (unreachable), b:1 (unreachable)",
+        "storage node a:1: no answer within 2 s",
+        "storage node b:1: no answer within 2 s",
+    ]
+    report = VerifyReport(tuple(result for p in ids for result in check(p, view, answers)))
+    assert report.summary == [
+        "no partition can take a write: 1 of 3 replicas, 2 needed: a:1 (does not answer), b:1 (does not answer)"
+    ]
+    # A node that answers us and not the server is the server's finding.
+    cut = Answers({1: replace(answer, connectivity={**reached, "c:1": False})}, answers.nodes)
+    assert f"server {SERVER} does not reach c:1" in summarize(view, cut, nodes).problems

@@ -60,8 +60,8 @@ class FakePartitionStore:
     # ---- the face of the store
 
     @property
-    def healthy(self) -> bool:
-        return self.state is StoreState.OPEN
+    def trouble(self) -> str:
+        return "" if self.state is StoreState.OPEN else f"{self.state.value}: {self.state_reason}"
 
     @property
     def high_water_mark(self) -> int | None:

@@ -105,6 +105,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "storage.initialRetryInterval": Key(Kind.INTEGER, 1),
         "storage.maxRetryInterval": Key(Kind.INTEGER, 1),
         "storage.checkpointInterval": Key(Kind.INTEGER, 1),
+        "storage.idleCheckInterval": Key(Kind.INTEGER, 100),
         "server.graphite.hostname": Key(Kind.TEXT),
         "server.graphite.port": Key(Kind.INTEGER, 1, 65535),
         "server.graphite.prefix": Key(Kind.TEXT),

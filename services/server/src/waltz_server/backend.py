@@ -22,13 +22,13 @@ class StoreBackend(Protocol):
         """Storage nodes ("host:port") assigned to the partition, as far as known."""
 
     async def check_connectivity(self) -> dict[str, bool]:
-        """Storage node -> whether a connection could be opened just now."""
+        """Storage node -> whether a connection could be opened just now, and the node answers."""
 
     async def start(self, on_replicas_changed: Callable[[], None]) -> None:
         """Learn the replica assignments; call back on every change. Raises what keeps the server from starting."""
 
     async def run(self) -> None:
-        """Follow the assignments, until cancelled."""
+        """Follow the assignments and ask idle storage nodes whether they answer, until cancelled."""
 
     async def close(self) -> None:
         """Close all connections to storage nodes."""

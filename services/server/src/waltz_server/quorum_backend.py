@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 from collections.abc import Callable
 
@@ -73,7 +74,9 @@ class QuorumBackend:
 
     async def run(self) -> None:
         """Follow the assignments until cancelled; errors of ZooKeeper are retried, the last known ones stay in use."""
-        await self._metadata.watch_replica_assignments(self._changed).run()
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._directory.idle_check.run())
+            await self._metadata.watch_replica_assignments(self._changed).run()
 
     def _changed(self, assignments: ReplicaAssignments) -> None:
         if assignments == self._assignments:

@@ -21,6 +21,7 @@ import structlog
 
 from waltz_cluster.cluster_params import patiently, read_params
 from waltz_cluster.manager import ClusterManager, Endpoints
+from waltz_cluster.quorum import alike, said_once
 from waltz_cluster.registration import ServerRegistration
 from waltz_cluster.serializers import ClusterParams, StoreParams
 from waltz_cluster.store import SessionState, ZooKeeperStore
@@ -238,7 +239,7 @@ class WaltzServer:
         return silent_seconds < 2 * self._zookeeper.session_timeout_seconds
 
     def _health(self) -> tuple[bool, dict[str, object]]:
-        """The body of /health: the 0.13.2 members, and why a partition is not healthy."""
+        """The body of /health: the 0.13.2 members, and why which partitions are not healthy, each reason once."""
         partitions = self.registry.health()
         zookeeper = self._zookeeper_healthy()
         healthy = zookeeper and all(ok for ok, _ in partitions.values())
@@ -247,9 +248,10 @@ class WaltzServer:
             "zookeeper": zookeeper,
             "partitions": {str(partition_id): ok for partition_id, (ok, _) in partitions.items()},
         }
-        reasons = {str(partition_id): reason for partition_id, (ok, reason) in partitions.items() if not ok}
+        reasons = {partition_id: reason for partition_id, (ok, reason) in partitions.items() if not ok}
         if reasons:
-            report["reasons"] = reasons
+            report["summary"] = said_once(reasons, len(partitions))
+            report["reasons"] = alike(reasons)
         return healthy, {"server-health-check": report}
 
     def _publish_gauges(self) -> None:

@@ -59,6 +59,8 @@ class ServerSettings(ZooKeeperSettings):
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
     checkpoint_interval: int = Field(default=250_000, alias="storage.checkpointInterval", ge=1)
+    idle_check_interval_ms: int = Field(default=3_000, alias="storage.idleCheckInterval", ge=100)
+    """Pause between two questions to a storage node whether it answers while nobody appends; health says what comes of it."""
     graphite_hostname: str | None = Field(default=None, alias="server.graphite.hostname")
     graphite_port: int = Field(default=2003, alias="server.graphite.port", ge=1, le=65535)
     graphite_prefix: str = Field(default="waltz", alias="server.graphite.prefix")
@@ -116,6 +118,7 @@ class ServerSettings(ZooKeeperSettings):
             initial_retry_interval_ms=self.initial_retry_interval_ms,
             max_retry_interval_ms=self.max_retry_interval_ms,
             checkpoint_interval=self.checkpoint_interval,
+            idle_check_interval_ms=self.idle_check_interval_ms,
         )
 
     def graphite_settings(self) -> GraphiteSettings:

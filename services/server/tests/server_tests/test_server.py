@@ -244,7 +244,10 @@ async def test_health_and_metrics_tell_the_truth(cluster: Cluster) -> None:
         report = json.loads(body)["server-health-check"]
         assert status == 500
         assert report["partitions"]["1"] is False
-        assert "2 of 3 replicas do not answer" in report["reasons"]["1"]
+        assert report["reasons"] == {"1": "recovering: 2 of 3 replicas do not answer"}
+        assert report["summary"] == [
+            "partition 1 cannot take a write: recovering: 2 of 3 replicas do not answer"
+        ]
         _, body = await get(f"http://127.0.0.1:{server.http_port}/metrics", "application/json")
         metrics = json.loads(body)
         for name in (

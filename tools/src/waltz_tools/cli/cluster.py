@@ -11,6 +11,7 @@ from rich.live import Live
 from waltz_admin import server_admin, verify
 from waltz_admin.status import read_status
 from waltz_admin.waiting import wait_verified
+from waltz_cluster.quorum import alike
 from waltz_tools.advice import advise
 from waltz_tools.cli.common import (
     ConfigOption,
@@ -65,12 +66,18 @@ def verify_(
         report = run_admin(config, lambda c: work(c, advance))
     title = f"{len(report.results)} checks: {'Passed' if report.passed else 'Failed'}"
     listing = Listing("checks", title, ["Partition", "Check", "Passed", "Reason"])
-    shown = report.results if output is OutputFormat.JSON else report.failures
-    for result in shown:
-        listing.add(result.partition_id, result.check.value, result.passed, result.reason or None)
+    if output is OutputFormat.JSON:
+        for result in report.results:
+            listing.add(result.partition_id, result.check.value, result.passed, result.reason or None)
+    else:
+        for check in verify.Check:
+            failed = {int(r.partition_id): r.reason for r in report.failures if r.check is check}
+            for partitions, reason in alike(failed).items():
+                listing.add(partitions, check.value, False, reason)
     render_listings(output, [listing])
     if not report.passed:
-        raise DegradedError(f"{len(report.failures)} of {len(report.results)} checks failed")
+        counts = f"{len(report.failures)} of {len(report.results)} checks failed"
+        raise DegradedError("; ".join([*report.summary, counts]))
 
 
 @app.command("check-connectivity")

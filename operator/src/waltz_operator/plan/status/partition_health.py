@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from waltz_cluster.quorum import said_once, shortage
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import PartitionRecord, ServerView, TreeView
-from waltz_operator.plan.safety_gates import quorum
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,14 +26,13 @@ def health_of(facts: Facts) -> Health:
     """All partitions."""
     if not isinstance(facts.tree, TreeView):
         return Health()
-    unhealthy: list[int] = []
-    first, behind, caught_up = "", "", 0
+    unhealthy: dict[int, str] = {}
+    behind, caught_up = "", 0
     lags: list[int] = []
     for partition in range(facts.tree.num_partitions):
         why = why_unhealthy(facts, facts.tree, partition)
         if why:
-            first = first or f"partition {partition}: {why}"
-            unhealthy.append(partition)
+            unhealthy[partition] = why
         late = _behind(facts, partition)
         if late:
             behind = behind or f"partition {partition}: {late}"
@@ -41,6 +40,8 @@ def health_of(facts: Facts) -> Health:
             caught_up += 1
         lags += [lag for node in facts.holders(partition) if (lag := facts.lag(partition, node)) is not None]
     total = facts.tree.num_partitions
+    lines = said_once(unhealthy, total)
+    first = lines[0] if lines else ""
     return Health(total - len(unhealthy), caught_up, max(lags, default=None), tuple(unhealthy), first, behind)
 
 
@@ -55,14 +56,12 @@ def why_unhealthy(facts: Facts, tree: TreeView, partition: int) -> str:
     server = facts.servers.get(owner)
     if not isinstance(server, ServerView):
         return f"its server {owner} does not answer"
-    if not server.healthy.get(partition, False):
-        return f"its server {owner} says that it is not healthy"
     if not isinstance(record, PartitionRecord):
         return "it has not been started yet"
-    live = len(facts.current(partition, holders))
-    if live < quorum(len(holders)):
-        return f"{live} of {len(holders)} copies are current"
-    return ""
+    short = shortage({node: facts.not_current(partition, node) for node in holders})
+    if not short and not server.healthy.get(partition, False):
+        return f"its server {owner} says that it is not healthy"
+    return short
 
 
 def _behind(facts: Facts, partition: int) -> str:

@@ -164,17 +164,15 @@ class Partition:
 
     @property
     def healthy(self) -> bool:
-        """True only while the store has a session with a voting quorum."""
-        return not self._closed and self.fault is None and self.store.healthy
+        """True only while the store has a session with a quorum that votes and answers."""
+        return not self._closed and not self.reason
 
     @property
     def reason(self) -> str:
         """Why the partition is not healthy, one line; empty when it is."""
-        if self.healthy:
-            return ""
         if self.fault is not None:
             return f"fault: {self.fault}"
-        return f"{self.store.state.value}: {self.store.state_reason}"
+        return self.store.trouble
 
     @property
     def undecided(self) -> int:

@@ -153,6 +153,9 @@ class StoreSettings:
     checkpoint_interval: int = 250_000
     """A session is replaced after this many transactions, so that no recovery has to look at more."""
     request_timeout_seconds: float = 2.0
+    idle_check_interval_ms: int = 3_000
+    """Pause between two questions to a storage node that find out whether it answers while nobody appends; an answer that takes
+    longer than `request_timeout_seconds` is none."""
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 5.0
     """Limit for one `read` including the tries on other replicas."""
@@ -176,8 +179,9 @@ class PartitionStore(Protocol):
         """One line saying why the store is in its state; names the absent replicas when undecidable."""
 
     @property
-    def healthy(self) -> bool:
-        """True only while a session is open and a quorum of its replicas votes."""
+    def trouble(self) -> str:
+        """Why no write can be taken: the state and the reason, one line. Empty only while a session is open and a quorum of its
+        replicas votes and answers."""
 
     @property
     def session_id(self) -> int:

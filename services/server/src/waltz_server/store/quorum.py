@@ -1,4 +1,4 @@
-"""Majorities: how many are needed, and what a majority of an old replica set holds. Pure.
+"""What a majority of an old replica set holds. Pure.
 
 The decision is the quorum check of the reference with one reading: a replica that is not heard from, or whose disk
 is known to be lost, may hold anything, so it is *absent*: it can turn a minority into a majority.
@@ -8,11 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import NamedTuple
-
-
-def quorum_of(replica_count: int) -> int:
-    """The smallest majority."""
-    return replica_count // 2 + 1
 
 
 class Decision(NamedTuple):

@@ -42,9 +42,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
-from waltz_server.store.quorum import decide, quorum_of
+from waltz_server.store.quorum import decide
 from waltz_server.store.recovery_replica import Kind, RecoveringReplica, classify
 from waltz_server.store.recovery_steps import (
     Compare,
@@ -251,8 +252,8 @@ class Recovery:
             return Condition.FAULT, "; ".join(refused) or "no replica is assigned to the partition"
         answered = sum(replica.answered for replica in self._replicas.values())
         if answered < self._quorum and not self._gathering:
-            missing = self._name_absent(self._replicas)
-            return Condition.NO_QUORUM, f"{answered} of {self._quorum} needed replicas answer; {missing}"
+            silent = {r.name: "" if r.answered else r.refused or r.reason for r in self._replicas.values()}
+            return Condition.NO_QUORUM, shortage(silent)
         if self.resolved is not None:
             return (
                 Condition.COPYING,

@@ -18,6 +18,7 @@ from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint, RecordHeader, SessionInfo
 from waltz_server.store.api import StoreError, StoreSettings
 from waltz_server.store.backoff import Backoff
+from waltz_server.store.idle_check import IdleCheck
 
 
 class ReplicaUnavailableError(StoreError):
@@ -98,6 +99,7 @@ class ReplicaDirectory:
         self._rng = rng
         self._nodes: dict[str, _Node] = {}
         self._closed = False
+        self.idle_check = IdleCheck(settings)
 
     @classmethod
     def for_cluster(
@@ -147,7 +149,7 @@ class ReplicaDirectory:
             return await self._open(node, loop)
 
     async def check_connectivity(self, connect_strings: Iterable[str] | None = None) -> dict[str, bool]:
-        """Which of the nodes (all that were ever asked for, without an argument) can be reached now."""
+        """Which of the nodes (all that were ever asked for, without an argument) can be reached now, and answer."""
         names = list(self._nodes) if connect_strings is None else list(connect_strings)
 
         async def reachable(name: str) -> bool:
@@ -156,7 +158,7 @@ class ReplicaDirectory:
                     await self.get(name)
             except (ReplicaUnavailableError, TimeoutError):
                 return False
-            return True
+            return not self.idle_check.trouble(name)
 
         return dict(zip(names, await asyncio.gather(*map(reachable, names)), strict=True))
 

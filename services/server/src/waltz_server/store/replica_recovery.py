@@ -257,6 +257,7 @@ class ReplicaRecovery:
         )
         self.since = run.loop.time()
         self.state = "voting"
+        run.directory.idle_check.join(self.name, self.link, run.session_id, run.partition_id)
         session.enter(self.replica, resolved)
 
     def _closed(self, reason: str) -> None:
@@ -266,6 +267,7 @@ class ReplicaRecovery:
         self._run.changed.notify()
 
     def _unwatch(self) -> None:
+        self._run.directory.idle_check.leave(self.name, self._run.session_id, self._run.partition_id)
         if self.link is not None and self._watch is not None and self._watch in self.link.on_closed:
             self.link.on_closed.remove(self._watch)
         self._watch = None

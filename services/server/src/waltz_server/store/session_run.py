@@ -15,12 +15,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from waltz_cluster.errors import ClusterError, ConnectionLostError
+from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import AppendEntry, StoreState
 from waltz_server.store.backoff import Signal, wait_for
 from waltz_server.store.metadata_keeper import SessionSupersededError
-from waltz_server.store.quorum import quorum_of
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
 from waltz_server.store.replica_connection import ReplicaLink
@@ -126,6 +126,13 @@ class SessionRun:
     def link_of(self, name: str) -> ReplicaLink | None:
         member = self.members.get(name)
         return None if member is None else member.link
+
+    def trouble_of(self, name: str) -> str:
+        """Why the replica is not expected to take a write now; empty when it votes and its node answers."""
+        if self.session is not None and self.session.votes.has_voice(name):
+            return self.directory.idle_check.trouble(name)
+        member = self.members[name]
+        return member.reason or member.state
 
     def note(self, message: str) -> None:
         _log.info("partition %d, session %d: %s", self.partition_id, self.session_id, message)

@@ -6,7 +6,7 @@ Invariants
   1. At most one session is open; its id was taken by a version-checked write and by nobody else.
   2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a fault.
   3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run` ends.
-  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes.
+  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters that are silent.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from collections.abc import Sequence
 
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.quorum import shortage
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
@@ -91,11 +92,17 @@ class QuorumPartitionStore:
         return self._reason
 
     @property
-    def healthy(self) -> bool:
+    def trouble(self) -> str:
         run = self._run
-        if self._state is not StoreState.OPEN or run is None or run.session is None:
-            return False
-        return run.session.has_quorum
+        if self._state is not StoreState.OPEN or run is None:
+            return f"{self._state.value}: {self._reason}"
+        short = shortage({name: run.trouble_of(name) for name in run.members})
+        return f"{StoreState.NO_QUORUM.value}: {short}" if short else ""
+
+    @property
+    def healthy(self) -> bool:
+        """No trouble."""
+        return not self.trouble
 
     @property
     def current_run(self) -> SessionRun | None:
@@ -140,7 +147,7 @@ class QuorumPartitionStore:
             if state == "voting" and replica is not None and not replica.live:
                 state = "catching_up"
             latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
-            reason = member.reason or run.recovery.reason_of(name)
+            reason = member.reason or run.recovery.reason_of(name) or self.directory.idle_check.trouble(name)
             lines.append(ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason))
         return lines
 

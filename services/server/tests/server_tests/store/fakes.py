@@ -330,6 +330,7 @@ class Server:
             replicas=replicas,
         )
         self.task: asyncio.Task[None] | None = None
+        self.asking = asyncio.get_running_loop().create_task(self.directory.idle_check.run())
 
     async def _open(self, endpoint: Endpoint) -> ReplicaLink:
         node = self._cluster.nodes[str(endpoint)]
@@ -342,7 +343,8 @@ class Server:
         """The process dies: its connections break, nothing is reported."""
         if self.task is not None:
             self.task.cancel()
-            await asyncio.gather(self.task, return_exceptions=True)
+            self.asking.cancel()
+            await asyncio.gather(self.task, self.asking, return_exceptions=True)
         await self.directory.close()
 
     async def opened(self) -> None:

@@ -6,7 +6,7 @@ from server_tests.store.model import Node, answer, metadata, run_until_stuck, st
 from waltz_admin.forget import without_replica
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
-from waltz_server.store.quorum import decide, quorum_of
+from waltz_server.store.quorum import decide
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition, Copy, Recovered, Refuse, SetLowWaterMark, Wait
 
@@ -317,7 +317,3 @@ def test_metadata_of_a_listed_replica_is_never_closed_by_its_own_session() -> No
     recovery.metadata_written(new)
     recovery.failed("C", "gone")
     assert recovery.metadata_after(new).replicas["C"] == state("C", 6)
-
-
-def test_quorum_sizes() -> None:
-    assert [quorum_of(n) for n in range(1, 8)] == [1, 2, 2, 3, 3, 4, 4]
