@@ -1,13 +1,32 @@
 """Settings for the tests of every member."""
 
 import asyncio
+import signal
 from collections import Counter
+from collections.abc import Generator
 
 import pytest
 
 # pytest-asyncio and looptime ask for the current loop, in synchronous tests too and before one is set. Unless it has
 # been said that there is none, Python 3.11 makes one for who asks first, and nobody closes it.
 asyncio.set_event_loop(None)
+
+
+_AGAIN_SECONDS = 5.0
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[None, object, object]:
+    """The time limit of a test strikes again and again until the test has ended.
+
+    pytest-timeout raises once, wherever the test happens to be. Inside a callback of an event loop that is the end of it: the
+    loop hands it to its exception handler and goes on, and the test never ends.
+    """
+    done = yield
+    left, again = signal.getitimer(signal.ITIMER_REAL)
+    if left and not again:
+        signal.setitimer(signal.ITIMER_REAL, left, _AGAIN_SECONDS)
+    return done
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

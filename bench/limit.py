@@ -37,8 +37,9 @@ from typing import TypeVar, cast
 import uvloop
 
 from bench.latency import percentiles_ms
-from bench.processes import Child, CpuWatch, free_port, start_role
+from bench.processes import Child, CpuWatch, start_role
 from bench.tls import bench_certificate
+from waltz_testkit.ports import free_ports
 
 HEADER = struct.Struct(">BHI")
 APPEND_HEAD = struct.Struct(">BHIB16sqiiiii")  # frame header, type, req id, hwm, 3 x no locks, header, length
@@ -423,7 +424,7 @@ def run_limit(
             stack.callback(child.stop)
             return child
 
-        ports = [free_port() for _ in range(DISKS + 1)]
+        ports = free_ports(DISKS + 1)
         disks = [
             role("disk", "--port", str(port), "--file", str(where / f"log-{port}")) for port in ports[:DISKS]
         ]

@@ -12,9 +12,9 @@ from pathlib import Path
 import aiohttp
 import yaml
 
-from tests.integration.processes import free_port
 from waltz_client import WaltzClient
 from waltz_client.serializers import JSON
+from waltz_testkit.ports import free_port
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ledger"
 BOOKS = ("EUR", "USD", "CHF")

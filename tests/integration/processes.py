@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import random
 import shutil
 import subprocess
 import sys
@@ -17,8 +16,8 @@ import yaml
 
 from tests.integration.workload import History, check_log
 from waltz_client import WaltzClient
+from waltz_testkit.ports import free_ports
 from waltz_tools.local import LocalCluster
-from waltz_tools.local.ports import pick_free_port
 
 WALTZ = (sys.executable, "-m", "waltz_tools")
 STORAGE = (sys.executable, "-m", "waltz_storage")
@@ -135,10 +134,6 @@ def _mount(*arguments: str) -> None:
         pytest.skip(f"mounting is not permitted here: {done.stderr.strip() if done else 'no mount command'}")
 
 
-def free_port() -> int:
-    return pick_free_port((), random.Random())
-
-
 def contents(directory: Path) -> dict[str, bytes]:
     """Every file below a directory with its bytes."""
     return {
@@ -176,7 +171,8 @@ class Patient:
     def config(self, path: Path, role: str, **changes: object) -> str:
         """The configuration of a role with fresh ports and `changes` (`__` for a dot; None removes), written to `path`."""
         keys: dict[str, object] = yaml.safe_load(self.cluster.config_path(role).read_text())
-        keys |= {key: free_port() for key in keys if key.endswith(".port")}
+        names = [key for key in keys if key.endswith(".port")]
+        keys |= dict(zip(names, free_ports(len(names)), strict=True))
         keys |= {key.replace("__", "."): value for key, value in changes.items()}
         file = path / f"{role}.yaml"
         file.write_text(yaml.safe_dump({key: value for key, value in keys.items() if value is not None}))

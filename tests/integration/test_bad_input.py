@@ -36,7 +36,6 @@ from tests.integration.processes import (
     WALTZ,
     Patient,
     contents,
-    free_port,
     read_only,
     ruled_by_permissions,
     run_program,
@@ -57,6 +56,7 @@ from waltz_cluster.serializers import ClusterParams, StoreParams
 from waltz_cluster.settings import CliSettings
 from waltz_protocol.errors import TlsSettingsError
 from waltz_storage.engine.storage_manager import StorageManager
+from waltz_testkit.ports import free_port
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 

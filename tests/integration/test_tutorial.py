@@ -13,7 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
-from tests.integration.processes import free_port
+from waltz_testkit.ports import free_port
 from waltz_tools.local import LocalCluster, LocalSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import yaml
 
-from tests.integration.processes import STORAGE, WALTZ, free_port
+from tests.integration.processes import STORAGE, WALTZ
+from waltz_testkit.ports import free_ports
 from waltz_tools.__main__ import run
 
 SECONDS = 90.0
@@ -124,7 +125,8 @@ class Live:
         """A further storage node that nobody knows yet, in `directory`."""
         (directory / "data").mkdir(parents=True, exist_ok=True)
         keys = self.keys("storage-1") | {"storage.directory": str(directory / "data")}
-        keys |= {name: free_port() for name in keys if name.endswith(".port")}
+        names = [name for name in keys if name.endswith(".port")]
+        keys |= dict(zip(names, free_ports(len(names)), strict=True))
         path = directory / "spare.yaml"
         path.write_text(yaml.safe_dump(keys))
         with (directory / "log").open("wb") as log:

@@ -12,16 +12,18 @@ import shutil
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.integration.cli.blocks import Block
 from tests.integration.cli.live import SECONDS, Done, run_command, until_open
-from tests.integration.processes import SERVER, STORAGE, free_port
+from tests.integration.processes import SERVER, STORAGE
 from tests.integration.workload import History, Verdict, check_log
 from waltz_client import WaltzClient
 from waltz_client.errors import AppendError, Outcome
+from waltz_testkit.ports import free_ports
 from waltz_testkit.zookeeper import EmbeddedZooKeeper
 from waltz_tools.local import configs
 from waltz_tools.local.configs import write_config
@@ -44,13 +46,14 @@ class Stage:
 
     def __post_init__(self) -> None:
         common = configs.common_keys(int(self.zookeeper.connect_string.rpartition(":")[2]), 6000)
+        ports = iter(free_ports(3 * len(NODES) + 2 * len(SERVERS)))
         for name in NODES:
-            self.ports[name] = {"storage": free_port(), "admin": free_port(), "http": free_port()}
+            self.ports[name] = {"storage": next(ports), "admin": next(ports), "http": next(ports)}
             self.data(name).mkdir(parents=True)
             keys = configs.storage_keys(common, self.ports[name], self.data(name), True)
             write_config(self.directory / f"{name}.yaml", keys, {})
         for name in SERVERS:
-            self.ports[name] = {"server": free_port(), "http": free_port()}
+            self.ports[name] = {"server": next(ports), "http": next(ports)}
             write_config(
                 self.directory / f"{name}.yaml", configs.server_keys(common, self.ports[name], True), {}
             )
@@ -81,6 +84,31 @@ class Stage:
         process = self.processes.pop(name)
         process.send_signal(number)
         process.wait(SECONDS)
+
+    def until(
+        self,
+        condition: Callable[[], object],
+        what: str,
+        *,
+        load: "Load | None" = None,
+        seconds: float = SECONDS,
+    ) -> None:
+        """Until the condition holds. Fails after so many seconds, and at once with the last output of a process that has ended by
+        itself, or with the failure of the load."""
+        deadline = time.monotonic() + seconds
+        while not condition():
+            self.look()
+            if load is not None:
+                load.look()
+            assert time.monotonic() < deadline, f"{what}: not after {seconds:g} s"
+            time.sleep(_PAUSE_SECONDS)
+
+    def look(self) -> None:
+        """Fails when a process that was started has ended by itself, with the end of its log."""
+        ended = {name: code for name, one in self.processes.items() if (code := one.poll()) is not None}
+        for name, code in ended.items():
+            tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
+            raise AssertionError(f"{name} has ended with {code}:\n{tail}")
 
     def close(self) -> None:
         """Stop what runs."""
@@ -168,8 +196,12 @@ class Load:
         self._stop.set()
         self._thread.join(SECONDS)
         assert not self._thread.is_alive()
+        self.look()
+
+    def look(self) -> None:
+        """Fails when the load has ended by itself."""
         if self._failure is not None:
-            raise self._failure
+            raise AssertionError(f"the load has ended: {self._failure!r}") from self._failure
 
     def _run(self) -> None:
         try:

@@ -14,8 +14,8 @@ import yaml
 
 from tests.integration.cli.blocks import blocks
 from tests.integration.cli.live import SECONDS, Live
-from tests.integration.processes import free_port
 from tests.repo.files import ROOT
+from waltz_testkit.ports import free_ports
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
@@ -99,7 +99,7 @@ def test_lines_of_the_services(role: str, live: Live, tmp_path: Path) -> None:
     ports = [f"{role}.port", f"{role}.jetty.port", *(["storage.admin.port"] if role == "storage" else [])]
     keys = live.keys(f"{role}-1")
     assert {name for name in keys if name.endswith(".port")} == set(ports)
-    keys |= {name: free_port() for name in ports}
+    keys |= dict(zip(ports, free_ports(len(ports)), strict=True))
     if role == "storage":
         keys["storage.directory"] = str(tmp_path / "data")
         (tmp_path / "data").mkdir()

@@ -12,7 +12,7 @@ from tests.integration.cli.blocks import Block, blocks
 from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.staged, pytest.mark.timeout(300)]
 
 BLOCKS = {
     block.run: block for block in blocks(ROOT / "docs" / "operations.md", ROOT) if block.run is not None
@@ -54,8 +54,12 @@ def test_is_all_well(stage: Stage, load: Load) -> None:
 def test_a_node_was_down(stage: Stage, load: Load) -> None:
     stage.stop("s2")
     before = len(load.history.acknowledged)
-    while len(load.history.acknowledged) < before + 20:
+
+    def enough() -> bool:
         stage.waltz("cluster", "verify")
+        return len(load.history.acknowledged) >= before + 20
+
+    stage.until(enough, "20 more appends without s2", load=load)
     assert "s2" not in stage.processes
     stage.follow(block("node-was-down"))
 
@@ -138,8 +142,7 @@ def test_a_lost_disk_that_leaves_nothing_to_decide_by(stage: Stage, load: Load) 
         stage.lose_disk(name)
     for name in ("s1", "s2"):
         stage.start(name)
-    while stage.waltz("storage", "sync-partitions").code != 0:
-        pass
+    stage.until(lambda: stage.waltz("storage", "sync-partitions").code == 0, "sync-partitions")
     stage.stop("h1")
     stage.start("h1")
     doctor = stage.waltz("doctor")

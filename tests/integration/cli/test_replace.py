@@ -6,18 +6,17 @@ The tests build on one another, in the order of the file. What the load was told
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Iterator
 
 import pytest
 
 from tests.integration.cli.blocks import blocks
-from tests.integration.cli.live import SECONDS
+from tests.integration.cli.live import SECONDS, Done
 from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.integration.processes import WALTZ
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.staged, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
@@ -84,10 +83,8 @@ def test_killed_in_the_middle_and_run_again(stage: Stage, load: Load) -> None:
 def test_a_dead_node_is_replaced(stage: Stage, load: Load) -> None:
     stage.stop("s2", signal.SIGKILL)
     before = len(load.history.acknowledged)
-    deadline = time.monotonic() + SECONDS
-    while len(load.history.acknowledged) < before + 50:  # the others go on without it
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    enough = before + 50  # the others go on without it
+    stage.until(lambda: len(load.history.acknowledged) >= enough, "50 more appends without s2", load=load)
     stage.start("s5")
     plan = _until_planned(stage, "s2", "s5")
     assert "which takes no part" in plan
@@ -100,13 +97,14 @@ def test_a_dead_node_is_replaced(stage: Stage, load: Load) -> None:
 
 def _until_planned(stage: Stage, old: str, new: str) -> str:
     """The new node needs a moment to listen."""
-    deadline = time.monotonic() + SECONDS
-    while True:
-        done = stage.waltz(*_replace(stage, old, new), "--dry-run")
-        if done.code == 0:
-            return done.out
-        assert time.monotonic() < deadline, done
-        time.sleep(0.2)
+    done: list[Done] = []
+
+    def planned() -> bool:
+        done.append(stage.waltz(*_replace(stage, old, new), "--dry-run"))
+        return done[-1].code == 0
+
+    stage.until(planned, f"a plan to replace {old} by {new}")
+    return done[-1].out
 
 
 def test_it_is_refused_when_something_could_be_lost(stage: Stage, load: Load) -> None:

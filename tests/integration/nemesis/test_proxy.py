@@ -12,7 +12,7 @@ import pytest
 
 from tests.integration.nemesis.peers import UNKNOWN, Peers
 from tests.integration.nemesis.proxy import BOTH, LOOPBACK, Direction, FaultProxy, Rule
-from waltz_tools.local.ports import pick_free_port
+from waltz_testkit.ports import free_port, free_ports
 
 SHORT_SECONDS = 0.1
 LONG_SECONDS = 10.0
@@ -79,7 +79,7 @@ async def _echo_server(reader: asyncio.StreamReader, writer: asyncio.StreamWrite
 async def a_bench() -> AsyncIterator[Bench]:
     server = await asyncio.start_server(_echo_server, LOOPBACK, 0)
     real = server.sockets[0].getsockname()[1]
-    bench = Bench(pick_free_port((), random.Random()))
+    bench = Bench(free_port())
     await bench.proxy.listen("server-1", bench.port, lambda: real)
     try:
         yield bench
@@ -159,8 +159,8 @@ async def test_latency_and_slow_link() -> None:
 
 async def test_nobody_behind_it_is_a_reset() -> None:
     async with a_bench() as bench:
-        port = pick_free_port({bench.port}, random.Random())
-        await bench.proxy.listen("server-2", port, lambda: pick_free_port({port}, random.Random()))
+        port, nobody = free_ports(2)
+        await bench.proxy.listen("server-2", port, lambda: nobody)
         reader, _ = await bench.open(port=port)
         with pytest.raises(ConnectionResetError):
             await reader.read()

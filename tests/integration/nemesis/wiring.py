@@ -9,8 +9,8 @@ from dataclasses import replace
 from tests.integration.nemesis.peers import Peers
 from tests.integration.nemesis.plan import ADMIN, ZOOKEEPER
 from tests.integration.nemesis.proxy import LOOPBACK, FaultProxy
+from waltz_testkit.ports import free_ports
 from waltz_tools.local import LocalCluster, LocalSettings
-from waltz_tools.local.ports import pick_free_port
 
 _PUBLISHED = {"storage": ("storage", "admin"), "server": ("server",), ZOOKEEPER: ("client",)}
 
@@ -73,8 +73,5 @@ def _pick_ports(settings: LocalSettings) -> dict[tuple[str, str], int]:
         *(f"server-{number}" for number in range(1, (settings.servers or 2) + 1)),
         ZOOKEEPER,
     ]
-    published: dict[tuple[str, str], int] = {}
-    for role in roles:
-        for name in _PUBLISHED[role.partition("-")[0]]:
-            published[role, name] = pick_free_port(set(published.values()), random.Random())
-    return published
+    names = [(role, name) for role in roles for name in _PUBLISHED[role.partition("-")[0]]]
+    return dict(zip(names, free_ports(len(names)), strict=True))

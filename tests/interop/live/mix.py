@@ -6,7 +6,6 @@ ending it and starting the other implementation in its place. Processes are ende
 
 import contextlib
 import os
-import random
 import shlex
 import shutil
 import signal
@@ -25,9 +24,10 @@ from tests.interop.live.loops import run
 from tests.interop.live.release import Release
 from tests.interop.live.segments import Entry, read_partition
 from waltz_protocol.types import Endpoint
+from waltz_runtime.ports import LOOPBACK, is_free
+from waltz_testkit.ports import free_ports
 from waltz_testkit.zookeeper import EmbeddedZooKeeper
 from waltz_tools.local.configs import CLUSTER_NAME, common_keys, write_config
-from waltz_tools.local.ports import LOOPBACK, is_free, pick_free_port
 from waltz_tools.local.seeding import open_admin
 
 RELEASE, OURS = "0.13.2", "ours"
@@ -68,12 +68,8 @@ class Mix:
     _processes: dict[str, "subprocess.Popen[bytes]"] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        taken = {self.zookeeper.port}
         for name, kinds in _PORTS.items():
-            self.ports[name] = {}
-            for kind in kinds:
-                self.ports[name][kind] = pick_free_port(taken, random.Random())
-                taken.add(self.ports[name][kind])
+            self.ports[name] = dict(zip(kinds, free_ports(len(kinds)), strict=True))
         for name in NODES:
             self.data(name).mkdir(parents=True)
         self.configure({})

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import NoReturn
 
 from waltz_tools.errors import ExitCode, ReaderGoneError
 
@@ -17,22 +18,29 @@ INTERRUPTED = 130
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run and leave the interpreter."""
-    sys.exit(run(sys.argv[1:] if arguments is None else list(arguments)))
+    leave(lambda: run(sys.argv[1:] if arguments is None else list(arguments)))
+
+
+def leave(work: Callable[[], int]) -> NoReturn:
+    """Leave the interpreter with the exit code of `work`; Ctrl-C is one too."""
+    try:
+        code = work()
+    except KeyboardInterrupt:
+        code = INTERRUPTED
+    sys.exit(code)
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; the exit code."""
+    """Run one command line; the exit code. What is no error (Ctrl-C, a cancellation, a time limit of tests) passes through."""
     from typer.main import get_command
 
-    from waltz_tools.cli.app import app
+    from waltz_tools.cli.app import Interrupted, app
 
     try:
         result = get_command(app).main(args=arguments, prog_name="waltz", standalone_mode=False)
-    except KeyboardInterrupt:
-        return INTERRUPTED
-    except SystemExit:
-        raise
-    except BaseException as error:
+    except Interrupted:
+        raise KeyboardInterrupt from None
+    except Exception as error:
         if isinstance(_first(error), ReaderGoneError):
             # `waltz tail | head`: what was wanted has been read. Nothing more can be written, at the exit neither.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import random
 from pathlib import Path
 
 import pytest
@@ -10,9 +9,9 @@ import yaml
 
 from waltz_client.settings import ClientSettings
 from waltz_cluster.settings import CliSettings
+from waltz_testkit.ports import free_port
 from waltz_tools.errors import JavaMissingError
 from waltz_tools.local import configs, java
-from waltz_tools.local.ports import pick_free_port
 from waltz_tools.local.process import ManagedProcess
 from waltz_tools.local.zookeeper import ZooKeeperFiles, find_jars, is_serving, render_config
 
@@ -72,7 +71,7 @@ def test_only_the_jars_of_zookeeper_are_on_the_class_path() -> None:
 
 
 async def test_zookeeper_starts_on_the_machines_java_and_stops(tmp_path: Path) -> None:
-    port = pick_free_port((), random.Random())
+    port = free_port()
     files = ZooKeeperFiles.under(tmp_path, tmp_path)
     files.write(port)
     process = ManagedProcess("zookeeper", files.command(), tmp_path / "log", {})

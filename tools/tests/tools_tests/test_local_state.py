@@ -3,13 +3,14 @@
 import random
 import socket
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import psutil
 import pytest
 
+from waltz_runtime.ports import LOOPBACK, PortReservations
 from waltz_tools.errors import DirectoryInUseError, LocalClusterError, PortTakenError
-from waltz_tools.local.ports import LOOPBACK, is_free, pick_free_port
 from waltz_tools.local.state import ClusterDirectory, ClusterState, settle_ports
 
 
@@ -74,6 +75,15 @@ def test_left_over_process_is_ended_and_a_stranger_with_its_pid_is_not(tmp_path:
     directory.close()
 
 
+def _settle(state: ClusterState, wanted: Mapping[str, tuple[str, ...]]) -> None:
+    """As one run of a cluster, which ends."""
+    reserved = PortReservations()
+    try:
+        settle_ports(state, wanted, random.Random(), reserved)
+    finally:
+        reserved.close()
+
+
 def test_ports_are_kept_between_runs() -> None:
     state = _state()
     wanted = {
@@ -81,21 +91,33 @@ def test_ports_are_kept_between_runs() -> None:
         "storage-1": ("storage", "admin", "http"),
         "server-1": ("server", "http"),
     }
-    settle_ports(state, wanted, random.Random(1))
+    _settle(state, wanted)
     first = {role: dict(ports) for role, ports in state.ports.items()}
     numbers = [number for ports in first.values() for number in ports.values()]
     assert len(set(numbers)) == 6
-    settle_ports(state, wanted, random.Random(2))
+    _settle(state, wanted)
     assert state.ports == first
+
+
+def test_two_clusters_that_start_at_once_share_no_port() -> None:
+    """The same random numbers, and no process has bound its ports yet."""
+    wanted = {f"storage-{number}": ("storage", "admin", "http") for number in range(1, 8)}
+    states, reserved = [_state(), _state()], [PortReservations(), PortReservations()]
+    for state, one in zip(states, reserved, strict=True):
+        settle_ports(state, wanted, random.Random(7), one)
+    numbers = [number for state in states for ports in state.ports.values() for number in ports.values()]
+    assert len(set(numbers)) == len(numbers) == 42
+    for one in reserved:
+        one.close()
 
 
 def test_taken_ports_are_picked_again_where_that_is_safe() -> None:
     state = _state()
     wanted = {"storage-1": ("storage", "admin", "http"), "server-1": ("server", "http")}
-    settle_ports(state, wanted, random.Random(3))
+    _settle(state, wanted)
     first = {role: dict(ports) for role, ports in state.ports.items()}
     with socket.create_server((LOOPBACK, first["server-1"]["server"])):
-        settle_ports(state, wanted, random.Random(4))
+        _settle(state, wanted)
         assert state.ports["server-1"]["server"] != first["server-1"]["server"]
         assert state.ports["storage-1"] == first["storage-1"]
 
@@ -104,21 +126,12 @@ def test_taken_ports_are_picked_again_where_that_is_safe() -> None:
 def test_taken_port_of_a_storage_node_is_one_clear_line(name: str) -> None:
     state = _state()
     wanted = {"storage-1": ("storage", "admin", "http")}
-    settle_ports(state, wanted, random.Random(5))
+    _settle(state, wanted)
     before = {role: dict(ports) for role, ports in state.ports.items()}
     port = before["storage-1"][name]
     with socket.create_server((LOOPBACK, port)), pytest.raises(PortTakenError) as caught:
-        settle_ports(state, wanted, random.Random(6))
+        _settle(state, wanted)
     assert str(caught.value).startswith(
         f"port {port} ({name} port of storage-1) is in use by another process"
     )
     assert state.ports == before
-
-
-def test_picked_ports_are_free_and_outside_the_range_of_outgoing_connections() -> None:
-    low = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
-    port = pick_free_port((), random.Random(7))
-    assert port < low
-    assert is_free(port)
-    with socket.create_server((LOOPBACK, port)):
-        assert not is_free(port)

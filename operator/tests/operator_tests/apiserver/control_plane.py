@@ -7,7 +7,6 @@ import os
 import secrets
 import shutil
 import signal
-import socket
 import ssl
 import subprocess
 import time
@@ -21,6 +20,8 @@ from typing import Any
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import rsa
 from kubernetes.aio.client import Configuration
+
+from waltz_testkit.ports import free_ports
 
 ASSETS = "KUBEBUILDER_ASSETS"
 _READY_SECONDS = 60.0
@@ -64,14 +65,6 @@ class ControlPlane:
             "contexts": [{"name": "test", "context": {"cluster": "test", "user": "test"}}],
             "current-context": "test",
         }
-
-
-def _free_ports(count: int) -> list[int]:
-    with ExitStack() as stack:
-        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
 
 
 def _service_account_key(path: Path) -> None:
@@ -121,7 +114,7 @@ def _wait_ready(
 def control_plane(directory: Path) -> Iterator[ControlPlane]:
     """Start both, wait until the API server is ready, stop both."""
     assets = Path(os.environ[ASSETS])
-    etcd_port, peer_port, port = _free_ports(3)
+    etcd_port, peer_port, port = free_ports(3)
     token = secrets.token_hex(16)
     (directory / "tokens.csv").write_text(f"{token},admin,admin,system:masters\n")
     _service_account_key(directory / "sa.key")

@@ -10,9 +10,7 @@ import asyncio
 import copy
 import json
 import shutil
-import socket
 from collections.abc import Mapping, Sequence
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +26,7 @@ from waltz_operator.kube.client import KubeClient, Object
 from waltz_operator.kube.errors import KubeConflictError, KubeNotFoundError
 from waltz_operator.kube.kinds import Kind
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_testkit.ports import free_port
 
 _LOOKED_AT = (kinds.DEPLOYMENT, kinds.JOB, kinds.POD, kinds.PVC, kinds.STATEFUL_SET, kinds.WALTZ_CLUSTER)
 _OWNERS = (kinds.DEPLOYMENT, kinds.JOB, kinds.STATEFUL_SET, kinds.WALTZ_CLUSTER)
@@ -37,12 +36,6 @@ _OWNED = (
 )  # fmt: skip
 _ROUNDS = 60
 _WAIT_SECONDS = 0.3
-
-
-def _free_port() -> int:
-    with closing(socket.socket()) as one:
-        one.bind(("127.0.0.1", 0))
-        return int(one.getsockname()[1])
 
 
 class Machinery:
@@ -324,7 +317,7 @@ class Machinery:
             return StoragePod(config, host, directory, self._zookeeper)
         self._addresses += 1
         address = f"10.{self._addresses // 65536}.{self._addresses // 256 % 256}.{self._addresses % 256}"
-        return ServerPod(config, address, _free_port(), self._zookeeper, self._addresses)
+        return ServerPod(config, address, free_port(), self._zookeeper, self._addresses)
 
     async def _mounted(self, spec: Mapping[str, Any], directory: Path) -> Path:
         """The directory of the pod's certificates."""

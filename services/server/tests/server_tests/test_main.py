@@ -18,6 +18,7 @@ from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams
 from waltz_cluster.settings import ZooKeeperSettings
 from waltz_server.__main__ import main
+from waltz_testkit.ports import free_port
 
 ROOT = "/waltz"
 
@@ -28,11 +29,6 @@ def taken_port() -> Iterator[int]:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         yield int(holder.getsockname()[1])
-
-
-def free_port() -> int:
-    with taken_port() as port:
-        return port
 
 
 def write(path: Path, **changes: object) -> str:

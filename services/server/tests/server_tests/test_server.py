@@ -3,7 +3,6 @@
 import asyncio
 import json
 import random
-import socket
 import time
 import urllib.request
 from collections.abc import AsyncIterator
@@ -26,15 +25,10 @@ from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
 from waltz_testkit.client_peers import RawPeer
 from waltz_testkit.fake_partition_store import FakeBackend, FakeLogs
+from waltz_testkit.ports import free_port
 
 ROOT = "/waltz"
 PARTITIONS = 4
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def settings(jetty_port: int | None) -> ServerSettings:

@@ -24,18 +24,11 @@ from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_protocol.types import Endpoint
 from waltz_runtime.process import find_user_error
 from waltz_storage.settings import StorageSettings
+from waltz_testkit.ports import free_ports
 
 from .support import KEY, OTHER_KEY
 
 ROOT = "/waltz"
-
-
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [s.getsockname()[1] for s in sockets]
-    for s in sockets:
-        s.close()
-    return ports
 
 
 def configuration(directory: Path, **more: object) -> dict[str, object]:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import typer
+from typer.core import TyperGroup
 
 from waltz_tools.cli import client, cluster, demo, disk, k8s, local, log, perf, server, storage, zk
 
+
+class Interrupted(BaseException):
+    """Ctrl-C, by a name that typer does not make an exit code of: whoever called the command is interrupted too."""
+
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            raise Interrupted from error
+
+
 app = typer.Typer(
+    cls=_Commands,
     name="waltz",
     help="Waltz: a replicated write-ahead log. Run it here, look into it, change it.",
     no_args_is_help=True,

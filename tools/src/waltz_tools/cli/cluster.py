@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
 from typing import Annotated
 
 import typer
@@ -127,19 +126,17 @@ def top(
 ) -> None:
     """The status, again and again, with appends per second of each partition; as JSON one object per look."""
     if output is OutputFormat.JSON:
-        with suppress(KeyboardInterrupt):
-            run_admin(
-                config,
-                lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows)),
-            )
+        run_admin(
+            config,
+            lambda c: live(c, interval_seconds, count, lambda rows, _: render_listings(output, rows)),
+        )
         return
     with Live(console=out_console(), auto_refresh=False) as screen:
 
         def draw(listings: list[Listing], problems: list[str]) -> None:
             screen.update(page(listings, problems), refresh=True)
 
-        with suppress(KeyboardInterrupt):
-            run_admin(config, lambda c: live(c, interval_seconds, count, draw))
+        run_admin(config, lambda c: live(c, interval_seconds, count, draw))
 
 
 def doctor(

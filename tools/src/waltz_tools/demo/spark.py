@@ -170,8 +170,8 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> None:
-    """The command line; exit code 0 for PASS."""
+def main() -> int:
+    """The command line; the exit code, 0 for PASS."""
     from waltz_tools.__main__ import show
 
     flags = argparse.ArgumentParser(description="Flights through a local cluster, counted by Spark.")
@@ -187,10 +187,12 @@ def main() -> None:
             )
         with tempfile.TemporaryDirectory(prefix="waltz-demo-spark-", ignore_cleanup_errors=True) as folder:
             passed = asyncio.run(run_demo(given.rows, job, Path(folder)))
-    except BaseException as error:
-        sys.exit(show(error))
-    sys.exit(0 if passed else 1)
+    except Exception as error:
+        return show(error)
+    return 0 if passed else 1
 
 
 if __name__ == "__main__":
-    main()
+    from waltz_tools.__main__ import leave
+
+    leave(main)

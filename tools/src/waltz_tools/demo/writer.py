@@ -226,7 +226,7 @@ def main() -> None:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
             measures = runner.run(write(arguments))
         Path(arguments.result).write_text(json.dumps(measures.to_message()))
-    except BaseException as error:
+    except Exception as error:
         sys.exit(show(error))
 
 

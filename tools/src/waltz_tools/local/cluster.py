@@ -19,9 +19,9 @@ from types import TracebackType
 from typing import Self
 
 from waltz_protocol.types import Endpoint
+from waltz_runtime.ports import LOOPBACK, PortReservations
 from waltz_tools.errors import LocalClusterError
 from waltz_tools.local import configs, health, private, seeding
-from waltz_tools.local.ports import LOOPBACK
 from waltz_tools.local.process import ManagedProcess
 from waltz_tools.local.state import ClusterDirectory, ClusterState, settle_ports
 from waltz_tools.local.zookeeper import ZooKeeperFiles, is_serving
@@ -67,6 +67,7 @@ class LocalCluster:
         self._report = report
         self._state: ClusterState | None = None
         self._processes: dict[str, ManagedProcess] = {}
+        self._ports = PortReservations(most=10_000)
         self._overrides: dict[str, dict[str, object]] = {
             name: dict(keys) for name, keys in settings.overrides.items()
         }
@@ -206,6 +207,7 @@ class LocalCluster:
                 self._report(f"stopping {', '.join(running)}")
                 await asyncio.gather(*(self.stop_role(role) for role in running))
         self._processes.clear()
+        self._ports.close()
         self.directory.close()
 
     async def wait_serving(self, timeout_seconds: float | None = None) -> None:
@@ -294,7 +296,7 @@ class LocalCluster:
         """
         role = f"storage-{max((_number(name) for name in self.storage_roles), default=0) + 1}"
         self.state.storage_nodes += 1
-        settle_ports(self.state, {role: _STORAGE_PORTS}, random.Random())
+        settle_ports(self.state, {role: _STORAGE_PORTS}, random.Random(), self._ports)
         self.directory.save(self.state)
         self._render()
         await self._join(role)
@@ -315,7 +317,7 @@ class LocalCluster:
         """Start one more server; returns its role."""
         self.state.servers += 1
         role = f"server-{self.state.servers}"
-        settle_ports(self.state, {role: _SERVER_PORTS}, random.Random())
+        settle_ports(self.state, {role: _SERVER_PORTS}, random.Random(), self._ports)
         self.directory.save(self.state)
         self._render()
         await self.start_role(role)
@@ -375,7 +377,7 @@ class LocalCluster:
         wanted: dict[str, tuple[str, ...]] = {ZOOKEEPER: ("client",)}
         wanted.update(dict.fromkeys([*old, *new], _STORAGE_PORTS))
         wanted.update(dict.fromkeys(self.server_roles, _SERVER_PORTS))
-        settle_ports(self.state, wanted, random.Random())
+        settle_ports(self.state, wanted, random.Random(), self._ports)
         return new if self.state.seeded else []
 
     def _render(self) -> None:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import yaml
 
+from waltz_runtime.ports import LOOPBACK
 from waltz_tools.local import private
-from waltz_tools.local.ports import LOOPBACK
 
 CLUSTER_NAME = "waltz-local"
 CLUSTER_ROOT = "/waltz_local"

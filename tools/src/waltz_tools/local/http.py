@@ -6,7 +6,7 @@ import asyncio
 import json
 from typing import Any
 
-from waltz_tools.local.ports import LOOPBACK
+from waltz_runtime.ports import LOOPBACK
 
 
 async def get(

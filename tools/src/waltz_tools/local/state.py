@@ -25,9 +25,9 @@ from typing import IO
 
 import psutil
 
+from waltz_runtime.ports import PortReservations
 from waltz_tools.errors import DirectoryInUseError, LocalClusterError, PortTakenError
 from waltz_tools.local import private
-from waltz_tools.local.ports import is_free, pick_free_port
 
 FORMAT = 1
 
@@ -151,22 +151,28 @@ class ClusterDirectory:
 IDENTITY_PORTS = frozenset({"storage", "admin"})
 
 
-def settle_ports(state: ClusterState, wanted: Mapping[str, tuple[str, ...]], rng: random.Random) -> None:
-    """Give every role of `wanted` (role → port names) its ports: the remembered ones where they are free, new ones
-    otherwise. PortTakenError for a taken port that is part of the cluster's identity (nothing is changed then)."""
-    taken = {number for ports in state.ports.values() for number in ports.values()}
+def settle_ports(
+    state: ClusterState,
+    wanted: Mapping[str, tuple[str, ...]],
+    rng: random.Random,
+    reserved: PortReservations,
+) -> None:
+    """Give every role of `wanted` (role → port names) its ports, and hold them in `reserved`: the remembered ones where they are
+    free, new ones otherwise. PortTakenError for a taken port that is part of the cluster's identity (no role is changed then)."""
+    missing: list[tuple[str, str]] = []
     settled: dict[str, dict[str, int]] = {role: dict(ports) for role, ports in state.ports.items()}
     for role, names in wanted.items():
         ports = settled.setdefault(role, {})
         for name in names:
             number = ports.get(name)
-            if number is not None and is_free(number):
+            if number is not None and reserved.hold(number):
                 continue
             if number is not None and name in IDENTITY_PORTS:
                 raise PortTakenError(
                     f"port {number} ({name} port of {role}) is in use by another process; the cluster knows this node by it: "
                     "free the port and start again"
                 )
-            ports[name] = pick_free_port(taken, rng)
-            taken.add(ports[name])
+            missing.append((role, name))
+    for (role, name), number in zip(missing, reserved.pick(len(missing), rng), strict=True):
+        settled[role][name] = number
     state.ports = settled

@@ -12,10 +12,10 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from waltz_runtime.ports import LOOPBACK
 from waltz_tools.errors import LocalClusterError
 from waltz_tools.local import private
 from waltz_tools.local.java import find_java
-from waltz_tools.local.ports import LOOPBACK
 
 _JAR_PREFIXES = (
     "zookeeper-",

@@ -1,0 +1,135 @@
+"""What is not an error passes through a command: Ctrl-C, a test's time limit, a cancellation, the end of the interpreter.
+
+A program that runs commands one after another (a test, a script with `run`) would never end otherwise: the command would report
+a failure, and the loop around it would try again.
+"""
+
+from __future__ import annotations
+
+import ast
+import asyncio
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from waltz_tools import __main__ as entry
+from waltz_tools.cli import cluster
+from waltz_tools.demo import writer
+
+SOURCES = Path(entry.__file__).resolve().parent
+WORKSPACE = SOURCES.parents[2]
+
+
+class TimeLimit(BaseException):
+    """As pytest's own, and that of pytest-timeout."""
+
+
+@pytest.mark.parametrize(
+    "error",
+    [KeyboardInterrupt(), TimeLimit("over"), asyncio.CancelledError(), SystemExit(7), GeneratorExit()],
+)
+def test_what_is_no_error_passes_through(
+    error: BaseException, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr(cluster, "run_admin", interrupted)
+    for command in (["cluster", "verify"], ["cluster", "status"], ["top"], ["doctor"]):
+        with pytest.raises(type(error)):
+            entry.run([*command, "-c", str(tmp_path)])
+    assert "Error" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, TimeLimit])
+def test_it_passes_out_of_the_loop_that_a_command_runs(
+    error: type[BaseException], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Raised by a signal while the command waits, as pytest-timeout and Ctrl-C do it."""
+
+    def raise_it(*_: object) -> None:
+        raise error
+
+    async def waits(*_: object, **__: object) -> None:
+        signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+        while True:
+            await asyncio.sleep(0)
+
+    async def no_context(work: object) -> None:
+        await waits()
+
+    monkeypatch.setattr(cluster, "run_admin", lambda config, work: entry_run(no_context(work)))
+    before = signal.signal(signal.SIGALRM, raise_it)
+    try:
+        with pytest.raises(error):
+            entry.run(["cluster", "verify", "-c", str(tmp_path)])
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def entry_run(work: object) -> None:
+    """As `waltz_tools.cli.common.run`, on the same kind of loop."""
+    from waltz_tools.cli.common import run
+
+    run(work)  # type: ignore[arg-type]
+
+
+def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
+    """A command that waits for ZooKeeper, in a process of its own."""
+    config = tmp_path / "client.yaml"
+    config.write_text(
+        "zookeeper.connectString: 127.0.0.1:1\nzookeeper.sessionTimeout: 1000\nzookeeper.connectTimeout: 60000\n"
+        "cluster.root: /nowhere\nclient.ssl.allowUnverified: true\n"
+    )
+    code = (
+        "import os, signal, threading, sys\n"
+        "from waltz_tools.__main__ import main\n"
+        "import waltz_cluster.zk_client as zk\n"
+        "async def connect(*_, **__):\n"
+        "    import asyncio\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    await asyncio.sleep(60)\n"
+        "zk.connect = connect\n"
+        f"main(['zk', 'list', '-c', {str(config)!r}])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=50, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
+
+
+def test_the_writer_of_the_demo_passes_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "WriterArguments", lambda **_: None)
+    monkeypatch.setattr(asyncio, "Runner", interrupted)
+    monkeypatch.setattr(sys, "argv", ["writer", "{}"])
+    with pytest.raises(KeyboardInterrupt):
+        writer.main()
+
+
+def test_no_command_catches_what_is_no_error() -> None:
+    """In tools and admin a handler of BaseException raises again; nothing is bare, and nobody suppresses interrupts."""
+    found = []
+    for path in [*SOURCES.rglob("*.py"), *(WORKSPACE / "libs/admin/src").rglob("*.py")]:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ExceptHandler):
+                names = "BaseException" if node.type is None else ast.unparse(node.type)
+                raises = any(isinstance(inner, ast.Raise) for inner in ast.walk(node))
+                if any(name in names for name in _NO_ERRORS) and not raises:
+                    found.append(f"{path.name}:{node.lineno}: except {names}")
+            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("suppress"):
+                names = " ".join(ast.unparse(argument) for argument in node.args)
+                if any(name in names for name in _NO_ERRORS):
+                    found.append(f"{path.name}:{node.lineno}: suppress({names})")
+    (only,) = found  # `leave`, the end of the process: Ctrl-C is its exit code
+    assert only.startswith("__main__.py:")
+    assert only.endswith("except KeyboardInterrupt")
+
+
+_NO_ERRORS = ("BaseException", "KeyboardInterrupt", "CancelledError", "SystemExit", "GeneratorExit")
