@@ -6,6 +6,11 @@ from collections import Counter
 from collections.abc import Generator
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# An example that takes long says something of the machine, which does other things too; speed is measured in bench/.
+settings.register_profile("waltz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("waltz")
 
 # pytest-asyncio and looptime ask for the current loop, in synchronous tests too and before one is set. Unless it has
 # been said that there is none, Python 3.11 makes one for who asks first, and nobody closes it.

@@ -18,7 +18,7 @@ def settings_for(cluster: FakeCluster, **overrides: object) -> dict[str, object]
     }
 
 
-async def until(condition: Callable[[], object], *, seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], *, seconds: float = 60.0) -> None:
     """Wait until a condition holds; fails with its source line when it does not."""
     try:
         async with asyncio.timeout(seconds):

@@ -26,6 +26,8 @@ from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog, LoggedTransaction
 from waltz_protocol.types import ReqId
 
+pytestmark = pytest.mark.looptime  # deadlines pass by the test, not by what else the machine does
+
 A = LockId("account", 1)
 ZERO = LockId("`", 0)
 """Has the 32-bit hash of ("a", 1): the same lock on the wire, for every server and client."""
@@ -354,7 +356,6 @@ def test_mistakes_are_refused() -> None:
         InProcessLog().partition(5)
 
 
-@pytest.mark.looptime
 async def test_it_runs_on_virtual_time() -> None:
     """No socket, no thread: a test may let a minute pass in no time."""
     log = InProcessLog()

@@ -165,7 +165,7 @@ random_events = st.lists(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @given(random_events)
 def test_random_sequences_agree_with_the_model(events: list[Event]) -> None:
     driver = Driver()
@@ -173,7 +173,7 @@ def test_random_sequences_agree_with_the_model(events: list[Event]) -> None:
         driver.apply(event)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(random_events)
 def test_close_reports_what_is_left_once_as_closed(events: list[Event]) -> None:
     driver = Driver()

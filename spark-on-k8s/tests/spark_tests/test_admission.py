@@ -1,6 +1,6 @@
 """How far a trigger goes: never past the limit or the end, never nothing while something waits."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_spark.admission import admit_bytes, admit_transactions, sample_ids
@@ -12,7 +12,6 @@ def taken(starts: dict[int, int], admitted: dict[int, int]) -> int:
     return sum(max(end - starts[p], 0) for p, end in admitted.items())
 
 
-@settings(deadline=None)
 @given(spans, st.integers(1, 1500))
 def test_a_number_of_transactions_is_used_up_exactly(found: dict[int, tuple[int, int]], most: int) -> None:
     starts, ends = {p: low for p, (low, _) in found.items()}, {p: high for p, (_, high) in found.items()}
@@ -23,7 +22,6 @@ def test_a_number_of_transactions_is_used_up_exactly(found: dict[int, tuple[int,
     assert taken(starts, admitted) == min(taken(starts, ends), most)
 
 
-@settings(deadline=None)
 @given(spans, st.integers(1, 1500))
 def test_repeated_triggers_arrive_at_the_end(found: dict[int, tuple[int, int]], most: int) -> None:
     starts = {p: min(span) for p, span in found.items()}
@@ -52,7 +50,6 @@ def test_a_log_that_went_back_is_followed_back() -> None:
     assert admit_transactions({0: 50, 1: 0}, {0: 20, 1: 30}, 10) == {0: 20, 1: 10}
 
 
-@settings(deadline=None)
 @given(st.integers(0, 10**9), st.integers(0, 10**9), st.integers(1, 20))
 def test_samples_lie_in_what_waits(start: int, end: int, count: int) -> None:
     found = sample_ids(start, end, count)

@@ -2,7 +2,7 @@
 
 import pickle
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.sql.datasource import (
     EqualTo,
@@ -55,7 +55,6 @@ def holds(one: Filter, row: tuple[int, int, int]) -> bool:
     raise AssertionError(one)
 
 
-@settings(deadline=None)
 @given(filters)
 def test_a_selection_and_what_is_left_are_the_filters(given_filters: list[Filter]) -> None:
     selection, left = select(given_filters)

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_spark.offsets import (
@@ -22,7 +22,6 @@ places = st.dictionaries(st.integers(0, 2_000), st.integers(0, 2**63 - 1), max_s
 keys = st.uuids().map(str)
 
 
-@settings(deadline=None)
 @given(keys, places, st.randoms())
 def test_equal_offsets_have_equal_text_and_come_back(
     key: str, next_ids: dict[int, int], random: object
@@ -52,7 +51,6 @@ def test_what_is_no_offset_is_refused(text: str) -> None:
         Offsets.from_json(json.loads(text))
 
 
-@settings(deadline=None)
 @given(places.filter(bool), st.data())
 def test_a_place_is_resolved_for_every_partition(ends: dict[int, int], data: st.DataObject) -> None:
     assert set(resolve(EARLIEST, ends).values()) == {0}
@@ -76,7 +74,6 @@ def test_partitions_are_those_of_the_cluster() -> None:
         chosen_partitions([0, 3], 3)
 
 
-@settings(deadline=None)
 @given(places, places)
 def test_clipped_places_are_not_beyond(given_places: dict[int, int], ends: dict[int, int]) -> None:
     assert beyond(clipped(given_places, ends), ends) == []

@@ -1,6 +1,6 @@
 """Ranges and how they are cut: every transaction once, in order, whatever is asked for."""
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_spark.planning import Range, cut, ranges_between
@@ -12,7 +12,6 @@ def ids(ranges: list[Range]) -> list[tuple[int, int]]:
     return [(one.partition, i) for one in ranges for i in range(one.first, one.last + 1)]
 
 
-@settings(deadline=None)
 @given(spans)
 def test_ranges_hold_what_lies_between_start_and_end(found: dict[int, tuple[int, int]]) -> None:
     starts, ends = {p: low for p, (low, _) in found.items()}, {p: high for p, (_, high) in found.items()}
@@ -21,7 +20,6 @@ def test_ranges_hold_what_lies_between_start_and_end(found: dict[int, tuple[int,
     assert all(one.count > 0 for one in ranges)
 
 
-@settings(deadline=None)
 @given(spans, st.none() | st.integers(1, 60), st.none() | st.integers(1, 700))
 def test_cutting_keeps_every_transaction_once_and_in_order(
     found: dict[int, tuple[int, int]], min_parts: int | None, max_transactions: int | None

@@ -27,7 +27,7 @@ class _Sent:
     append: tuple[int, ...]
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=80)
 @given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([30_000, 97, 3]))
 def test_safety_d6_committed_transactions_are_strictly_serializable(
     seed: int, locks: int, slots: int
