@@ -47,8 +47,9 @@ async def test_safety_e1_deadline_after_sending_is_unknown(
     client = await connect()
     partition = cluster.partitions[0]
     partition.fate = lambda append: Fate.HOLD
-    with pytest.raises(OutcomeUnknownError, match=r"outcome did not come within 0\.2 s") as caught:
-        await client.append(partition=0, data=b"x", deadline_seconds=0.2)
+    await client.writable(0)
+    with pytest.raises(OutcomeUnknownError, match=r"outcome did not come within 1 s") as caught:
+        await client.append(partition=0, data=b"x", deadline_seconds=1)
     assert caught.value.outcome is Outcome.UNKNOWN
     assert not caught.value.retriable
     assert client.has_pending_transactions(), "it is still on its way"
@@ -102,7 +103,7 @@ async def test_safety_e1_a_lock_failure_takes_effect_when_the_feed_is_there(
     lock = LockId("a", 1)
     await client.append(partition=0, data=b"0", write_locks=[lock])
     partition.feed_held = True
-    await client.append_many([Append(0, b"1")], deadline_seconds=0.05)
+    await client.append_many([Append(0, b"1")], deadline_seconds=0.5)
     pending = asyncio.gather(
         client.append(partition=0, data=b"2", read_locks=[lock], as_of=-1), return_exceptions=True
     )
@@ -170,7 +171,8 @@ async def test_append_many_at_the_deadline(cluster: FakeCluster, connect: Connec
     partition = cluster.partitions[0]
     fates = iter([Fate.COMMIT])
     partition.fate = lambda append: next(fates, Fate.HOLD)
-    results = await client.append_many([Append(0, b"%d" % i) for i in range(5)], deadline_seconds=0.3)
+    await client.writable(0)
+    results = await client.append_many([Append(0, b"%d" % i) for i in range(5)], deadline_seconds=1)
     assert results[0] == Committed(0, 0)
     assert [type(r) for r in results[1:]] == [OutcomeUnknownError, OutcomeUnknownError, DeadlineExceededError]
 

@@ -185,7 +185,7 @@ async def test_verify_asks_a_node_only_for_sessions_of_partitions_it_has(world: 
 
 async def test_verify_without_a_server_or_with_a_silent_one(world: World) -> None:
     world.server.silent = True
-    report = await world.report(timeout_seconds=0.3)
+    report = await world.report(timeout_seconds=2)
     assert {f.check for f in report.failures} == {
         Check.SERVER_CONSISTENCY,
         Check.STORAGE_CONNECTIVITY,

@@ -177,9 +177,9 @@ async def test_client_server_13_01_a_peer_gone_silent_is_cut_after_the_idle_limi
 
 async def test_the_connecting_side_keeps_an_idle_connection_alive() -> None:
     server, client = Recorder(), Recorder()
-    idle, alive = settings(read_idle_seconds=0.4), settings(keep_alive_seconds=0.05)
+    idle, alive = settings(read_idle_seconds=1.0), settings(keep_alive_seconds=0.05)
     async with connected(server, client, idle, alive) as (accepted, channel):
-        await asyncio.sleep(1.0)  # several idle limits: only keep-alives can have saved the connection
+        await asyncio.sleep(2.5)  # several idle limits: only keep-alives can have saved the connection
         assert not accepted.closed
         assert not channel.closed
     assert client.reasons == ["the test is over"]

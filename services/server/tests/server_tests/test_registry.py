@@ -55,7 +55,7 @@ async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> No
         server.registry.adopt({0: 2})
         new = server.backend.stores[0]
         assert new is not old
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while new.trouble:
                 await asyncio.sleep(0.001)
         assert ended == ["old"]
@@ -67,7 +67,7 @@ async def test_client_server_13_12_failed_partition_starts_over(monkeypatch: pyt
         await asyncio.sleep(0)
         registry, first = server.registry, server.registry.partitions[0]
         first._fail("something impossible")
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while registry.health() == {0: (False, "fault: something impossible")}:
                 await asyncio.sleep(0)
             healthy, reason = registry.health()[0]
@@ -98,7 +98,7 @@ async def test_client_server_13_12_store_that_raises_is_replaced(monkeypatch: py
 
         server.backend.make_store = failing  # type: ignore[method-assign, assignment]
         server.registry.adopt({0: 1})
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(30):
             while not server.registry.health()[0][0]:
                 await asyncio.sleep(0.001)
         assert failures == 0
@@ -147,8 +147,8 @@ async def test_drain_returns_when_nothing_is_undecided_and_nobody_takes_over() -
     async with LoopbackServer({0: 1}) as server:
         await asyncio.sleep(0)
         server.registry.begin_leaving()
-        async with asyncio.timeout(0.5):
-            await server.registry.drain(10.0, wait_for_successor=False)
+        async with asyncio.timeout(30):
+            await server.registry.drain(3600.0, wait_for_successor=False)
 
 
 async def test_drain_closes_a_partition_when_its_successor_takes_the_session() -> None:
@@ -159,6 +159,6 @@ async def test_drain_closes_a_partition_when_its_successor_takes_the_session() -
         server.registry.adopt({})
         assert not partition.closed
         asyncio.get_running_loop().call_later(0.05, server.backend.stores[0].lose_session, "fenced")
-        async with asyncio.timeout(2):
-            await server.registry.drain(10.0, wait_for_successor=True)
+        async with asyncio.timeout(30):
+            await server.registry.drain(3600.0, wait_for_successor=True)
         assert partition.closed
