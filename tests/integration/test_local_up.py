@@ -43,6 +43,7 @@ async def up(
     process = await asyncio.create_subprocess_exec(
         *WALTZ,
         *("local", "up", "--data", str(directory), "--output", "json", *options),
+        umask=0,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
@@ -85,6 +86,8 @@ async def test_up_append_tail_stop_and_up_again_finds_all_data(tmp_path: Path, t
         assert all(check["passed"] for check in json.loads(out)["checks"])
     assert process.returncode == 0
     assert not [pid for pid in pids.values() if psutil.pid_exists(pid)]
+    made = {path: path.stat().st_mode & 0o077 for path in (directory, *directory.rglob("*"))}
+    assert not [path for path, open_to_others in made.items() if open_to_others]
 
     async with up(directory) as (process, facts):
         config = str(facts["config"])
