@@ -41,9 +41,8 @@ async def up(
 ) -> AsyncIterator[tuple[asyncio.subprocess.Process, dict[str, object]]]:
     """`waltz local up --output json`: the process and what it printed; stopped by Ctrl-C at the end."""
     process = await asyncio.create_subprocess_exec(
-        *WALTZ,
+        *("sh", "-c", 'umask 0 && exec "$@"', "up", *WALTZ),
         *("local", "up", "--data", str(directory), "--output", "json", *options),
-        umask=0,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )

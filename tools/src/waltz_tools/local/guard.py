@@ -4,6 +4,8 @@ Model: on Linux the kernel is told to send SIGKILL to this process when its pare
 exec); then the program takes the place of this process, under the same pid. Elsewhere the program is started without
 that protection and the pid files of the cluster directory find left-overs at the next start.
 
+What the program makes is readable by its user alone, unless it says otherwise.
+
 FD is the writing end of a pipe (or `-`); it closes by itself when the program starts, which tells the parent that the
 guard has done its work.
 
@@ -20,6 +22,7 @@ import sys
 
 NO_PIPE = "-"
 _PR_SET_PDEATHSIG = 1
+_UMASK = 0o077
 
 
 def die_with_parent(parent_pid: int) -> bool:
@@ -47,6 +50,7 @@ def main(arguments: list[str]) -> None:
         raise SystemExit("usage: guard.py PARENT_PID FD PROGRAM [ARGUMENT…]")
     die_with_parent(int(arguments[0]))
     program = arguments[2]
+    os.umask(_UMASK)
     try:
         if arguments[1] != NO_PIPE:
             os.set_inheritable(int(arguments[1]), False)

@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import IO
 
 FILE_MODE, FOLDER_MODE = 0o600, 0o700
-CHILD_UMASK = 0o077
-"""For processes that are started: what they make is their user's alone too."""
 
 
 def make_folder(path: Path) -> None:

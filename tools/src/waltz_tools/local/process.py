@@ -70,7 +70,6 @@ class ManagedProcess:
                     stderr=asyncio.subprocess.STDOUT,
                     env={**os.environ, **self._environment},
                     pass_fds=(writing,),
-                    umask=private.CHILD_UMASK,
                     start_new_session=True,
                 )
             os.close(writing)
