@@ -118,4 +118,4 @@ class Access:
 
     def time(self) -> float:
         """Virtual seconds."""
-        return self._loop.time()
+        return self._loop.now

@@ -97,7 +97,7 @@ class OwnershipWatch:
             return
         self._seen[key] = self._seen.get(key, 0) + 1
         if self._seen[key] == POLLS:
-            text = f"{name} serves partitions {role.served()} at {self._loop.time():.3f}, its ZooKeeper session is over"
+            text = f"{name} serves partitions {role.served()} at {self._loop.now:.3f}, its ZooKeeper session is over"
             self._report("ownership", text)
 
     def _serves_without_session(self, role: ServerRole) -> bool:
@@ -106,5 +106,5 @@ class OwnershipWatch:
             return False
         if session is None or process is None or not role.alive or process.paused or not role.served():
             return False
-        silent = self._loop.time() - session.last_contact
+        silent = process.monotonic() - session.last_contact
         return session.state is SessionState.LOST or silent > session.session_timeout_seconds

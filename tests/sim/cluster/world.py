@@ -70,7 +70,7 @@ class World:
         self.shape = make_shape(self.loop.rng("shape"))
         self.result = Result(seed, choice.profile)
         self.counts: Counter[str] = self.result.counts
-        self.history = History(self.loop.time, self._note_violation)
+        self.history = History(lambda: self.loop.now, self._note_violation)
         self.storage: dict[str, StorageRole] = {}
         self.servers: dict[str, ServerRole] = {}
         self.clients: dict[str, ClientRole] = {}
@@ -121,7 +121,7 @@ class World:
         """A process ended in a way no fault explains."""
         if self.loop.ended:
             return
-        self.violation("process_ended", f"{role} at {self.loop.time():.3f}: {text}")
+        self.violation("process_ended", f"{role} at {self.loop.now:.3f}: {text}")
 
     def _logged(self, level: int, text: str, error: BaseException | None) -> None:
         process = current()
@@ -130,7 +130,7 @@ class World:
         what = text if error is None else f"{text} [{describe(error)}]"
         self.loop.note(f"log {logging.getLevelName(level)} {what}")
         if level >= logging.ERROR and (error is not None or "internal error" in text):
-            self.violation("logged_error", f"{process} at {self.loop.time():.3f}: {what}")
+            self.violation("logged_error", f"{process} at {self.loop.now:.3f}: {what}")
 
     def _count(self) -> None:
         self.counts["zookeeper sessions expired"] = self.zookeeper.expired
@@ -176,7 +176,7 @@ class World:
             for name, main in workload.processes(self.access):
                 self.clients[name] = ClientRole(loop, name, self.unexpected, main)
         plan = make_plan(
-            loop.rng("plan"), shape, sorted(self.clients), FAULTS_START, FAULT_SECONDS, self.choice.profile
+            loop.rng, shape, sorted(self.clients), FAULTS_START, FAULT_SECONDS, self.choice.profile
         )
         chosen = self.choice.faults
         self.plan = [fault for fault in plan if chosen is None or fault.number in chosen]

@@ -14,6 +14,7 @@ from tests.sim.faults import (
     process_faults,
     rot_faults,
     storage_faults,
+    suspend_faults,
     tails,
     zookeeper_faults,
 )
@@ -35,6 +36,7 @@ HANDLERS: Mapping[str, Handler] = {
     **zookeeper_faults.HANDLERS,
     **operations.HANDLERS,
     **disasters.HANDLERS,
+    **suspend_faults.HANDLERS,
 }
 
 

@@ -2,12 +2,15 @@
 
 A plan names what *may* be done; whether a destructive fault is within what is promised is decided when it is due, by
 looking at the true state of the cluster (`apply`).
+
+Kinds of ``OWN_STREAM`` are drawn by a random stream of their own each, so that adding one leaves the other faults of a
+seed as they were.
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from tests.sim.cluster.access import MEETING_SECONDS
@@ -15,6 +18,10 @@ from tests.sim.cluster.shape import Shape
 
 ZOOKEEPER = "zookeeper"
 ADMIN = "admin"
+FIRST_OWN_NUMBER = 100
+"""Numbers of faults with a stream of their own begin here, one for each kind, in the order of the table."""
+CHANCE_PER_WEIGHT = 0.04
+"""Of such a fault in a seed of the default profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +103,14 @@ KINDS: Mapping[str, Kind] = {
     "rolling-restart": Kind(2, "", 0.2, 2),
     "rolling-restart-servers": Kind(2, "", 0.2, 3),
 }
+OWN_STREAM: Mapping[str, Kind] = {
+    "vm-suspend": Kind(4, "host", 1, 30),
+}
+ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM}
+
+
+Stream = Callable[[str], random.Random]
+"""A name -> random numbers of their own."""
 
 
 def _starting(*starts: str) -> tuple[str, ...]:
@@ -103,7 +118,8 @@ def _starting(*starts: str) -> tuple[str, ...]:
 
 
 PROFILES: Mapping[str, Sequence[str]] = {
-    "default": tuple(KINDS),
+    "default": tuple(ALL_KINDS),
+    "outside": (*OWN_STREAM, "server-kill", "storage-kill", "storage-power-off", "all-storage-power-off"),
     "calm": (),
     "disk": tuple(
         k
@@ -129,19 +145,45 @@ PROFILES: Mapping[str, Sequence[str]] = {
 }
 
 
+WITH_OWN_STREAMS = frozenset({"default"})
+"""Profiles whose plan has both kinds; the others draw all of theirs together."""
+
+
 def make_plan(
-    rng: random.Random, shape: Shape, clients: Sequence[str], start: float, seconds: float, profile: str
+    stream: Stream, shape: Shape, clients: Sequence[str], start: float, seconds: float, profile: str
 ) -> list[Fault]:
     """Faults for the time from ``start`` on, in the order of their times.
 
     Some seeds are quiet, some busy, and half of them draw from a few kinds only, so that these meet often.
     """
-    kinds = list(PROFILES[profile])
+    plan = _draw_plan(stream("plan"), shape, clients, start, seconds, _drawn_together(profile))
+    if profile not in WITH_OWN_STREAMS:
+        return plan
+    for number, (kind, about) in enumerate(OWN_STREAM.items(), FIRST_OWN_NUMBER):
+        rng = stream(f"plan {kind}")
+        if rng.random() < about.weight * CHANCE_PER_WEIGHT:
+            at = _moment(rng, start + rng.random() * seconds)
+            plan.append(_draw(rng, number, at, kind, shape, clients))
+    return sorted(plan, key=lambda fault: fault.at)
+
+
+def _drawn_together(profile: str) -> list[str]:
+    return [kind for kind in PROFILES[profile] if profile not in WITH_OWN_STREAMS or kind in KINDS]
+
+
+def _draw_plan(
+    rng: random.Random,
+    shape: Shape,
+    clients: Sequence[str],
+    start: float,
+    seconds: float,
+    kinds: list[str],
+) -> list[Fault]:
     if not kinds:
         return []
     if rng.random() < 0.5:
         kinds = rng.sample(kinds, min(len(kinds), rng.randint(2, 8)))
-    weights = [KINDS[kind].weight for kind in kinds]
+    weights = [ALL_KINDS[kind].weight for kind in kinds]
     times = sorted(_moment(rng, start + rng.random() * seconds) for _ in range(rng.randint(5, 15)))
     if rng.random() < 0.3:  # two at once
         times = sorted(times + [time + rng.random() * 0.5 for time in times if rng.random() < 0.4])[:15]
@@ -162,7 +204,7 @@ def _moment(rng: random.Random, at: float) -> float:
 def _draw(
     rng: random.Random, number: int, at: float, kind: str, shape: Shape, clients: Sequence[str]
 ) -> Fault:
-    about = KINDS[kind]
+    about = ALL_KINDS[kind]
     span = about.longest - about.shortest
     seconds = about.shortest + span * rng.random() ** 2  # mostly short
     return Fault(

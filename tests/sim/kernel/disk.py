@@ -90,7 +90,7 @@ class SimDisk(FaultyDisk):
         """Virtual time, inside a job with what it has taken so far."""
         if self._loop is None:
             return 0.0
-        return self._loop.time() + (self.charged if self.in_job else 0.0)
+        return self._loop.now + (self.charged if self.in_job else 0.0)
 
     def when_done(self, land: Callable[[], None]) -> None:
         """A sync of a job is done when its time is over; one outside of jobs takes no time."""
@@ -98,7 +98,7 @@ class SimDisk(FaultyDisk):
             self.land_all()
             land()
             return
-        self._land_until(self._loop.time())
+        self._land_until(self._loop.now)
         self._flights.append((self.now(), land))
 
     def land_all(self) -> None:

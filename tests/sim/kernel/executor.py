@@ -61,7 +61,7 @@ class SimExecutor(Executor, Generic[K]):
 
     def __init__(self, loop: SimLoop, disk: SimDisk, process: Process, *, threads: int = 4) -> None:
         self._loop, self._disk, self._process = loop, disk, process
-        self._rng = loop.rng(f"executor {process.name} {loop.time()}")
+        self._rng = loop.rng(f"executor {process.name} {loop.now}")
         self._free = threads
         self._waiting: deque[_Job] = deque()
         self._crash: Callable[[], object] | None = None

@@ -11,6 +11,7 @@ import contextvars
 import gc
 import itertools
 import logging
+import math
 import random
 import socket
 import sys
@@ -31,6 +32,9 @@ KERNEL = contextvars.Context()
 """Context of what belongs to no process: packets on their way, the simulator's own timers."""
 
 
+NO_TIMER = -1.0
+
+
 class StuckError(Exception):
     """Nothing can happen any more, or too much happens at one moment."""
 
@@ -42,7 +46,7 @@ class TooSlowError(KeyboardInterrupt):
 class SimHandle:
     """What :class:`asyncio.Handle` and :class:`asyncio.TimerHandle` are, as far as anybody uses them; it knows its process."""
 
-    __slots__ = ("args", "callback", "cancelled_", "context", "due", "process")
+    __slots__ = ("args", "callback", "cancelled_", "context", "due", "process", "stood")
 
     def __init__(
         self,
@@ -58,6 +62,8 @@ class SimHandle:
         self.due = due
         self.process = process
         self.cancelled_ = False
+        self.stood = NO_TIMER
+        """A timer on the clock of its host: how long that had stood still when ``due`` was worked out."""
 
     def cancel(self) -> None:
         """It will not run."""
@@ -69,7 +75,7 @@ class SimHandle:
         return self.cancelled_
 
     def when(self) -> float:
-        """The virtual second it was made for."""
+        """The virtual second it is due."""
         return self.due
 
 
@@ -111,6 +117,7 @@ class SimLoop(asyncio.BaseEventLoop):
         """While a job of a disk thread runs (see ``executor``): virtual seconds it has taken so far."""
         self.hosts: dict[str, Host] = {}
         self._now = 0.0
+        self._clocks_differ = False  # some host has been suspended
         self._queue: deque[SimHandle] = deque()
         self._timers: list[tuple[float, int, SimHandle]] = []
         self._sequence = itertools.count()
@@ -163,6 +170,29 @@ class SimLoop(asyncio.BaseEventLoop):
         self._queue.extend(held)
         held.clear()
 
+    def suspend(self, host: Host) -> None:
+        """A virtual machine stops between two instructions: nothing of it runs and its monotonic clock does not move, until
+        :meth:`wake`. (What others send to it is a matter of the links: its kernel does not answer either.)"""
+        if host.suspended_at is None:
+            self.note(f"suspend {host.name}")
+            self._clocks_differ = True
+            for process in host.processes:
+                process.pause()
+            host.suspended_at = self._now
+
+    def wake(self, host: Host) -> None:
+        """It runs on as if no time had passed: what was to happen in a second happens in a second."""
+        if host.suspended_at is None:
+            return
+        self.note(f"wake {host.name} after {self._now - host.suspended_at:.3f}")
+        host.stood_still += self._now - host.suspended_at
+        host.suspended_at = None
+        stopped, host.stopped_timers = host.stopped_timers, []
+        for handle in stopped:
+            self._postponed(handle)
+        for process in host.processes:
+            process.resume()
+
     def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
         """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
 
@@ -190,8 +220,17 @@ class SimLoop(asyncio.BaseEventLoop):
 
     # -- what asyncio asks of a loop ------------------------------------------------------------------------
 
-    def time(self) -> float:
+    @property
+    def now(self) -> float:
+        """Virtual seconds of the world. ``time()`` is what the running process takes for it."""
         return self._now
+
+    def time(self) -> float:
+        return self._now - self._stood_still() if self._clocks_differ else self._now
+
+    def _stood_still(self) -> float:
+        process = CURRENT.get()
+        return 0.0 if process is None else process.host.stood_still
 
     def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: contextvars.Context | None = None
@@ -218,13 +257,9 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        if context is None:
-            handle = SimHandle(callback, args, _copy_context(), when, CURRENT.get())
-        else:
-            handle = SimHandle(callback, args, context, when, context.get(CURRENT))
-        if not self.ended:
-            heappush(self._timers, (when, next(self._sequence), handle))
-        return handle
+        if self._clocks_differ:
+            when = _in_the_world(when, self._stood_still())
+        return self._set_timer(when, callback, args, context)
 
     def call_later(  # type: ignore[override]
         self,
@@ -233,7 +268,33 @@ class SimLoop(asyncio.BaseEventLoop):
         *args: Any,
         context: contextvars.Context | None = None,
     ) -> SimHandle:
-        return self.call_at(self._now + delay, callback, *args, context=context)
+        due = self._now + delay
+        if self._clocks_differ and delay > 0.0 and due <= self._now:  # rounded away, and time must pass
+            due = math.nextafter(self._now, math.inf)
+        return self._set_timer(due, callback, args, context)
+
+    def _set_timer(
+        self,
+        due: float,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: contextvars.Context | None,
+    ) -> SimHandle:
+        if context is None:
+            handle = SimHandle(callback, args, _copy_context(), due, CURRENT.get())
+        else:
+            handle = SimHandle(callback, args, context, due, context.get(CURRENT))
+        if handle.process is not None:
+            handle.stood = handle.process.host.stood_still
+        if not self.ended:
+            heappush(self._timers, (due, next(self._sequence), handle))
+        return handle
+
+    def deliver_at(self, when: float, callback: Callable[..., object], context: contextvars.Context) -> None:
+        """Something arrives at ``when``, by the time of the world, whatever the clock of the receiver does."""
+        handle = SimHandle(callback, (), context, when, context.get(CURRENT))
+        if not self.ended:
+            heappush(self._timers, (when, next(self._sequence), handle))
 
     def kernel_later(self, delay: float, callback: Callable[..., object], *args: Any) -> SimHandle:
         """A timer that belongs to no process."""
@@ -298,7 +359,7 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._turns = 0
         while timers and timers[0][0] <= now:
             handle = heappop(timers)[2]
-            if not handle.cancelled_:
+            if not handle.cancelled_ and not (self._clocks_differ and self._postponed(handle)):
                 queue.append(handle)
         self._turns += 1
         if self._turns > self.turn_limit:
@@ -306,6 +367,21 @@ class SimLoop(asyncio.BaseEventLoop):
         self.steps += len(queue)
         if self.steps > self.step_limit:
             raise StuckError(f"at {now:.3f} s: more than {self.step_limit} steps")
+
+    def _postponed(self, handle: SimHandle) -> bool:
+        """Whether the clock of the timer's host is not there yet, because it stood (or stands) still."""
+        if handle.process is None or handle.stood == NO_TIMER:
+            return False
+        host = handle.process.host
+        if host.suspended_at is not None:
+            host.stopped_timers.append(handle)
+            return True
+        if handle.stood >= host.stood_still:
+            return False
+        handle.due = _in_the_world(handle.due - handle.stood, host.stood_still)
+        handle.stood = host.stood_still
+        heappush(self._timers, (handle.due, next(self._sequence), handle))
+        return True
 
     def _failed(self, handle: SimHandle, error: BaseException) -> None:
         name = getattr(handle.callback, "__qualname__", type(handle.callback).__name__)
@@ -340,6 +416,12 @@ class SimLoop(asyncio.BaseEventLoop):
 
     async def shutdown_default_executor(self, timeout: float | None = None) -> None:
         """There is none."""
+
+
+def _in_the_world(local: float, stood_still: float) -> float:
+    """When a clock that has stood still for so long shows ``local``: never a rounding error earlier, or timers would spin."""
+    world = local + stood_still
+    return world if world - stood_still >= local else math.nextafter(world, math.inf)
 
 
 def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
@@ -389,4 +471,4 @@ def _note_error(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> Non
         return
     if isinstance(loop, SimLoop):
         loop.note(f"error {context.get('message')} {error!r}")
-        loop.errors.append({"process": process, "time": loop.time(), **context})
+        loop.errors.append({"process": process, "time": loop.now, **context})

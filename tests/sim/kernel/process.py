@@ -34,6 +34,11 @@ class Host:
         self.name = name
         self.up = True
         self.clock_skew_seconds = 0.0
+        self.stood_still = 0.0
+        """Seconds for which its monotonic clock did not move (see :meth:`SimLoop.suspend`)."""
+        self.suspended_at: float | None = None
+        self.stopped_timers: list[SimHandle] = []
+        """Timers that the rest of the world takes for due, while it is suspended."""
         self.processes: list[Process] = []
 
     def power_off(self) -> None:
@@ -113,14 +118,19 @@ class Process:
 
     def resume(self) -> None:
         """SIGCONT: what became due meanwhile runs now."""
-        if self.paused:
+        if self.paused and self.host.suspended_at is None:
             self.loop.note(f"resume {self.name}")
             self.paused = False
             self.loop.release(self.held)
 
+    def monotonic(self) -> float:
+        """Its ``loop.time()``, for who looks at it from outside."""
+        now = self.loop.now if self.host.suspended_at is None else self.host.suspended_at
+        return now - self.host.stood_still
+
     def wall_ms(self) -> int:
         """The wall clock of its host, in milliseconds."""
-        return EPOCH_MS + int((self.loop.time() + self.host.clock_skew_seconds) * 1000)
+        return EPOCH_MS + int((self.loop.now + self.host.clock_skew_seconds) * 1000)
 
     async def wait_ended(self) -> None:
         """Wait until the process is gone."""

@@ -219,7 +219,7 @@ class SimTransport(asyncio.Transport):
     def _send_wire(self, data: bytes | None) -> None:
         self._on_wire.append(data)
         if data is not None and self._unacknowledged_since is None:
-            self._unacknowledged_since = self._loop.time()
+            self._unacknowledged_since = self._loop.now
             if self._user_timer is None:
                 self._user_timer = self._loop.kernel_later(
                     self._socket.user_timeout_seconds, self._check_user_timeout
@@ -231,7 +231,7 @@ class SimTransport(asyncio.Transport):
         if link.blocked:
             link.waiting.append(lambda: self._travel(size))
             return
-        now = self._loop.time()
+        now = self._loop.now
         arrival = now + link.delay(size)
         if arrival < self._last_arrival:
             arrival = self._last_arrival
@@ -269,26 +269,26 @@ class SimTransport(asyncio.Transport):
         if back.blocked:
             back.waiting.append(lambda: self._acknowledge(back))
         elif any(self._on_wire):
-            self._unacknowledged_since = self._loop.time()
+            self._unacknowledged_since = self._loop.now
         else:
             self._unacknowledged_since = None
 
     def _unacknowledged_seconds(self) -> float | None:
         since = self._unacknowledged_since
-        return None if since is None else self._loop.time() - since
+        return None if since is None else self._loop.now - since
 
     def _check_user_timeout(self) -> None:
         since, limit = self._unacknowledged_since, self._socket.user_timeout_seconds
         self._user_timer = None
         if since is None or not self.open:
             return
-        if self._loop.time() >= since + limit - 1e-9:
+        if self._loop.now >= since + limit - 1e-9:
             self._loop.note(f"user timeout {self._connection.number}")
             self._after_link(self._reset_peer)
             self.lose(TimeoutError(errno.ETIMEDOUT, os.strerror(errno.ETIMEDOUT)))
         else:
             self._user_timer = self._loop.kernel_later(
-                since + limit - self._loop.time(), self._check_user_timeout
+                since + limit - self._loop.now, self._check_user_timeout
             )
 
     # -- receiving ----------------------------------------------------------------------------------------

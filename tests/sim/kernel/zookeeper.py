@@ -106,7 +106,7 @@ class SimZooKeeper(MemoryTree):
     def _come_back(self) -> None:
         self._up = True
         for record in self._records.values():
-            record.heard = self.loop.time()
+            record.heard = self.loop.now
 
     def expire(self, host_name: str) -> int:
         """End the sessions of a host now; its stores learn it when they connect again. How many there were."""
@@ -153,7 +153,7 @@ class SimZooKeeper(MemoryTree):
             for earlier in self._records.values():
                 earlier.orphan = earlier.orphan or earlier.store is store
             session_id = self.open_session()
-            record = _Session(store, connection, self.loop.time(), timeout_seconds)
+            record = _Session(store, connection, self.loop.now, timeout_seconds)
             self._records[session_id] = record
             self._watch_over(session_id, record)
             return session_id
@@ -161,7 +161,7 @@ class SimZooKeeper(MemoryTree):
         if old is None:
             return 0
         self.drop_watches(store)
-        old.connection, old.heard = connection, self.loop.time()
+        old.connection, old.heard = connection, self.loop.now
         return session_id
 
     def request(
@@ -171,11 +171,11 @@ class SimZooKeeper(MemoryTree):
         record = self._records.get(session_id)
         if not self._up or record is None or record.connection != connection:
             return None
-        record.heard = self.loop.time()
+        record.heard = self.loop.now
         if reads:
             lag = self.follower_lag.draw(self._rng) if self.follower_lag.high else 0.0
             self._lag = lag
-            record.view = max(record.view, self._history.newest_at(self.loop.time() - lag))
+            record.view = max(record.view, self._history.newest_at(self.loop.now - lag))
             self._reading_at = record.view if record.view < self._history.zxid else None
         try:
             return Answer(action(), None)
@@ -195,7 +195,7 @@ class SimZooKeeper(MemoryTree):
         store.watch_set(watch)
         if self._reading_at is not None and self._history.changed_since(path, self._reading_at):
             seen = self._history.changed_at(path, self._reading_at) + self._lag  # when the follower sees it
-            self.loop.kernel_later(max(0.0, seen - self.loop.time()), self._catch_up, store, watch)
+            self.loop.kernel_later(max(0.0, seen - self.loop.now), self._catch_up, store, watch)
         else:
             super().watch(kind, path, store, watch)
 
@@ -240,7 +240,7 @@ class SimZooKeeper(MemoryTree):
 
     def _note_change(self) -> None:
         if self._touched:
-            self._history.changed(self._touched, super().find, self.loop.time())
+            self._history.changed(self._touched, super().find, self.loop.now)
             self._touched.clear()
 
     def _catch_up(self, store: SimSession, watch: OneShotWatch) -> None:
@@ -268,12 +268,12 @@ class SimZooKeeper(MemoryTree):
         record = self._records.get(session_id)
         if record is None:
             return
-        if self._up and self.loop.time() - record.heard >= record.timeout_seconds:
+        if self._up and self.loop.now - record.heard >= record.timeout_seconds:
             self._expire(session_id)
         elif self._up:
             self._watch_over(session_id, record)
         else:
-            self.loop.call_at(self.loop.time() + TICK_SECONDS, self._look_at, session_id, context=KERNEL)
+            self.loop.call_at(self.loop.now + TICK_SECONDS, self._look_at, session_id, context=KERNEL)
 
     def _expire(self, session_id: int) -> None:
         record = self._records[session_id]

@@ -57,9 +57,9 @@ class Pipe:
         if self._link.blocked:
             self._link.waiting.append(partial(self.send, deliver))
             return
-        arrival = self._loop.time() + self._link.delay(_PACKET_BYTES) + extra_seconds
+        arrival = self._loop.now + self._link.delay(_PACKET_BYTES) + extra_seconds
         self._newest_arrival = max(self._newest_arrival, arrival)
-        self._loop.call_at(self._newest_arrival, deliver, context=self._context)
+        self._loop.deliver_at(self._newest_arrival, deliver, self._context)
 
 
 class SimSession(TreeOperations):
@@ -73,7 +73,7 @@ class SimSession(TreeOperations):
         self._server = server
         self._loop = server.loop
         self._context = contextvars.copy_context()
-        self._rng = server.loop.rng(f"zookeeper session {self.host_name} {server.loop.time()}")
+        self._rng = server.loop.rng(f"zookeeper session {self.host_name} {server.loop.now}")
         self._timeout_seconds = timeout_seconds
         self._tracker = SessionTracker()
         network = server.loop.network
