@@ -71,8 +71,10 @@ def test_scenario_suspended_owner_acknowledges_and_confirms_nothing(
 
     async def script(stage: Stage) -> None:
         ops: list[AppendOp] = []
+        mounted: list[bool] = []
 
         async def use(client: TrackedClient) -> None:
+            mounted.append(await client.writable(0, TRUST_SECONDS / 2))
             ops.append(stage.new_append(LATE))
             await client.append(ops[0], deadline_seconds=60.0)
 
@@ -84,6 +86,7 @@ def test_scenario_suspended_owner_acknowledges_and_confirms_nothing(
         if not storage_reachable:
             stage.cut_off(old.name, list(stage.storage))
         await asyncio.sleep(TRUST_SECONDS)
+        assert mounted == [False]
         assert ops[0].outcome is Outcome.PENDING
         await late.finish()
         assert ops[0].outcome is Outcome.COMMITTED
