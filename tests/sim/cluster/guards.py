@@ -32,7 +32,7 @@ class NodeMemory:
         self.name = name
         self.damaged: Callable[[], list[int]] = list
         """Partitions whose files were damaged behind its back."""
-        self._report = report
+        self.report = report
         self._known: dict[int, Durable] = {}
         self._dark = False
 
@@ -57,7 +57,7 @@ class NodeMemory:
         """A process has opened the directory."""
         dark, self._dark = self._dark, False
         for violation in kept(self.name, self._known, durable(manager), self.damaged(), dark=dark):
-            self._report(violation.invariant, violation.text)
+            self.report(violation.invariant, violation.text)
 
     def ran(self, manager: StorageManager, arguments: tuple[object, ...]) -> None:
         """The code of a job has run; its answers are on their way."""
@@ -71,7 +71,7 @@ class NodeMemory:
         if partition is None or partition.failed is not None or partition.durable_fence >= request.session_id:
             return
         text = f"{self.name}: partition {request.partition_id}: a request of session {request.session_id} is answered"
-        self._report("fence", f"{text}, the fence is at {partition.durable_fence}")
+        self.report("fence", f"{text}, the fence is at {partition.durable_fence}")
 
 
 class OwnershipWatch:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from functools import partial
 from uuid import UUID
 
@@ -18,6 +19,18 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_storage.service.server import NodeOptions, StorageNode
+
+
+class WatchedManager(StorageManager):
+    """Says when it has given up the directory."""
+
+    closed: Callable[[], object] | None = None
+
+    def close(self) -> None:
+        """See the base class."""
+        super().close()
+        if self.closed is not None:
+            self.closed()
 
 
 class StorageRole(Role):
@@ -42,8 +55,7 @@ class StorageRole(Role):
         self.restored = False
         """Its directory was copied back and has to be reset before the next start."""
         self._shape = shape
-        self._cluster_key = cluster_key
-        self.heal_disk()
+        self.cluster_key = cluster_key
 
     async def main(self, stop: asyncio.Event) -> None:
         """As `waltz_storage.__main__.serve`, without TLS, HTTP and threads."""
@@ -58,6 +70,7 @@ class StorageRole(Role):
         executor: SimExecutor[Durable] = SimExecutor(self.loop, self.disk, process)
         manager = self._open(process, system)
         self.memory.opened(manager)
+        self._claim(process, manager)
         executor.observe, executor.told = partial(durable, manager), durable(manager)
         executor.after_job = partial(self.memory.ran, manager)
         self.executor = executor
@@ -73,10 +86,19 @@ class StorageRole(Role):
         finally:
             await node.close()
 
-    def _open(self, process: Process, system: SimFileSystem) -> StorageManager:
-        return StorageManager.open(
+    def _claim(self, process: Process, manager: WatchedManager) -> None:
+        """Nobody else may serve the directory until this one has closed it. Violation: ``directory_shared``."""
+        for other in self.disk.users:
+            self.memory.report(
+                "directory_shared", f"{process.name} serves the directory that {other.name} serves"
+            )
+        self.disk.users[process] = None
+        manager.closed = lambda: self.disk.users.pop(process, None)
+
+    def _open(self, process: Process, system: SimFileSystem) -> WatchedManager:
+        return WatchedManager.open(
             DATA_DIRECTORY,
-            cluster_key=self._cluster_key,
+            cluster_key=self.cluster_key,
             num_partitions=self._shape.partitions,
             now_ms=process.wall_ms,
             settings=self._shape.engine,

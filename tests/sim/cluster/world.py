@@ -164,6 +164,7 @@ class World:
             disk = SimDisk(loop.rng(f"disk {name}"))
             memory = NodeMemory(name, self.violation)
             self.storage[name] = StorageRole(loop, name, self.unexpected, shape, key, disk, memory)
+            self.storage[name].heal_disk()
         for name in shape.server_names():
             self.servers[name] = ServerRole(loop, name, self.unexpected, shape, self.zookeeper)
         self.state = ClusterState(

@@ -16,6 +16,7 @@ from tests.sim.faults import (
     storage_faults,
     suspend_faults,
     tails,
+    twin_faults,
     zookeeper_faults,
 )
 from tests.sim.faults.common import SkippedError
@@ -37,6 +38,7 @@ HANDLERS: Mapping[str, Handler] = {
     **operations.HANDLERS,
     **disasters.HANDLERS,
     **suspend_faults.HANDLERS,
+    **twin_faults.HANDLERS,
 }
 
 

@@ -105,6 +105,8 @@ KINDS: Mapping[str, Kind] = {
 }
 OWN_STREAM: Mapping[str, Kind] = {
     "vm-suspend": Kind(4, "host", 1, 30),
+    "volume-mounted-twice": Kind(3, "storage", 2, 15),
+    "zookeeper-minority": Kind(4, "server", 2, 10),
 }
 ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM}
 

@@ -12,6 +12,7 @@ from tests.sim.faults.network_faults import block
 from tests.sim.faults.plan import ZOOKEEPER, Fault
 from tests.sim.faults.process_faults import kill
 from tests.sim.kernel.disk import Seconds
+from tests.sim.kernel.zookeeper_minority import SYNC_LIMIT_SECONDS
 from waltz_cluster.memory_store import Fault as Loss
 from waltz_cluster.serializers import Counter
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 SLOWEST_WATCH_SECONDS = 4.0
+WAS_LEADER = 0.4
+LONGEST_ELECTION_SECONDS = 2.0
 
 
 async def expiry(world: World, fault: Fault) -> None:
@@ -84,7 +87,22 @@ async def client_ids_back(world: World, fault: Fault) -> None:
     await kill(world, fault)
 
 
+async def minority(world: World, fault: Fault) -> None:
+    """A member of the ensemble is cut off with those who are connected to it; it may have been the leader, then the others
+    are without one for a moment. Nothing acknowledged is lost."""
+    rng = world.loop.rng(f"fault {fault.number}")
+    share = rng.choice((0.2, 0.5))
+    hosts = [name for name in (*world.servers, *world.clients) if rng.random() < share]
+    if not world.zookeeper.cut_off_member([*hosts, fault.targets[0]]):
+        raise SkippedError("no session, or a member is cut off already")
+    if fault.amount < WAS_LEADER:
+        world.zookeeper.restart(LONGEST_ELECTION_SECONDS * rng.random())
+    await asyncio.sleep(min(fault.seconds, SYNC_LIMIT_SECONDS))
+    world.zookeeper.rejoin(with_writes=rng.random() < 0.5)
+
+
 HANDLERS = {
+    "zookeeper-minority": minority,
     "zookeeper-expiry": expiry,
     "zookeeper-lost-answer": lost_answer,
     "zookeeper-late-watches": late_watches,

@@ -72,6 +72,8 @@ class SimDisk(FaultyDisk):
         self._crash_only: Sequence[str] = ()
         self._loop: SimLoop | None = None  # known from the first mount on
         self._flights: list[tuple[float, Callable[[], None]]] = []
+        self.users: dict[Process, None] = {}
+        """Processes that serve the directory now: one, unless a volume is mounted twice and nobody minds."""
         self.failed_sync_drops_pages = rng.random() < 0.5  # file systems differ
         self.add_dir(DATA_DIRECTORY)
 
@@ -140,7 +142,11 @@ class SimDisk(FaultyDisk):
         self._crash_only = ()
 
     def power_cut(self) -> None:
-        """What was not synced is gone, partly gone, or there: this cut decides how likely each piece survives."""
+        """What was not synced is gone, partly gone, or there: this cut decides how likely each piece survives.
+
+        A volume that another host serves keeps what that host wrote."""
+        if any(process.alive for process in self.users):
+            return
         self._land_until(self.now())
         self._flights.clear()
         if self.unsynced():
@@ -207,6 +213,7 @@ class SimFileSystem:
 
     def die(self, silent: bool) -> None:
         """The process has ended: locks are released; without power also what was not synced."""
+        self.disk.users.pop(self.process, None)
         for file in list(self._files.values()):
             file.close()
         if silent and not self.process.host.up:
@@ -301,13 +308,13 @@ class SimFile:
         return self._file.size()
 
     def lock(self, size: int) -> bool:
-        """See the seam."""
+        """See the seam. A POSIX lock: it belongs to the process, and ends with the first handle of the file that it closes."""
         self._system.check_alive()
-        return self._file.lock(size)
+        return self._file.lock(size, self._system)
 
     def close(self) -> None:
         """See the seam. Also what the kernel does for a process that has ended."""
-        self._file.close()
+        self._file.close(self._system)
         self._system.closed(self._number)
 
 

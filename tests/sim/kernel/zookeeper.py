@@ -11,19 +11,22 @@ that is what "outcome unknown" means. The client's side is in ``zookeeper_sessio
 Reads may be answered by a follower that lags behind (:attr:`SimZooKeeper.follower_lag`). As with the real one, what a session
 reads never goes back, is never older than its own last write or a watch that it was sent, and a watch set on a state that
 has changed since fires when the follower learns of the change.
+
+A member of the ensemble may be cut off from the majority with the sessions connected to it (``zookeeper_minority``).
 """
 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
 from tests.sim.kernel.disk import Seconds
 from tests.sim.kernel.loop import KERNEL, SimLoop
 from tests.sim.kernel.zookeeper_history import History
-from tests.sim.kernel.zookeeper_session import Answer, SimSession
+from tests.sim.kernel.zookeeper_minority import HELD, Answer, Held, Minority
+from tests.sim.kernel.zookeeper_session import SimSession
 from waltz_cluster.errors import ConnectError, NoNodeError, StoreError
 from waltz_cluster.memory_store import Fault
 from waltz_cluster.memory_tree import MemoryTree, Node, Watcher
@@ -76,6 +79,7 @@ class SimZooKeeper(MemoryTree):
         self._lag = 0.0  # in a read: how late its follower learns of changes, in seconds
         self._records: dict[int, _Session] = {}
         self._rng: random.Random = loop.rng("zookeeper")
+        self._minority: Minority | None = None
 
     # -- sessions ----------------------------------------------------------------------------------------
 
@@ -99,8 +103,9 @@ class SimZooKeeper(MemoryTree):
         """All connections break; the tree stays; when it is back every session has its full timeout again."""
         self.loop.note(f"zookeeper restarts, down {down_seconds:.3f}")
         self._up = False
-        for record in list(self._records.values()):
-            self._hang_up(record)
+        for session_id, record in list(self._records.items()):
+            if self._minority is None or session_id not in self._minority.connections:
+                self._hang_up(record)
         self.loop.kernel_later(down_seconds, self._come_back)
 
     def _come_back(self) -> None:
@@ -114,6 +119,41 @@ class SimZooKeeper(MemoryTree):
         for session_id in found:
             self._expire(session_id)
         return len(found)
+
+    def cut_off_member(self, host_names: Collection[str]) -> int:
+        """One member, to which these hosts are connected, hears nothing of the others until :meth:`rejoin`; how many sessions
+        it serves. One at a time."""
+        if self._minority is not None:
+            return 0
+        found = {i: r for i, r in self._records.items() if r.connection and r.store.host_name in host_names}
+        self.loop.note(f"zookeeper: a member with {len(found)} sessions is cut off")
+        self._minority = Minority(self._history.zxid, {i: (r.store, r.connection) for i, r in found.items()})
+        return len(found)
+
+    def rejoin(self, *, with_writes: bool) -> None:
+        """It gives up its connections, as a follower without a leader does; ``with_writes``: what it was asked to write
+        reaches the leader before."""
+        minority, self._minority = self._minority, None
+        if minority is None:
+            return
+        self.loop.note("zookeeper: the member that was cut off is back")
+        for held in minority.held if with_writes else ():
+            held.arrive()
+        for session_id, (store, connection) in minority.connections.items():
+            record = self._records.get(session_id)
+            if record is not None and record.connection == connection:
+                self._hang_up(record)
+            else:  # the session has ended meanwhile, and nobody could tell
+                store.answers.send(partial(store.disconnected, connection))
+
+    def hold(self, session_id: int, held: Held) -> None:
+        """A request that was answered with HELD: the member keeps it."""
+        if self._minority is not None:
+            self._minority.hold(session_id, held)
+
+    def unheard(self, session_id: int) -> bool:
+        """Nothing that happens is known to the member that the session is connected to."""
+        return self._minority is not None and session_id in self._minority.connections
 
     def break_connections(self, host_name: str) -> int:
         """Reset the connections of a host; its sessions live on. How many there were."""
@@ -160,6 +200,8 @@ class SimZooKeeper(MemoryTree):
         old = self._records.get(session_id)
         if old is None:
             return 0
+        if self._minority is not None:  # on another connection, to another member
+            self._minority.connections.pop(session_id, None)
         self.drop_watches(store)
         old.connection, old.heard = connection, self.loop.now
         return session_id
@@ -167,7 +209,14 @@ class SimZooKeeper(MemoryTree):
     def request(
         self, session_id: int, connection: int, action: Callable[[], Any], *, reads: bool
     ) -> Answer | None:
-        """A request has arrived; ``None`` when nobody is there to answer it."""
+        """A request has arrived; ``None`` when nobody is there to answer it, HELD when it has to wait (:meth:`hold`)."""
+        minority = self._minority
+        if minority is not None and minority.serves(session_id, connection):
+            return (
+                self._answer_from(minority, session_id, action)
+                if minority.can_answer(session_id, reads)
+                else HELD
+            )
         record = self._records.get(session_id)
         if not self._up or record is None or record.connection != connection:
             return None
@@ -188,11 +237,23 @@ class SimZooKeeper(MemoryTree):
             if not reads:
                 record.view = self._history.zxid
 
+    def _answer_from(self, minority: Minority, session_id: int, action: Callable[[], Any]) -> Answer:
+        """A read, or a heartbeat, as the member knows the tree; the leader hears nothing of it."""
+        self._reading_at = minority.zxid
+        try:
+            return Answer(action(), None)
+        except StoreError as error:
+            return Answer(None, error)
+        finally:
+            self._reading_at = None
+
     def watch(self, kind: str, path: str, store: Watcher, watch: OneShotWatch) -> None:
         """A watch fires also when the connection that carries it is lost, which the store finds out."""
         if not isinstance(store, SimSession):
             raise TypeError("watches are set by sessions")
         store.watch_set(watch)
+        if self.unheard(store.session_id):
+            return  # it fires with the loss of the connection, which comes before the member is back
         if self._reading_at is not None and self._history.changed_since(path, self._reading_at):
             seen = self._history.changed_at(path, self._reading_at) + self._lag  # when the follower sees it
             self.loop.kernel_later(max(0.0, seen - self.loop.now), self._catch_up, store, watch)
@@ -201,6 +262,10 @@ class SimZooKeeper(MemoryTree):
 
     def hang_up(self, session_id: int, connection: int) -> None:
         """The connection has broken; the session lives on for its timeout."""
+        if self._minority is not None and self._minority.serves(session_id, connection):
+            store, _ = self._minority.connections.pop(session_id)
+            if session_id not in self._records:
+                store.answers.send(partial(store.disconnected, connection))
         record = self._records.get(session_id)
         if record is not None and record.connection == connection:
             self._hang_up(record)
@@ -279,5 +344,6 @@ class SimZooKeeper(MemoryTree):
         record = self._records[session_id]
         self.expired += 1
         self.loop.note(f"zookeeper ends the session of {record.store.host_name}")
-        self._hang_up(record)
+        if not self.unheard(session_id):
+            self._hang_up(record)
         self.end_session(session_id)

@@ -10,11 +10,12 @@ import asyncio
 import contextvars
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from tests.sim.kernel.loop import KERNEL, SimLoop
 from tests.sim.kernel.network import Link
 from tests.sim.kernel.process import current
+from tests.sim.kernel.zookeeper_minority import HELD, Answer, Held
 from waltz_cluster.errors import ConnectionLostError, SessionLostError, StoreError
 from waltz_cluster.memory_store import Fault, FaultHook, TreeOperations
 from waltz_cluster.session import OneShotWatch, SessionTracker
@@ -31,13 +32,6 @@ _BEATS_PER_TIMEOUT = 4
 _SILENCE_SHARE = 2 / 3  # of the session timeout, after which a silent connection is given up
 _PACKET_BYTES = 100
 _READS = frozenset(("get", "get_children", "exists", "beat"))
-
-
-class Answer(NamedTuple):
-    """What the server says to a request."""
-
-    value: Any
-    error: StoreError | None
 
 
 class Pipe:
@@ -251,7 +245,10 @@ class SimSession(TreeOperations):
         """At the server."""
         if fault is not Fault.LOSE_REQUEST:
             answer = self._server.request(session_id, connection, action or _nothing, reads=reads)
-            if answer is not None and fault is None:
+            if answer is HELD:
+                arrive = partial(self._arrived, session_id, connection, reads, action, future, fault, sent)
+                self._server.hold(session_id, Held(arrive))
+            elif answer is not None and fault is None:
                 self.answers.send(partial(self._answered, connection, future, answer, sent))
         if fault is not None:
             self._server.hang_up(session_id, connection)
@@ -275,6 +272,8 @@ class SimSession(TreeOperations):
 
     def deliver_watch(self, watch: OneShotWatch) -> None:
         """At the server: the watch is on its way."""
+        if self._server.unheard(self._session_id):
+            return
         self._server.saw_watch(self._session_id)
         extra = self._server.watch_delay.draw(self._rng)
         self.answers.send(partial(self._fire, self._connection, watch), extra)

@@ -80,17 +80,18 @@ class FaultyFile:
         self._disk.check_alive()
         return len(self._inode.seen)
 
-    def lock(self, size: int) -> bool:
-        """One holder per file."""
+    def lock(self, size: int, owner: object = None) -> bool:
+        """One owner per file; without ``owner`` this handle."""
         self._disk.call("lock", self.path, size)
-        if self._inode.locked_by not in (None, self):
+        owner = self if owner is None else owner
+        if self._inode.locked_by not in (None, owner):
             return False
-        self._inode.locked_by = self
+        self._inode.locked_by = owner
         return True
 
-    def close(self) -> None:
-        """Unlocks; never syncs."""
-        if self._inode.locked_by is self:
+    def close(self, owner: object = None) -> None:
+        """Unlocks what the owner has locked, by whatever handle (as POSIX does for a process); never syncs."""
+        if self._inode.locked_by is (self if owner is None else owner):
             self._inode.locked_by = None
 
 

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypeVar
+from typing import Self, TypeVar
 from uuid import UUID
 
 from waltz_storage.engine import layout
@@ -83,7 +83,7 @@ class StorageManager:
         fs: FileSystem | None = None,
         room: DiskRoom | None = None,
         run_all: RunAll = run_in_order,
-    ) -> StorageManager:
+    ) -> Self:
         """Lock the directory and open every assigned partition, through ``run_all`` in any order or at once.
 
         Without ``room`` no append is refused before the disk itself says that it is full.
