@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from typing import TypeVar
 from uuid import UUID
@@ -15,6 +15,8 @@ from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.zookeeper import SimZooKeeper
 from waltz_admin import assignments, nodes, offline_copy, seeding, storage_admin
 from waltz_admin.errors import AdminError
+from waltz_admin.forget import Forgotten, forget_replica
+from waltz_admin.replace import NodeReplacement, ReplaceOptions
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
@@ -180,6 +182,30 @@ class Admin:
                 await metadata.write_partition(partition, replace(found, replicas=saved.replicas), version)
 
         await self.run(f"restore states {partition}", restore)
+
+    async def forget(self, node: str, partitions: Sequence[int], seconds: float = 30.0) -> Forgotten:
+        """Give up a node's copies."""
+        return await self.run(
+            f"forget {node} {partitions}",
+            lambda store: forget_replica(store, CLUSTER_ROOT, connect_string(node), partitions, tls=NO_TLS),
+            seconds,
+        )
+
+    async def replace(self, old: str, new: str, options: ReplaceOptions, seconds: float = 30.0) -> None:
+        """Replace a node by another one, or do what is left of it."""
+        await self.run(
+            f"replace {old} {new}",
+            lambda store: NodeReplacement(
+                store,
+                CLUSTER_ROOT,
+                connect_string(old),
+                connect_string(new),
+                ADMIN_PORT,
+                tls=NO_TLS,
+                options=options,
+            ).run(),
+            seconds,
+        )
 
     async def rebuild(self, partition: int, node: str) -> None:
         """Throw away a node's copy of a partition and let it be filled again."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import TYPE_CHECKING, Any
 
 from tests.sim.faults import (
+    administrators,
     disasters,
     file_faults,
     network_faults,
@@ -38,6 +39,7 @@ HANDLERS: Mapping[str, Handler] = {
     **operations.HANDLERS,
     **disasters.HANDLERS,
     **suspend_faults.HANDLERS,
+    **administrators.HANDLERS,
     **twin_faults.HANDLERS,
 }
 

@@ -140,11 +140,13 @@ class NodeReplacement:
             self._store, self._root, self._new, self._new_admin.port, self._group(maps)
         )
         self._total = len(maps.partitions[self._old])
-        while left := (maps := await self._maps()).partitions[self._old]:
+        while left := (maps := await self._maps()).partitions.get(self._old, ()):
             chunk = left[: self._options.at_once]
             await self._fill(params, maps, chunk)
             await self._exchange(params, chunk)
             self._done += chunk
+        if self._old not in maps.partitions:
+            return ReplaceResult(tuple(self._done), self._copied, None)  # another administrator has finished
         undone = await self._clean(params, maps)
         self._say(f"forgetting {self._old}")
         await nodes.remove_storage_node(self._store, self._root, self._old)
@@ -165,7 +167,7 @@ class NodeReplacement:
 
     async def _fill(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> None:
         """The new node has the partitions and, if they are to be copied, what the others have of them."""
-        missing = [p for p in chunk if p not in maps.partitions[self._new]]
+        missing = [p for p in chunk if p not in maps.partitions.get(self._new, ())]
         if not missing:
             return
         await set_assignment(self._store, self._root, self._new_admin, missing, True, tls=self._tls)

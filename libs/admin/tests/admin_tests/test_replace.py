@@ -1,0 +1,92 @@
+"""Replacing a node while another administrator does the same: one of them may be refused, neither fails."""
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from admin_tests.fake_processes import FakeNode
+from waltz_admin import assignments, nodes, seeding
+from waltz_admin.errors import AdminError
+from waltz_admin.replace import NodeReplacement, ReplaceOptions
+from waltz_admin.tree import read_maps
+from waltz_cluster.cluster_params import read_params
+from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
+from waltz_cluster.paths import ClusterPaths
+from waltz_protocol.aio.tls import TlsSettings
+
+ROOT = "/waltz"
+NO_TLS = TlsSettings(enabled=False)
+GROUP = 0
+
+
+def at_operation(store: MemoryStore, number: int, work: Callable[[], Awaitable[Any]]) -> Callable[[], bool]:
+    """Before the operation of this number of the store does ``work``; says whether it came to that."""
+    call, numbers, done = store._call, itertools.count(), []
+
+    async def counted(name: str, path: str, action: Callable[[], Any]) -> Any:
+        if next(numbers) == number:
+            done.append(True)
+            await work()
+        return await call(name, path, action)
+
+    store._call = counted  # type: ignore[method-assign]
+    return lambda: bool(done)
+
+
+async def two_administrators(moment: int, *, same_target: bool) -> bool:
+    """One runs from beginning to end before the operation ``moment`` of the other; False when the other has fewer."""
+    zookeeper = MemoryZooKeeper()
+    setup, one, other = (zookeeper.session() for _ in range(3))
+    await seeding.create(setup, ROOT, "demo", 2)
+    _, params = await read_params(setup, ROOT)
+    fakes = [FakeNode(params.cluster_key) for _ in range(3)]
+    async with fakes[0].running() as old, fakes[1].running() as new, fakes[2].running() as third:
+        await nodes.add_storage_node(setup, ROOT, old.connect_string, old.admin_port, GROUP)
+        await assignments.assign(setup, ROOT, [0, 1], old.connect_string, tls=NO_TLS)
+
+        def replacement(store: MemoryStore, target: FakeNode) -> NodeReplacement:
+            return NodeReplacement(
+                store,
+                ROOT,
+                old.connect_string,
+                target.connect_string,
+                target.admin_port,
+                tls=NO_TLS,
+                options=ReplaceOptions(at_once=1, timeout_seconds=5.0),
+            )
+
+        target = new if same_target else third
+
+        async def all_of_it() -> None:
+            if (
+                await setup.exists(ClusterPaths(ROOT).admin_lock) is None
+            ):  # else it would wait for this very moment to pass
+                await replacement(one, new).run()
+
+        came = at_operation(other, moment, all_of_it)
+        try:
+            await replacement(other, target).run()
+        except AdminError as error:
+            assert "\n" not in str(error)
+        maps = await read_maps(setup, ClusterPaths(ROOT))
+        held = [set(maps.partitions.get(node.connect_string, ())) for node in (new, third)]
+        assert old.connect_string not in maps.partitions
+        assert held[0] | held[1] == {0, 1}
+        return came()
+
+
+async def enumerate_moments(*, same_target: bool) -> int:
+    for moment in itertools.count():
+        async with asyncio.timeout(20):
+            if not await two_administrators(moment, same_target=same_target):
+                return moment
+    raise AssertionError
+
+
+async def test_two_replace_a_node_by_the_same_one() -> None:
+    assert await enumerate_moments(same_target=True) > 20
+
+
+async def test_two_replace_a_node_by_different_ones() -> None:
+    assert await enumerate_moments(same_target=False) > 20
