@@ -105,7 +105,7 @@ def test_failed_and_committed() -> None:
     op = story.invoke()
     story.commit(op)
     story.history.failed(op, "AppendFailedError")
-    assert story.broken() == {"failed_committed"}
+    assert story.broken() == {"failed_committed", "failed_on_replica"}
 
 
 def test_duplicate_the_same_append_twice() -> None:

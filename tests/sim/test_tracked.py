@@ -38,6 +38,8 @@ class Liar:
     async def append(self, **_: object) -> object:
         return await self.say()
 
+    async def writable(self, *_: object, **__: object) -> None: ...
+
     async def get_data(self, *_: object, **__: object) -> object:
         return await self.say()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable
 
 from tests.sim.checkers.payload import uid_of
@@ -29,8 +30,10 @@ class CommitBook:
     a committed mark); an id that was ever observed keeps its record for ever.
     """
 
-    def __init__(self, report: Callable[[Violation], None]) -> None:
+    def __init__(self, report: Callable[[Violation], None], now: Callable[[], float] = lambda: 0.0) -> None:
         self._report = report
+        self._now = now
+        self._rises: dict[int, list[tuple[float, int]]] = {}
         self._pages: dict[int, dict[int, Page]] = {}
         self._by_req_id: dict[ReqIdFields, int] = {}
         self._by_uid: dict[int, tuple[int, int]] = {}
@@ -49,6 +52,13 @@ class CommitBook:
         """Somebody was told that everything up to this id is committed."""
         if transaction_id > self.mark(partition):
             self._marks[partition] = transaction_id
+            self._rises.setdefault(partition, []).append((self._now(), transaction_id))
+
+    def mark_at(self, partition: int, seconds: float) -> int:
+        """What :meth:`mark` was at this time."""
+        rises = self._rises.get(partition, [])
+        index = bisect_right(rises, seconds, key=_when)
+        return rises[index - 1][1] if index else -1
 
     def observe(
         self,
@@ -128,3 +138,7 @@ class CommitBook:
                 f"{page.header} data {page.data!r}, {by} saw request {req_id} header {header} data {data!r}",
             )
         )
+
+
+def _when(rise: tuple[float, int]) -> float:
+    return rise[0]

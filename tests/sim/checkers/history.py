@@ -76,6 +76,10 @@ class AppendOp:
     """When the view is left to the client: it is not older than this, because outcomes told before imply it."""
     pipeline: str = ""
     """Appends of one pipeline commit in the order of their uids."""
+    client: str = ""
+    """The client object it was handed to."""
+    sent_at_once: bool = False
+    """The client could send it when it was invoked: a view left to the client is what it had received by then."""
 
 
 @dataclass(slots=True)
@@ -93,12 +97,28 @@ class MarkRead:
     value: int
     invoked: int
     completed: int
+    invoked_at: float = 0.0
+    completed_at: float = 0.0
 
 
 class FeedLog:
     """One reader of one partition, from its start to its end or kill; judged while it reads."""
 
-    __slots__ = ("after", "book", "count", "floor", "last", "name", "partition", "report")
+    __slots__ = (
+        "after",
+        "book",
+        "busy",
+        "count",
+        "floor",
+        "gone",
+        "last",
+        "listening",
+        "mark_before",
+        "name",
+        "partition",
+        "report",
+        "until",
+    )
 
     def __init__(
         self,
@@ -117,6 +137,26 @@ class FeedLog:
         self.floor = own_floor
         self.book = book
         self.report = report
+        self.mark_before = book.mark(partition)
+        """What was committed when it was opened."""
+        self.until: int | None = None
+        self.busy = False
+        """The reader is still at work on what it was handed (of any of its partitions)."""
+        self.listening: Callable[[], bool] = _always
+        """Whether its process runs just now."""
+        self.gone: Callable[[], bool] = _never
+        """Whether nobody reads it any longer."""
+
+    def ended_for_good(self) -> bool:
+        """Its reader has left, or was killed, or has all it asked for."""
+        return self.gone() or (self.until is not None and self.last is not None and self.last >= self.until)
+
+    def waits(self) -> bool:
+        """Something is committed that its reader is ready for and has not been handed."""
+        if self.busy or not self.listening():
+            return False
+        last = self.mark_before if self.last is None else self.last
+        return self.book.mark(self.partition) > last and (self.until is None or last < self.until)
 
     def delivered(
         self, transaction_id: int, req_id: ReqIdFields, header: int, data: bytes | None, with_data: bool
@@ -156,6 +196,14 @@ class FeedLog:
             if self.last is None and self.book.mark(self.partition) >= until:
                 return  # from now on, until something that was there already
             self.report(Violation("feed_end", f"{self.name}: ended after {self.last}, not after {until}"))
+
+
+def _always() -> bool:
+    return True
+
+
+def _never() -> bool:
+    return False
 
 
 @dataclass
@@ -211,7 +259,11 @@ class History:
         self.databases: list[AppliedState] = []
         self.violations: list[Violation] = []
         self.counts: Counter[str] = Counter()
-        self.book = CommitBook(self.report)
+        self.book = CommitBook(self.report, now)
+        self.doubts: list[tuple[float, float]] = []
+        """Times (first and last second) at which a server's clock or its ZooKeeper may be wrong about its session."""
+        self.session_timeout_seconds = 0.0
+        """Of the servers: for so long one may serve that has been replaced (D8). 0: nothing is known of it."""
         self._on_violation = on_violation
         self._order = 0
 
@@ -313,12 +365,31 @@ class History:
         return state
 
     def mark_read(
-        self, process: str, client: str, partition: int, invoked: int, floor: int, own_floor: int, value: int
+        self,
+        process: str,
+        client: str,
+        partition: int,
+        invoked: int,
+        floor: int,
+        own_floor: int,
+        value: int,
+        invoked_at: float = 0.0,
     ) -> None:
         """An answer to a high-water mark request; ``invoked`` and ``floor``: ``tick()`` and ``book.mark`` before it."""
         self.book.raise_mark(partition, value)
         self.mark_reads.append(
-            MarkRead(process, client, partition, own_floor, floor, value, invoked, self.tick())
+            MarkRead(
+                process,
+                client,
+                partition,
+                own_floor,
+                floor,
+                value,
+                invoked,
+                self.tick(),
+                invoked_at,
+                self.now(),
+            )
         )
 
     def data_read(self, partition: int, transaction_id: int, data: bytes, by: str) -> None:

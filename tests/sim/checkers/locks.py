@@ -41,6 +41,40 @@ def check_locks(history: History, truth: Truth) -> list[Violation]:
     return found
 
 
+def check_views(history: History, truth: Truth) -> list[Violation]:
+    """``lost_update``: an append whose view was left to the client committed over one that its client cannot have received.
+
+    The client takes what it has received when it sends for the caller's view. Another append that touched the same lock was
+    not received by then if it was made later, or if it is of the same client and its caller was told later.
+    """
+    found = []
+    for partition, records in truth.log.items():
+        touched: dict[LockId, list[AppendOp]] = {}
+        for record in records:
+            op = _op_of(history, record.data)
+            if op is None:
+                continue
+            for lock in (*op.write_locks, *op.read_locks) if op.as_of is None and op.sent_at_once else ():
+                for other in touched.get(lock, ()):
+                    if _after(other, op):
+                        text = (
+                            f"partition {partition}: append {op.uid} of {op.client} committed at {record.transaction_id} "
+                            f"under {lock.name}/{lock.id}, over append {other.uid}, which it had not received"
+                        )
+                        found.append(Violation("lost_update", text))
+            for lock in (*op.write_locks, *op.append_locks):
+                touched.setdefault(lock, []).append(op)
+    return found
+
+
+def _after(other: AppendOp, op: AppendOp) -> bool:
+    """``other`` cannot have been received by the client of ``op`` when that was sent."""
+    if other.invoked > op.invoked:
+        return True
+    told_later = other.completed_at > op.invoked_at or other.completed < 0
+    return bool(op.client) and other.client == op.client and told_later
+
+
 def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Counter[str]]:
     """``lock_failure``: its mark is committed and above the view, and there was something to check. ``own_view``: it is also
     above what the outcomes of earlier appends imply that the client had received (rule E1), so that trying again helps.

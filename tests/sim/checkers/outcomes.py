@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tests.sim.checkers.history import History, Outcome, Truth
+from tests.sim.checkers.history import History, MarkRead, Outcome, Truth
 from tests.sim.checkers.log import places_of
 from tests.sim.checkers.violation import Violation
 
+LEAVING_SECONDS = 20.0
+"""A server that leaves in order serves on until the next owner fences it, for so long at most; and some time on the way."""
 UNKNOWN_REASONS = frozenset({"cancelled", "OutcomeUnknownError"})
 
 
@@ -24,12 +26,14 @@ def check_outcomes(history: History) -> list[Violation]:
 
 
 def check_marks(history: History, truth: Truth) -> list[Violation]:
-    """``mark``: no mark is beyond the log, and none is below what the asking client had been shown before.
+    """``mark``: no mark is beyond the log, and none is below what the asking client had been shown before. ``mark_stale``: none
+    is below what anybody had been shown a session timeout (and :data:`LEAVING_SECONDS`) before it was asked for.
 
-    Marks are not confirmed by storage (nothing is claimed for reads that are not appended), so a mark may be below what
-    *others* had been shown.
+    Marks are not confirmed by storage (nothing is claimed for reads that are not appended), so a server that was replaced
+    may answer for a while (D8): for longer only when its clock stood still, or its ZooKeeper did not know better (``doubts``).
     """
     found = []
+    bound = history.session_timeout_seconds + LEAVING_SECONDS
     for read in history.mark_reads:
         last = len(truth.log.get(read.partition, ())) - 1
         if read.value > last or read.value < -1:
@@ -40,7 +44,19 @@ def check_marks(history: History, truth: Truth) -> list[Violation]:
         elif read.value < read.own_floor:
             text = f"{read.client} was told {read.value} in partition {read.partition} after it had seen {read.own_floor}"
             found.append(Violation("mark", text))
+        elif history.session_timeout_seconds and not _in_doubt(history, read):
+            known = history.book.mark_at(read.partition, read.invoked_at - bound)
+            if read.value < known:
+                text = (
+                    f"{read.client} was told {read.value} in partition {read.partition} at {read.completed_at:.3f} s, "
+                    f"{known} was shown to somebody {bound:g} s before it asked"
+                )
+                found.append(Violation("mark_stale", text))
     return found
+
+
+def _in_doubt(history: History, read: MarkRead) -> bool:
+    return any(first <= read.completed_at and read.invoked_at <= last for first, last in history.doubts)
 
 
 def figures(history: History, truth: Truth) -> Counter[str]:

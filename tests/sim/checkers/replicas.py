@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import zlib
 
-from tests.sim.checkers.history import Truth
+from tests.sim.checkers.history import History, Outcome, Truth
+from tests.sim.checkers.payload import uid_of
 from tests.sim.checkers.violation import Violation
 from waltz_protocol.types import Record
 
@@ -23,6 +24,30 @@ def check_replicas(truth: Truth) -> list[Violation]:
                 if zlib.crc32(record.data) != record.checksum & 0xFFFFFFFF:
                     found.append(Violation("checksum", f"{where}: transaction {record.transaction_id}"))
                     break
+    return found
+
+
+def check_failed(history: History, truth: Truth) -> list[Violation]:
+    """``failed_on_replica``: a replica that takes part holds an append whose caller was told that it certainly failed.
+
+    Below the mark it is committed. Above it no reader sees it yet, and a recovery that finds it on enough replicas commits it:
+    who reports a failure must have cut it before.
+    """
+    found = []
+    for partition, nodes in truth.replicas.items():
+        mark = len(truth.log.get(partition, [])) - 1
+        for node, records in nodes.items():
+            for record in records:
+                uid = uid_of(record.data)
+                if uid is None or uid >= len(history.appends):
+                    continue
+                op = history.appends[uid]
+                if op.outcome is Outcome.FAILED:
+                    text = (
+                        f"append {uid} of {op.process} failed ({op.error}) and stands at {record.transaction_id} of "
+                        f"partition {partition} on {node}, the mark is {mark}"
+                    )
+                    found.append(Violation("failed_on_replica", text))
     return found
 
 

@@ -9,11 +9,13 @@ import asyncio
 import logging
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 
 from tests.sim.checkers.history import History, Truth
+from tests.sim.checkers.silence import SilenceWatch
 from tests.sim.checkers.suite import check_all
 from tests.sim.checkers.violation import Violation
 from tests.sim.cluster.access import Workload
@@ -42,6 +44,8 @@ from waltz_cluster.memory_store import Fault as Loss
 FAULTS_START = 5.0
 FAULT_SECONDS = 130.0
 STEP_LIMIT = 6_000_000
+DOUBT_SLACK_SECONDS = 2.0
+LOOK_SECONDS = 1.0
 
 
 ChooseWorkloads = Callable[[int, random.Random], Sequence[Workload]]
@@ -149,9 +153,26 @@ class World:
             for fault in self.plan:
                 tasks.create_task(applier.apply(fault), name=f"fault {fault.number}")
             watch = tasks.create_task(OwnershipWatch(self.loop, self.servers, self.violation).run())
+            silence = self._watch_feeds(lambda: not applier.busy and self._all_run())
             await asyncio.sleep(FAULTS_START + FAULT_SECONDS - self.loop.time())
             watch.cancel()
+        silence.cancel()
+        silence = self._watch_feeds(self._all_run)
         await Ending(self).run()
+        silence.cancel()
+
+    def _watch_feeds(self, calm: Callable[[], bool]) -> asyncio.Task[None]:
+        watch = SilenceWatch(self.history)
+
+        async def look() -> None:
+            while True:
+                await asyncio.sleep(LOOK_SECONDS)
+                watch.look(calm())
+
+        return self.loop.create_task(look())
+
+    def _all_run(self) -> bool:
+        return all(role.alive or role.finished for role in self.roles().values())
 
     async def _build(self) -> None:
         loop, shape = self.loop, self.shape
@@ -159,6 +180,7 @@ class World:
         self.zookeeper.choose_fault = self._zookeeper_loss
         self.admin = Admin(loop, self.zookeeper, shape)
         self.access = Access(loop, shape, self.zookeeper, self.history)
+        self.history.session_timeout_seconds = shape.session_timeout_seconds
         key = await self.admin.create_cluster()
         for name in shape.storage_names():
             disk = SimDisk(loop.rng(f"disk {name}"))
@@ -200,6 +222,16 @@ class World:
     def _zookeeper_loss(self, host: str, _operation: str, _path: str) -> Loss | None:
         draw = self.losses.get(host)
         return None if draw is None else draw()
+
+    @contextmanager
+    def doubt(self) -> Iterator[None]:
+        """Meanwhile, and for a session timeout more, a server may not know that it has been replaced."""
+        start = self.loop.now
+        try:
+            yield
+        finally:
+            more = self.shape.session_timeout_seconds + DOUBT_SLACK_SECONDS
+            self.history.doubts.append((start, self.loop.now + more))
 
     def roles(self) -> dict[str, Role]:
         """Every role by its name."""

@@ -142,7 +142,11 @@ async def replace(world: World, fault: Fault) -> None:
         raise SkippedError("nothing is on it, or its partitions are damaged, or being changed")
     for partition in partitions:
         state.changing[partition] += 1
-    spares = [_spare(world, fault, 1)] if fault.amount < 0.6 else [_spare(world, fault, 1), _spare(world, fault, 2)]
+    spares = (
+        [_spare(world, fault, 1)]
+        if fault.amount < 0.6
+        else [_spare(world, fault, 1), _spare(world, fault, 2)]
+    )
     if rng.random() < 0.3:
         old.hold()
         old.kill()

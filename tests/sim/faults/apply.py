@@ -49,12 +49,19 @@ class Applier:
 
     def __init__(self, world: World) -> None:
         self._world = world
+        self._under_way = 0
+
+    @property
+    def busy(self) -> bool:
+        """A fault is under way."""
+        return self._under_way > 0
 
     async def apply(self, fault: Fault) -> None:
         """Wait until it is due, do it, undo it when its time is over."""
         world = self._world
         await asyncio.sleep(fault.at - world.loop.time())
         world.loop.note(f"fault {fault}")
+        self._under_way += 1
         try:
             await HANDLERS[fault.kind](world, fault)
         except SkippedError as error:
@@ -62,4 +69,5 @@ class Applier:
             world.result.skipped[fault.kind] += 1
         else:
             world.result.applied[fault.kind] += 1
+        self._under_way -= 1
         world.loop.note(f"fault {fault.number} over")

@@ -37,9 +37,10 @@ async def pause(world: World, fault: Fault) -> None:
     """SIGSTOP, SIGCONT."""
     process = role_of(world, fault.targets[0]).process
     if process is not None:
-        process.pause()
-        await asyncio.sleep(fault.seconds)
-        process.resume()
+        with world.doubt():
+            process.pause()
+            await asyncio.sleep(fault.seconds)
+            process.resume()
 
 
 async def terminate(world: World, fault: Fault) -> None:

@@ -32,7 +32,10 @@ def suspended(world: World, role: Role) -> Iterator[None]:
     others = [name for name in (*world.roles(), ZOOKEEPER, ADMIN) if name != role.name]
     role.hold()  # nothing is started on it meanwhile
     try:
-        with blocked(world, [pair for other in others for pair in ((role.name, other), (other, role.name))]):
+        with (
+            world.doubt(),
+            blocked(world, [pair for other in others for pair in ((role.name, other), (other, role.name))]),
+        ):
             world.loop.suspend(role.host)
             yield
     finally:

@@ -95,10 +95,11 @@ async def minority(world: World, fault: Fault) -> None:
     hosts = [name for name in (*world.servers, *world.clients) if rng.random() < share]
     if not world.zookeeper.cut_off_member([*hosts, fault.targets[0]]):
         raise SkippedError("no session, or a member is cut off already")
-    if fault.amount < WAS_LEADER:
-        world.zookeeper.restart(LONGEST_ELECTION_SECONDS * rng.random())
-    await asyncio.sleep(min(fault.seconds, SYNC_LIMIT_SECONDS))
-    world.zookeeper.rejoin(with_writes=rng.random() < 0.5)
+    with world.doubt():
+        if fault.amount < WAS_LEADER:
+            world.zookeeper.restart(LONGEST_ELECTION_SECONDS * rng.random())
+        await asyncio.sleep(min(fault.seconds, SYNC_LIMIT_SECONDS))
+        world.zookeeper.rejoin(with_writes=rng.random() < 0.5)
 
 
 HANDLERS = {

@@ -1,6 +1,7 @@
 """Callers that do not wait for the end: cancelled appends, deadlines far too short, clients closed under their appends, crashes.
 
-And rivals that share a client, leave the view to it, and try again at once after a lock conflict.
+And rivals that share a client, leave the view to it, and try again at once after a lock conflict; some let the client try
+again after other failures, too, which must not make their view a newer one.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ class Closing:
 
     def processes(self, access: ClusterAccess) -> list[tuple[str, Main]]:
         """The processes."""
-        rng, rivals_rng = access.rng("closing-0"), access.rng("rivals-0")
+        rng, rivals_rng, patient_rng = (access.rng(name) for name in ("closing-0", "rivals-0", "rivals-1"))
         return [
             ("closing-0", lambda: self._run(access, rng)),
-            ("rivals-0", lambda: self._run_rivals(access, rivals_rng)),
+            ("rivals-0", lambda: self._run_rivals(access, rivals_rng, "rivals-0", 1)),
+            ("rivals-1", lambda: self._run_rivals(access, patient_rng, "rivals-1", None)),
         ]
 
     async def _run(self, access: ClusterAccess, rng: random.Random) -> None:
@@ -65,19 +67,23 @@ class Closing:
         if kind == "cancel":
             task.cancel()
 
-    async def _run_rivals(self, access: ClusterAccess, rng: random.Random) -> None:
-        async with open_client(access, "rivals-0") as client:
+    async def _run_rivals(
+        self, access: ClusterAccess, rng: random.Random, process: str, attempts: int | None
+    ) -> None:
+        async with open_client(access, process) as client:
             while await meet(access, rng, self._mean):
                 partition = rng.randrange(access.partitions)
                 async with asyncio.TaskGroup() as group:
                     for _ in range(RIVALS):
-                        group.create_task(self._again(access, client, partition))
+                        group.create_task(self._again(access, client, partition, attempts))
 
-    async def _again(self, access: ClusterAccess, client: TrackedClient, partition: int) -> None:
+    async def _again(
+        self, access: ClusterAccess, client: TrackedClient, partition: int, attempts: int | None
+    ) -> None:
         """Append under the lock; after a conflict again at once: the client must have received by then what was in the way."""
         for _ in range(TRIES):
-            op = self._invoke(access, "rivals-0", partition, [LockId("rival", 0)])
-            await client.append(op, deadline_seconds=5.0, max_attempts=1)
+            op = self._invoke(access, client.process, partition, [LockId("rival", 0)])
+            await client.append(op, deadline_seconds=5.0 if attempts else 20.0, max_attempts=attempts)
             if op.conflict is None:
                 return
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 
 from tests.sim.checkers.history import AppendOp, History, Outcome, Violation
 from tests.sim.cluster.access import ClusterAccess
+from tests.sim.kernel.process import current
 from waltz_client import (
     Append,
     AppendError,
@@ -71,11 +72,26 @@ class TrackedClient:
         self.note_committed(op, done)
         return True
 
-    def _begin(self, op: AppendOp) -> None:
+    def _begin(self, op: AppendOp, *, at_once: bool = True) -> None:
         """It is handed to the client, which takes what it has received for the caller's view unless the caller says it."""
         self.ops.append(op)
+        op.client = self.name
         if op.as_of is None:
             op.view_floor = self._view.get(op.partition, -1)
+            op.sent_at_once = at_once and self._can_send(op.partition)
+
+    def _can_send(self, partition: int) -> bool:
+        """Whether an append would be sent now: then waiting for that ends without having waited."""
+        waiting = self.client.writable(partition)
+        try:
+            future = waiting.send(None)
+            future.cancel()  # it is this waiter's own
+            waiting.throw(asyncio.CancelledError())
+        except StopIteration:
+            return True
+        except (WaltzClientError, asyncio.CancelledError):
+            return False
+        return False
 
     def _has_received(self, partition: int, mark: int) -> None:
         self._view[partition] = max(mark, self._view.get(partition, -1))
@@ -123,7 +139,7 @@ class TrackedClient:
     ) -> list[AppendOp]:
         """Append what was invoked, in a pipeline; the committed ones."""
         for op in ops:
-            self._begin(op)
+            self._begin(op, at_once=False)
             op.deadline = deadline_seconds
         taken = 0
 
@@ -218,12 +234,13 @@ class TrackedClient:
         """The mark; None when there was no answer."""
         history = self.history
         own, floor, invoked = self._seen.get(partition, -1), history.book.mark(partition), history.tick()
+        invoked_at = history.now()
         try:
             value = await self.client.high_water_mark(partition, deadline_seconds=deadline_seconds)
         except WaltzClientError as error:
             self.note_client_ahead(error)
             return None
-        history.mark_read(self.process, self.name, partition, invoked, floor, own, value)
+        history.mark_read(self.process, self.name, partition, invoked, floor, own, value, invoked_at)
         self.saw(partition, value)
         return value
 
@@ -265,6 +282,12 @@ class TrackedClient:
             for partition, place in after.items()
         }
 
+        process, reading = current(), True
+        for partition, log in logs.items():
+            log.until = None if until is None else until[partition]
+            log.listening = lambda: process is None or not process.paused
+            log.gone = lambda: not reading or (process is not None and not process.alive)
+
         async def deliver(transaction: FeedTransaction) -> None:
             partition = transaction.partition_id
             if partition not in logs:
@@ -282,7 +305,11 @@ class TrackedClient:
             self.saw(partition, transaction.transaction_id)
             waiting = take(transaction)
             if waiting is not None:
+                for log in logs.values():
+                    log.busy = True
                 await waiting
+                for log in logs.values():
+                    log.busy = False
 
         try:
             async with self.client.feed(list(after), after=after, with_data=with_data, until=until) as feed:
@@ -296,6 +323,8 @@ class TrackedClient:
         except WaltzClientError as error:
             self.note_client_ahead(error)
             raise
+        finally:
+            reading = False
         if until is None:
             self.history.report(Violation("feed_end", f"{name}: a feed without an end ended"))
         else:
