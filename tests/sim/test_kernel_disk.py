@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import random
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -12,6 +13,7 @@ import pytest
 from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import Process, ProcessKilled, current
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, LostWrite
 
 Main = Callable[[], Coroutine[Any, Any, None]]
 FILE = f"{DATA_DIRECTORY}/file"
@@ -227,3 +229,35 @@ def test_system_calls_take_time() -> None:
         assert 1.0 <= disk.charged - fast <= 2.0
 
     in_world(main)
+
+
+# -- lost writes ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("evicted", [True, False])
+def test_a_lost_write_leaves_the_old_sector_and_says_nothing(evicted: bool) -> None:
+    disk = FaultyDisk()
+    disk.add_dir("/d")
+    file = disk.open("/d/f", create=True)
+    file.pwrite(b"a" * 1200, 0)
+    file.sync()
+    disk.sync_dir("/d")
+    lost: list[tuple[str, int]] = []
+    disk.lose_write = LostWrite(
+        lambda path: path.endswith("f"),
+        random.Random(1),
+        evicted,
+        lambda path, start: lost.append((path, start)),
+    )
+    file.pwrite(b"b" * 2000, 0)
+    file.sync()
+    ((path, start),) = lost
+    assert path == "/d/f"
+    end = min(start + 512, 2000)
+    old = (b"a" * 1200).ljust(2000, b"\0")[start:end]
+    hurt = b"b" * start + old + b"b" * (2000 - end)
+    assert file.pread(2000, 0) == (hurt if evicted else b"b" * 2000)
+    file.pwrite(b"c", 2000)  # what is written later arrives
+    file.sync()
+    disk.restart(CrashMode.LOSE)
+    assert disk.open("/d/f").pread(3000, 0) == hurt + b"c"

@@ -10,6 +10,7 @@ from tests.sim.faults import (
     administrators,
     disasters,
     file_faults,
+    lost_writes,
     network_faults,
     operations,
     process_faults,
@@ -40,6 +41,7 @@ HANDLERS: Mapping[str, Handler] = {
     **disasters.HANDLERS,
     **suspend_faults.HANDLERS,
     **administrators.HANDLERS,
+    **lost_writes.HANDLERS,
     **twin_faults.HANDLERS,
 }
 

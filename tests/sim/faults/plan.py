@@ -107,6 +107,7 @@ OWN_STREAM: Mapping[str, Kind] = {
     "vm-suspend": Kind(4, "host", 1, 30),
     "volume-mounted-twice": Kind(3, "storage", 2, 15),
     "zookeeper-minority": Kind(4, "server", 2, 10),
+    "lost-write": Kind(5, "storage", 0.5, 8),
     "several-forget": Kind(3, "storage", 1, 6),
     "several-replace": Kind(3, "storage", 1, 6),
 }

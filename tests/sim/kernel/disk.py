@@ -158,6 +158,7 @@ class SimDisk(FaultyDisk):
         """No fault is on order any more; what was damaged stays damaged."""
         self.capacity_bytes = self.fail_sync = self.fail_sync_once = self.fail_read = None
         self.short_writes = False
+        self.lose_write = None
         self.sync_seconds, self.read_seconds = FAST_SYNC, FAST_READ
         self.cancel_crash()
 

@@ -3,6 +3,7 @@
 import asyncio
 import itertools
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any
 
 from admin_tests.fake_processes import FakeNode
@@ -65,10 +66,8 @@ async def two_administrators(moment: int, *, same_target: bool) -> bool:
                 await replacement(one, new).run()
 
         came = at_operation(other, moment, all_of_it)
-        try:
+        with suppress(AdminError):
             await replacement(other, target).run()
-        except AdminError as error:
-            assert "\n" not in str(error)
         maps = await read_maps(setup, ClusterPaths(ROOT))
         held = [set(maps.partitions.get(node.connect_string, ())) for node in (new, third)]
         assert old.connect_string not in maps.partitions

@@ -102,6 +102,36 @@ class Inode:
             if first is flight:
                 return
 
+    def lose_sector(self, chance: random.Random) -> int | None:
+        """One sector of the pending changes will not reach the platter, whatever a sync says: it keeps what it held, or zeros.
+
+        Returns its first byte; ``None`` when nothing is pending. Programs see the new content until :meth:`forget_page`.
+        """
+        starts = [
+            piece.offset - piece.offset % SECTOR_SIZE
+            for change in self.pending
+            if isinstance(change, Write)
+            for piece in sectors(change)
+        ]
+        if not starts:
+            return None
+        lost = chance.choice(starts)
+        kept: list[Change] = []
+        for change in self.pending:
+            if isinstance(change, Cut):
+                kept.append(change)
+                continue
+            kept += [piece for piece in sectors(change) if piece.offset - piece.offset % SECTOR_SIZE != lost]
+            # The file grows all the same.
+            kept.append(Write(change.offset + len(change.data), b"", change.at))
+        self.pending = kept
+        return lost
+
+    def forget_page(self, start: int) -> None:
+        """Programs see of a sector what the platter has."""
+        end = min(start + SECTOR_SIZE, len(self.seen))
+        self.seen[start:end] = bytes(self.platter[start:end]).ljust(max(0, end - start), b"\0")
+
     def write_back(self, keep: int) -> None:
         """All but the newest ``keep`` pending changes reach the platter."""
         if self.flights:

@@ -17,12 +17,24 @@ import os
 import posixpath
 import random
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
-from waltz_testkit.disk_image import SECTOR_SIZE, CrashMode, Cut, Inode, Write, apply
+from waltz_testkit.disk_image import SECTOR_SIZE, Change, CrashMode, Cut, Inode, Write, apply
 
 
 class CrashError(BaseException):
     """The machine stops here. Not an ``Exception``: no handler of the code under test may catch it."""
+
+
+class LostWrite(NamedTuple):
+    """An order to a disk: the next sync of a file whose path matches says that all is well, and one sector was not written.
+    ``evicted``: programs read the old content from then on, else after a crash."""
+
+    matches: Callable[[str], bool]
+    chance: random.Random
+    evicted: bool
+    happened: Callable[[str, int], object]
+    """Called with the path and the first byte of the sector."""
 
 
 class FaultyFile:
@@ -63,8 +75,17 @@ class FaultyFile:
         if self._disk.take_sync_failure(self.path):
             self._inode.fail_sync(drop_pages=self._disk.failed_sync_drops_pages)
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+        lost = self._disk.take_lost_write(self.path, self._inode)
         flight = self._inode.begin_sync()
-        self._disk.when_done(lambda: self._inode.land(flight))
+        if lost is None:
+            self._disk.when_done(lambda: self._inode.land(flight))
+        else:
+            self._disk.when_done(lambda: self._land_without(flight, *lost))
+
+    def _land_without(self, flight: list[Change], start: int, evicted: bool) -> None:
+        self._inode.land(flight)
+        if evicted:
+            self._inode.forget_page(start)
 
     def write_back(self, keep: int) -> None:
         """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a while."""
@@ -110,6 +131,7 @@ class FaultyDisk:
         self.fail_sync: str | None = None  # substring of a path; stays until cleared
         self.fail_sync_once: str | None = None
         self.fail_read: str | None = None
+        self.lose_write: LostWrite | None = None  # ordered: the next sync of such a file loses a sector
         self.failed_sync_drops_pages = False  # else they look clean, and are lost at the next crash only
         self.read_only = False
         self._crashed = False
@@ -252,6 +274,18 @@ class FaultyDisk:
             return True
         return self.fail_sync is not None and self.fail_sync in path
 
+    def take_lost_write(self, path: str, inode: Inode) -> tuple[int, bool] | None:
+        """When this sync is to lose a sector: its first byte, and whether programs see that at once."""
+        order = self.lose_write
+        if order is None or not order.matches(path):
+            return None
+        start = inode.lose_sector(order.chance)
+        if start is None:
+            return None
+        self.lose_write = None
+        order.happened(path, start)
+        return start, order.evicted
+
     def restart(self, mode: CrashMode, rng: random.Random | None = None, share: float = 0.5) -> None:
         """Power comes back: what programs see now is what reached the platter in the given way.
 
@@ -377,4 +411,4 @@ class FaultyDisk:
         return inode
 
 
-__all__ = ["SECTOR_SIZE", "CrashError", "CrashMode", "FaultyDisk", "FaultyFile"]
+__all__ = ["SECTOR_SIZE", "CrashError", "CrashMode", "FaultyDisk", "FaultyFile", "LostWrite"]
