@@ -123,7 +123,7 @@ def _spare(world: World, fault: Fault, number: int) -> StorageRole:
     disk = SimDisk(world.loop.rng(f"disk {name}"))
     memory = NodeMemory(name, world.violation)
     role = StorageRole(world.loop, name, world.unexpected, world.shape, some.cluster_key, disk, memory)
-    memory.damaged = partial(world.state.rotten_partitions, name)
+    memory.damaged = partial(world.state.changed_partitions, name)
     role.heal_disk()
     world.storage[name] = role
     role.start()

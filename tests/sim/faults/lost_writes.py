@@ -23,8 +23,9 @@ if TYPE_CHECKING:
 
 WITHIN_SECONDS = 15.0
 POWER_CUT_WITHIN_SECONDS = 0.3
-CONTROL = layout.CONTROL_FILE_NAME
-PLACES = (".seg", ".seg", ".seg", ".seg", ".idx", layout.SIDECAR_NAME, CONTROL)
+OF_ALL = (layout.CONTROL_FILE_NAME, layout.WITNESS_NAME)
+"""Files of which one sector may hold something of every partition."""
+PLACES = (".seg", ".seg", ".seg", ".seg", ".idx", layout.SIDECAR_NAME, *OF_ALL)
 ENDS = ("read", "read", "kill", "kill", "power")
 
 
@@ -35,14 +36,14 @@ async def lost_write(world: World, fault: Fault) -> None:
     concerned = world.state.concerned(name)
     if not concerned:
         raise SkippedError("nothing is on it")
-    struck = concerned if place == CONTROL else [rng.choice(concerned)]
+    struck = concerned if place in OF_ALL else [rng.choice(concerned)]
     role = await permission(world, name, struck)
     if any(world.state.changing[p] or (name, p) in world.state.rotten for p in struck):
         raise SkippedError("a partition is being changed, or damaged already")
     for partition in struck:
         world.state.rotten[name, partition] = None  # nothing is read as good that is about to be damaged
     world.state.destroyed(name, struck)  # from now on, for nobody else may be struck meanwhile
-    place_of_it = place if place == CONTROL else f"/{struck[0]}/"
+    place_of_it = place if place in OF_ALL else f"/{struck[0]}/"
     if not await _happens(
         role, lambda path: place_of_it in path and path.endswith(place), ending, rng, world
     ):
