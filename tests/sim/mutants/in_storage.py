@@ -123,8 +123,8 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_ENGINE}/partition.py",
-                "self._identity(), max(info.local_low_water_mark, synced))",
-                "self._identity(), -1)",
+                "certain = max(info.local_low_water_mark, synced)",
+                "certain = -1",
             ),
         ),
         expected=("node_kept", "acknowledged"),
