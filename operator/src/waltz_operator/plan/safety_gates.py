@@ -10,6 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from waltz_cluster.quorum import quorum_of
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import MAX_RESTART_LAG, Facts
@@ -52,11 +53,6 @@ def denied(what: str, reason: Reason, text: str, partition: int | None = None) -
     return Denied(Blocked(what, reason, shown, partition))
 
 
-def quorum(count: int) -> int:
-    """More than half."""
-    return count // 2 + 1
-
-
 def may_change(
     facts: Facts, what: str, partition: int, new: Collection[str], *, allow_pause: bool = False
 ) -> Answer:
@@ -74,7 +70,7 @@ def may_change(
         return denied(what, Reason.CHANGE_INCOMPLETE, text, partition)
     staying = [node for node in old if node in new]
     live = facts.current(partition, staying)
-    needed = max(quorum(len(old)), quorum(len(set(new))))
+    needed = max(quorum_of(len(old)), quorum_of(len(set(new))))
     if len(live) >= needed:
         return Allowed(f"{len(live)} of the staying replicas are current, {needed} are needed")
     if allow_pause and set(old) <= set(new) and len(live) == len(old):
@@ -100,7 +96,7 @@ def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
         return denied(
             what, Reason.STILL_LISTED, f"its metadata still counts {node} among the replicas", partition
         )
-    needed = quorum(len(record.replicas))
+    needed = quorum_of(len(record.replicas))
     live = facts.current(partition, record.replicas)
     if not record.replicas or len(live) < needed:
         text = f"{len(live)} of {len(record.replicas)} replicas are proven to be current, {needed} are needed"
@@ -209,7 +205,7 @@ def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: b
         return denied(what, Reason.CHANGE_INCOMPLETE, "a change of its replicas is not complete", partition)
     others = facts.current(partition, [one for one in holders if one != node and not _ending(facts, one)])
     near = [one for one in others if (facts.lag(partition, one) or 0) <= MAX_RESTART_LAG]
-    if len(near) >= quorum(len(holders)):
+    if len(near) >= quorum_of(len(holders)):
         return None
     if facts.desired.allow_pause and len(holders) < SPARE and len(others) == len(holders) - 1:
         return None  # writes to it wait until the node is back; nothing can be lost
@@ -218,7 +214,7 @@ def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: b
         return denied(what, Reason.NO_SPARE_REPLICA, text, partition)
     far = next((one for one in holders if one != node and one not in near), None)
     why = "" if far is None else f"; {far}: {facts.not_current(partition, far) or 'it is far behind'}"
-    text = f"{len(near)} other copies are proven to be current, {quorum(len(holders))} are needed{why}"
+    text = f"{len(near)} other copies are proven to be current, {quorum_of(len(holders))} are needed{why}"
     return denied(what, Reason.NO_QUORUM_WITHOUT, text, partition)
 
 

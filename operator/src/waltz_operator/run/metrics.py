@@ -9,6 +9,7 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
+from waltz_cluster.quorum import quorum_of
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.snapshot import NodeView, PartitionRecord, Snapshot, TreeView
 
@@ -159,7 +160,7 @@ def replica_figures(tree: TreeView, snapshot: Snapshot) -> tuple[int, int, int]:
     for partition, nodes in holders.items():
         live = sum(_caught_up(tree, snapshot, partition, node) for node in nodes)
         caught_up += live
-        quorum += live >= len(nodes) // 2 + 1
+        quorum += live >= quorum_of(len(nodes))
     return sum(map(len, holders.values())), caught_up, quorum
 
 

@@ -95,8 +95,8 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/plan/safety_gates.py",
-                "    if len(near) >= quorum(len(holders)):\n",
-                "    if len(near) >= quorum(len(holders)) - 1:\n",
+                "    if len(near) >= quorum_of(len(holders)):\n",
+                "    if len(near) >= quorum_of(len(holders)) - 1:\n",
             ),
         ),
         "lost its quorum",

@@ -10,15 +10,18 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_protocol.errors import ChannelClosedError, RequestTimeoutError, WaltzProtocolError
 from waltz_server.store.api import StoreSettings
 
-if TYPE_CHECKING:
-    from waltz_server.store.replica_connection import ReplicaLink
-
 _log = logging.getLogger(__name__)
+
+
+class Answering(Protocol):
+    """A connection to a storage node, as far as it is asked here."""
+
+    async def max_transaction_id(self, session_id: int, partition_id: int, /) -> int: ...
 
 
 class IdleCheck:
@@ -29,10 +32,10 @@ class IdleCheck:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._interval_seconds = settings.idle_check_interval_ms / 1000
-        self._sessions: dict[str, dict[int, tuple[ReplicaLink, int]]] = {}
+        self._sessions: dict[str, dict[int, tuple[Answering, int]]] = {}
         self._silent: set[str] = set()
 
-    def join(self, node: str, link: ReplicaLink, session_id: int, partition_id: int) -> None:
+    def join(self, node: str, link: Answering, session_id: int, partition_id: int) -> None:
         """A session of the partition depends on the node from now on."""
         self._sessions.setdefault(node, {})[partition_id] = (link, session_id)
 
