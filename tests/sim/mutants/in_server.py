@@ -137,7 +137,7 @@ SERVER_MUTANTS = (
         ),
         expected=("ownership",),
         how="A server is cut off from ZooKeeper for longer than its session may live, and keeps its partitions.",
-        found_at=0,
+        found_at=4,
     ),
     Mutant(
         name="suspended_session_never_ends",

@@ -130,7 +130,7 @@ STORAGE_MUTANTS = (
         expected=("node_kept", "acknowledged"),
         how="A bit flips in the last record of a stopped node, below what it knows to be synced: it is cut off as if it "
         "were torn, instead of the partition being refused.",
-        found_at=1,
+        found_at=16,
     ),
     Mutant(
         name="directory_not_synced",
