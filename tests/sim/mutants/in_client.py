@@ -78,7 +78,7 @@ CLIENT_MUTANTS = (
         ),
         expected=("acknowledged", "duplicate"),
         how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
-        found_at=0,
+        found_at=2,
     ),
     Mutant(
         name="request_ids_count_from_one",
