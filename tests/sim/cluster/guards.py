@@ -40,6 +40,10 @@ class NodeMemory:
         """Its disk is another one now."""
         self._known = {}
 
+    def forget_fences(self) -> None:
+        """It starts as a node that has no durable fence, or did so before."""
+        self._known = {partition: old._replace(fence=-1) for partition, old in self._known.items()}
+
     def ended(self, told: Mapping[int, Durable], now: Mapping[int, Durable]) -> None:
         """The process is gone. ``told``: what the jobs that were done by then had left; ``now``: what its memory says,
         which a job cut short may have lowered (a truncation) and one that was not done may have raised."""

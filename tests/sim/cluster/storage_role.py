@@ -11,9 +11,10 @@ from tests.sim.checkers.nodes import Durable, durable
 from tests.sim.cluster.guards import NodeMemory
 from tests.sim.cluster.role import Role, Unexpected
 from tests.sim.cluster.shape import ADMIN_PORT, STORAGE_PORT, Shape, connect_string
-from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk, SimFileSystem
+from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk, SimFileSystem, partition_directory
 from tests.sim.kernel.executor import SimExecutor
 from tests.sim.kernel.loop import SimLoop
+from tests.sim.kernel.old_files import OldFileSystem
 from tests.sim.kernel.process import Process, current
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
@@ -26,11 +27,19 @@ class WatchedManager(StorageManager):
 
     closed: Callable[[], object] | None = None
 
+    unassigned: Callable[[int], object] | None = None
+
     def close(self) -> None:
         """See the base class."""
         super().close()
         if self.closed is not None:
             self.closed()
+
+    def unassign(self, partition_id: int, *, delete_files: bool) -> None:
+        """See the base class."""
+        super().unassign(partition_id, delete_files=delete_files)
+        if self.unassigned is not None:
+            self.unassigned(partition_id)
 
 
 class StorageRole(Role):
@@ -52,10 +61,13 @@ class StorageRole(Role):
         self.disk = disk
         self.node: StorageNode | None = None
         self.executor: SimExecutor[Durable] | None = None
+        self.old = False
+        """It starts as a node of release 0.13.2."""
         self.restored = False
         """Its directory was copied back and has to be reset before the next start."""
         self._shape = shape
         self.cluster_key = cluster_key
+        self._was_old = False
 
     async def main(self, stop: asyncio.Event) -> None:
         """As `waltz_storage.__main__.serve`, without TLS, HTTP and threads."""
@@ -63,13 +75,18 @@ class StorageRole(Role):
         if process is None:
             raise RuntimeError("a storage node runs in a process")
         shape = self._shape
-        system = self.disk.mount(process)
+        system = self.disk.mount(process, OldFileSystem if self.old else None)
+        if self.old or self._was_old:
+            self.memory.forget_fences()
+        self._was_old = self.old
         if self.restored:
             reset_for_restore(DATA_DIRECTORY, fs=system)
             self.restored = False
         executor: SimExecutor[Durable] = SimExecutor(self.loop, self.disk, process)
         manager = self._open(process, system)
         self.memory.opened(manager)
+        if isinstance(system, OldFileSystem):
+            manager.unassigned = partial(self._forget_fence, system)
         self._claim(process, manager)
         executor.observe, executor.told = partial(durable, manager), durable(manager)
         executor.after_job = partial(self.memory.ran, manager)
@@ -94,6 +111,12 @@ class StorageRole(Role):
             )
         self.disk.users[process] = None
         manager.closed = lambda: self.disk.users.pop(process, None)
+
+    def _forget_fence(self, system: OldFileSystem, partition_id: int) -> None:
+        """A node of 0.13.2 knows nothing of a partition that was taken away."""
+        system.forget(partition_directory(partition_id))
+        if self.node is not None:
+            self.node.pool.queue(partition_id).fence.session_id = -1
 
     def _open(self, process: Process, system: SimFileSystem) -> WatchedManager:
         return WatchedManager.open(

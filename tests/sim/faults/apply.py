@@ -12,6 +12,7 @@ from tests.sim.faults import (
     file_faults,
     lost_writes,
     network_faults,
+    old_peers,
     operations,
     process_faults,
     rot_faults,
@@ -41,6 +42,7 @@ HANDLERS: Mapping[str, Handler] = {
     **disasters.HANDLERS,
     **suspend_faults.HANDLERS,
     **administrators.HANDLERS,
+    **old_peers.HANDLERS,
     **lost_writes.HANDLERS,
     **twin_faults.HANDLERS,
 }

@@ -108,6 +108,7 @@ OWN_STREAM: Mapping[str, Kind] = {
     "volume-mounted-twice": Kind(3, "storage", 2, 15),
     "zookeeper-minority": Kind(4, "server", 2, 10),
     "lost-write": Kind(5, "storage", 0.5, 8),
+    "node-of-0-13-2": Kind(4, "storage", 1, 15),
     "several-forget": Kind(3, "storage", 1, 6),
     "several-replace": Kind(3, "storage", 1, 6),
 }

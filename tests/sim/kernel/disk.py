@@ -79,10 +79,12 @@ class SimDisk(FaultyDisk):
 
     # -- mounting ------------------------------------------------------------------------------------------
 
-    def mount(self, process: Process) -> SimFileSystem:
+    def mount(
+        self, process: Process, make: Callable[[SimDisk, Process, random.Random], SimFileSystem] | None = None
+    ) -> SimFileSystem:
         """The file seam for one process. A new one for each life of the node."""
         self._loop = process.loop
-        system = SimFileSystem(self, process, self._rng)
+        system = (make or SimFileSystem)(self, process, self._rng)
         process.on_death.append(system.die)
         return system
 
