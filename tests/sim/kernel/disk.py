@@ -187,6 +187,7 @@ class SimDisk(FaultyDisk):
     def wipe(self, path: str = DATA_DIRECTORY) -> None:
         """A new disk."""
         self.land_all()
+        self.lose_write = None
         super().wipe(path)
 
     def flip_bit(self, path: str, offset: int, bit: int = 0) -> None:
