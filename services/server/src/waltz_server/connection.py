@@ -5,7 +5,7 @@ one, and nothing in here waits, so no partition can hold up another one on the s
 safety D7). What takes time is waited for elsewhere: by a partition's owner tasks, or by the admin desk.
 
 Invariants
-* `client_id` is that of the first message, `connection_seq_num` that of the first mount that found its partition;
+* `client_id` is that of the first message, `connection_seq_num` that of the first mount;
   neither ever changes (the fence in `partition.mounts` rests on it).
 * Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one client.
 * A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
@@ -203,7 +203,7 @@ class ClientConnection:
         self._mounted.pop(partition_id, None)
         if not self._has_seq_num:
             self.connection_seq_num = _I64.unpack_from(body, _FIELDS_OFFSET + 8)[0]
-            self._has_seq_num = partition is not None
+            self._has_seq_num = True
         if partition is None:
             self._registry.hold_mount(self, partition_id, req_id, generation, _mark(body))
         else:

@@ -330,6 +330,23 @@ async def test_safety_d10_naming_the_id_of_another_client_earns_nothing() -> Non
         await mount(again, seq=(5 << COUNTER_BITS) + 1, hwm=0)
 
 
+async def test_the_connection_number_is_that_of_the_first_mount() -> None:
+    """Also when the partition of that mount comes only later: one that changed would leave the first one's place behind."""
+    async with LoopbackServer({4: 2}) as server:
+        peer = await server.peer()
+        peer.send(MountRequest(REQ, -1, 5 << COUNTER_BITS))  # of partition 3, which is not here yet
+        await mount(peer, 4, seq=9 << COUNTER_BITS)
+        server.registry.adopt({3: 2, 4: 2})
+        assert await peer.read() == MountResponse(REQ, MountState.READY)
+        (connection,) = server.registry._connections
+        assert connection.connection_seq_num == 5 << COUNTER_BITS
+        await peer.close()
+        async with asyncio.timeout(5):
+            while server.registry.connection_count:
+                await asyncio.sleep(0.001)
+        assert [len(partition._mounts._places) for partition in server.registry.partitions.values()] == [0, 0]
+
+
 async def test_safety_d10_a_client_of_0_13_2_whose_id_is_taken_hears_of_it_and_gets_it_back() -> None:
     async with LoopbackServer({3: 2}) as server:
         victim, thief = await server.peer(), await server.peer()

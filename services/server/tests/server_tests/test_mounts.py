@@ -171,3 +171,18 @@ def test_a_replaced_connection_that_goes_silent_or_away_stays_replaced() -> None
     for now in (50.0, 60.0, 70.0, 80.0):
         assert mounts.offer(new, 3, now=now) is None
     assert mounts.valid(newest) is not None
+
+
+def test_a_place_goes_with_its_connection_whatever_else_used_the_id() -> None:
+    mounts = MountRegistry()
+    one, other = FakeClient(1, seq_num=OURS), FakeClient(1, seq_num=THIRD)
+    mounts.offer(one, 3)
+    mounts.offer(other, 3)
+    mounts.remove(FakeClient(1, seq_num=OTHER))
+    mounts.remove(FakeClient(2, seq_num=OURS))
+    mounts.remove(other)
+    mounts.remove(other)
+    assert mounts.valid(other) is None
+    assert mounts.valid(one) is not None
+    mounts.remove(one)
+    assert (len(mounts), mounts._places) == (0, {})

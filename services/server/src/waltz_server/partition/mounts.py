@@ -157,9 +157,7 @@ class MountRegistry:
 
     def remove(self, client: Client) -> None:
         """The connection has gone; its entry goes with it, but only if it is still its own."""
-        places = self._places.get(client.client_id)
-        if places is None:
-            return
+        places = self._places.get(client.client_id, {})
         key = object_of(client.connection_seq_num)
         place = places.get(key)
         if place is not None and place.mount.client is client:
@@ -168,7 +166,7 @@ class MountRegistry:
         elif place is not None and place.displaced is client:
             place.displaced = None
         if not places:
-            del self._places[client.client_id]
+            self._places.pop(client.client_id, None)
 
     def clear(self) -> None:
         self._mounts.clear()
