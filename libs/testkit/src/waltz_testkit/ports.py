@@ -1,10 +1,12 @@
 """Ports for the processes of tests. They stay reserved while the test process lives, so that no two processes get the same one."""
 
+import atexit
 import random
 
 from waltz_runtime.ports import PortReservations
 
 _RESERVED = PortReservations()
+atexit.register(_RESERVED.close)
 
 
 def free_ports(count: int) -> list[int]:
