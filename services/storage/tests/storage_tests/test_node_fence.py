@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
@@ -186,6 +187,49 @@ async def test_safety_b2_a_failed_fence_sync_is_no_success() -> None:
         healthy, body = node.health()
         assert not healthy
         assert "out of service" in json.dumps(body)
+
+
+async def test_safety_b2_an_append_without_records_is_no_success_either_when_the_fence_is_not_durable() -> (
+    None
+):
+    """A server asks so whether its session is still the current one; a power loss would let the older session in again."""
+    disk = empty_disk()
+    async with running_node("/data", fs=disk, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, [])
+        disk.fail_sync_once = "waltz-fence"
+        for _ in range(2):
+            with pytest.raises(RequestFailedError, match=r"out of service|Input/output"):
+                await server.append(9, 0, [])
+
+
+async def test_replies_of_a_connection_keep_the_order_of_its_requests() -> None:
+    """A read may overtake the appends that wait with it for a sync; not those of its own connection."""
+    gate = GatedExecutor()
+    disk = empty_disk()
+    async with (
+        running_node("/data", fs=disk, executor=gate, assign=(0,)) as node,
+        connected(node) as other,
+        raw_connection(node) as server,
+    ):
+        await server.ask(OPEN)
+        await other.append(4, 0, records(0, 1))
+        gate.open = False
+        first = asyncio.ensure_future(other.max_transaction_id(4, 0))  # noqa: TID251
+        while not gate.waiting:
+            await asyncio.sleep(0)
+        requests = (
+            storage.AppendRequest(4, 1, 0, tuple(records(1, 1))),
+            storage.RecordRequest(4, 2, 0, 0),
+            storage.RecordRequest(4, 3, 0, 7),
+            storage.AppendRequest(4, 4, 0, tuple(records(9, 1))),
+            storage.RecordRequest(4, 5, 0, 1),
+        )
+        await server.send(*(STORAGE.encode(request, 0) for request in requests))
+        while node.pool.queue(0).size < len(requests):
+            await asyncio.sleep(0)
+        gate.release()
+        assert await first == 0
+        assert [(await server.message()).seq_num for _ in requests] == [1, 2, 3, 4, 5]
 
 
 async def test_safety_b3_flags_and_marks_do_not_overwrite_each_other(tmp_path: Path) -> None:

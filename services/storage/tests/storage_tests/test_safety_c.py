@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import struct
 
 import pytest
@@ -208,6 +209,41 @@ def test_safety_c3_failed_syncs_of_the_other_files(where: str) -> None:
     manager = open_manager(disk)
     assert_holds(manager.get(0), 10)
     manager.close()
+
+
+def _believed_after_a_failed_sync(file: str) -> tuple[FaultyDisk, tuple[int, int]]:
+    """Session 7 arrives while the syncs of a file fail; the process is started again, and asked for session and fence."""
+    disk = filled()
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    partition.raise_fence(5)
+    partition.set_low_water_mark(5, 9)
+    disk.fail_sync = file
+    with contextlib.suppress(PartitionFailedError):
+        partition.raise_fence(7)
+    with contextlib.suppress(PartitionFailedError):
+        partition.set_low_water_mark(7, 9)
+    assert partition.failed is not None
+    disk.fail_sync = None
+    disk.restart(CrashMode.KEEP)  # the pages stay, look clean and were never written
+    partition = open_manager(disk).get(0)
+    return disk, (partition.info.session_id, partition.durable_fence)
+
+
+def test_safety_c3_a_restart_makes_the_marks_durable_that_a_failed_sync_left_in_memory() -> None:
+    """What the node tells servers after the restart must be there after a power loss."""
+    disk, told = _believed_after_a_failed_sync("waltz-storage.ctl")
+    disk.restart(CrashMode.LOSE)
+    partition = open_manager(disk).get(0)
+    assert (partition.info.session_id, partition.durable_fence) == told
+    assert_holds(partition, 10)
+
+
+def test_safety_b2_a_restart_makes_the_fence_durable_that_a_failed_sync_left_in_memory() -> None:
+    disk, told = _believed_after_a_failed_sync("waltz-fence")
+    assert told == (5, 7)
+    disk.restart(CrashMode.LOSE)
+    assert open_manager(disk).get(0).durable_fence == 7
 
 
 def test_safety_c4_cut_bytes_never_return() -> None:

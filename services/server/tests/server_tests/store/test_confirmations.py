@@ -151,6 +151,20 @@ async def test_one_refusal_of_three_is_outvoted_and_takes_the_replica_out() -> N
         assert "confirming the session" in session.replicas["a:1"].reason
 
 
+async def test_safety_d4_an_answer_to_an_earlier_round_does_not_confirm_a_later_question() -> None:
+    """The question has to be older than the request whose answer counts: C may have heard of a newer session since."""
+    async with Cluster() as cluster:
+        session = await session_of(cluster.server())
+        cluster.nodes["c:1"].delay_seconds = 1.0
+        await session.confirmations.ask()  # A and B; C's answer is on its way
+        cluster.nodes["b:1"].answers = False
+        later = session.confirmations.ask()
+        await asyncio.sleep(1.5)  # A has answered this round, C the first one
+        assert not later.done()
+        await later
+        assert asyncio.get_running_loop().time() >= 2.0
+
+
 async def test_a_partition_that_is_not_open_confirms_nothing() -> None:
     async with Cluster() as cluster:
         for name in ("a:1", "b:1"):

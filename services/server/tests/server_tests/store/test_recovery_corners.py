@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from server_tests.store.model import Node, answer, metadata, run_until_stuck, state, stream
-from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.recovery import Recovery
-from waltz_server.store.recovery_steps import Condition, Refuse, Wait
+from waltz_server.store.recovery_replica import Kind, classify
+from waltz_server.store.recovery_steps import Condition, Refuse, Truncate, Wait
 
 SESSION = 6
 OLD = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
@@ -158,3 +159,66 @@ def test_a_listed_reference_keeps_its_mark_when_it_cannot_be_read() -> None:
     assert recovery.condition()[0] is Condition.COMPLETE
     after = recovery.metadata_after(OLD)
     assert after.replicas["A"].closing_high_water_mark == UNRESOLVED
+
+
+# ---- guards against copies that are not what the metadata says of them
+
+
+@pytest.mark.parametrize(("recorded", "session"), [(None, 5), (state("D", 5), 4)], ids=["new", "lost"])
+def test_safety_a2_a_mark_of_any_node_proves_what_was_committed(
+    recorded: ReplicaState | None, session: int
+) -> None:
+    """A, B and C are a quorum and end at 3, but D was told that 5 is committed: the others were set back together."""
+    others = [state(name, 5) for name in "ABC"]
+    old = metadata(SESSION, *others, *([recorded] if recorded is not None else []))
+    nodes = {name: member(3) for name in "ABC"}
+    nodes["D"] = Node(stream("s5", 0, 5), session=session, lwm=5, local_lwm=5)
+    recovery = answered(nodes, "DABC", old)
+    assert recovery.resolved is None
+    condition, reason = recovery.condition()
+    assert condition is Condition.FAULT
+    assert "the low-water mark of D proves 5 committed" in reason
+    assert [len(nodes[name].log) for name in "ABCD"] == [4, 4, 4, 6]
+
+
+def test_safety_a2_a_closing_mark_proves_what_was_committed() -> None:
+    """The same said by the metadata: D dropped out when 5 was resolved."""
+    old = metadata(SESSION, *(state(name, 5) for name in "ABC"), state("D", 4, 5))
+    nodes = {name: member(3) for name in "ABC"}
+    recovery = answered({**nodes, "D": Node()}, "ABC", old)
+    assert recovery.resolved is None
+    assert "the recorded state of D proves 5 committed" in recovery.condition()[1]
+
+
+@pytest.mark.parametrize(("lwm", "local_lwm"), [(5, 3), (3, 5), (5, 5)])
+def test_safety_a1_a_copy_that_ends_below_a_mark_of_its_own_is_lost(lwm: int, local_lwm: int) -> None:
+    """It took part in the recorded session and has lost its end since; no mark of it may be above its last record."""
+    info = SessionInfo(5, lwm, local_lwm)
+    assert classify(state("A", 5), info, 4)[0] is Kind.LOST
+    assert classify(state("A", 5), info, 5) == (Kind.VOTER, 5, True)
+
+
+def test_safety_a1_a_closed_copy_that_was_set_back_holds_what_its_own_mark_covers_and_no_more() -> None:
+    """C closed at 3 in session 4; its disk is of session 2, and its records above 1 were void then: they support nothing."""
+    old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 3))
+    nodes = {
+        "A": member(3),
+        "B": member(3),
+        "C": Node([*stream("s5", 0, 1), "void:2", "void:3"], session=2, lwm=1, local_lwm=1),
+    }
+    recovery = answered(nodes, "AC", old, steps=False)
+    assert not recovery.quorum_recovered
+    assert recovery.next_step("C") == Truncate(1)
+    run_until_stuck(recovery, nodes, "AC", SESSION)
+    assert recovery.resolved == 3
+    assert recovery.recovered == ["A", "C"]
+    assert nodes["C"].log == stream("s5", 0, 3)
+
+
+def test_a_closed_copy_that_lost_its_end_is_filled_before_it_is_marked() -> None:
+    """Its node refuses a low-water mark while it ends below its local one: asked at once it would be asked for good."""
+    old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 3))
+    nodes = {"A": member(6), "B": member(6), "C": Node(stream("s5", 0, 1), session=4, lwm=3, local_lwm=3)}
+    recovery = answered(nodes, "ABC", old)
+    assert recovery.recovered == ["A", "B", "C"]
+    assert nodes["C"].log == stream("s5", 0, 6)

@@ -158,6 +158,34 @@ async def test_safety_a4_settlement_asks_the_next_one_when_one_cannot_say() -> N
         assert server.listener.committed_entries[-4:] == batch
 
 
+async def test_safety_a4_a_settled_commit_is_remembered_though_its_session_never_opens(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It was reported: no later recovery may end below it, and it can be read before the next session is there."""
+    async with Cluster() as cluster:
+        server, batch = await _leftovers(cluster)
+        report = server.listener.committed
+        known: list[tuple[int, int | None]] = []
+
+        def reported(settled: Sequence[AppendEntry]) -> None:
+            report(settled)
+            run = server.store.current_run
+            assert run is not None
+            known.append((server.store.known_mark, server.store.high_water_mark))
+            run.end("for the test")
+
+        monkeypatch.setattr(server.listener, "committed", reported)
+        opened = server.listener.opened
+        cluster.nodes["a:1"].start()
+        await until(lambda: bool(known), 60)
+        assert known == [(batch[-1].transaction_id, batch[-1].transaction_id)]
+        await until(lambda: server.store.current_run is None)
+        assert server.listener.opened == opened
+        assert server.store.known_mark == batch[-1].transaction_id
+        await server.opened()
+        assert server.listener.committed_entries[-4:] == batch
+
+
 async def test_what_a_store_says_of_its_replicas_before_and_while_they_are_there() -> None:
     async with Cluster() as cluster:
         server = cluster.server()
