@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration images _engine e2e demo demo-spark bench soak sim mutants nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -102,6 +102,10 @@ sim: setup
 
 mutants: setup
 	$(BIN)/python -m tests.sim.mutants $(MUTANTS)
+
+# Bugs that the unit tests have to notice: the planted ones and a sample of generated ones. MUTANTS_UNIT="--all" tries every one.
+mutants-unit: setup
+	$(BIN)/python -m tests.unit_mutants $(MUTANTS_UNIT)
 
 # Faults of many kinds at once on real processes.
 MINUTES ?= 10

@@ -1,18 +1,14 @@
-"""The planted bugs fit the code they are planted in, and a few of them are found at once.
+"""The planted bugs say what they are, and a few of them are found at once.
 
-All of them are looked for by ``make mutants``.
+All of them are looked for by ``make mutants``; that they fit the code is looked at in ``tests/repo``.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
 from concurrent.futures import ThreadPoolExecutor
 
-import pytest
-
 from tests.sim.mutants.catalogue import MUTANTS
-from tests.sim.mutants.loader import ROOT, PatchError, apply_edits, module_of
-from tests.sim.mutants.mutant import Edit, Mutant
+from tests.sim.mutants.loader import module_of
 from tests.sim.mutants.run import look_for
 
 SMOKE = (
@@ -23,19 +19,6 @@ SMOKE = (
 LEAST = 26
 
 
-@pytest.mark.parametrize("mutant", MUTANTS.values(), ids=list(MUTANTS))
-def test_a_planted_bug_fits_the_source_and_changes_it(mutant: Mutant) -> None:
-    """Whoever changes the code sees here which planted bugs have to follow."""
-    by_file: dict[str, list[Edit]] = defaultdict(list)
-    for edit in mutant.edits:
-        by_file[edit.file].append(edit)
-    for file, edits in by_file.items():
-        source = (ROOT / file).read_text(encoding="utf-8")
-        changed = apply_edits(edits, source)
-        assert changed != source
-        compile(changed, file, "exec")
-
-
 def test_every_planted_bug_says_what_it_is() -> None:
     """The catalogue is read by people."""
     assert len(MUTANTS) >= LEAST
@@ -44,13 +27,6 @@ def test_every_planted_bug_says_what_it_is() -> None:
         assert mutant.expected, mutant.name
         assert mutant.how.endswith("."), mutant.name
         assert all("/src/" in edit.file and module_of(edit.file) for edit in mutant.edits), mutant.name
-
-
-def test_an_edit_that_does_not_fit_is_an_error() -> None:
-    """A catalogue that lags behind the code must not look like one whose bugs are not found."""
-    for source in ("a = 1\n", "b = 1\nb = 1\n"):
-        with pytest.raises(PatchError):
-            apply_edits([Edit("f.py", "b = 1\n", "b = 2\n")], source)
 
 
 def test_some_planted_bugs_are_found_at_the_seeds_noted() -> None:

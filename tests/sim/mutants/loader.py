@@ -6,7 +6,7 @@ Nothing on the disk changes, no byte code is written. Must run before the module
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
 from pathlib import Path
@@ -31,6 +31,16 @@ def apply_edits(edits: Iterable[Edit], source: str) -> str:
     return source
 
 
+def changed_sources(mutant: Mutant) -> dict[str, str]:
+    """File -> its text with the bug. PatchError when an edit does not fit."""
+    by_file: dict[str, list[Edit]] = {}
+    for edit in mutant.edits:
+        by_file.setdefault(edit.file, []).append(edit)
+    return {
+        file: apply_edits(edits, (ROOT / file).read_text(encoding="utf-8")) for file, edits in by_file.items()
+    }
+
+
 def module_of(file: str) -> str:
     """Name of the module in a source file of a member: what follows ``src``."""
     parts = Path(file).with_suffix("").parts
@@ -41,52 +51,54 @@ def module_of(file: str) -> str:
 class _PatchedLoader(SourceFileLoader):
     """Compiles the changed text."""
 
-    def __init__(self, name: str, path: str, edits: Sequence[Edit]) -> None:
+    def __init__(self, name: str, path: str, source: str) -> None:
         super().__init__(name, path)
-        self._edits = edits
+        self._source = source
 
     def get_code(self, fullname: str) -> CodeType | None:
-        path = self.get_filename(fullname)
-        source = apply_edits(self._edits, Path(path).read_text(encoding="utf-8"))
-        code: CodeType = compile(source, path, "exec", dont_inherit=True)
+        code: CodeType = compile(self._source, self.get_filename(fullname), "exec", dont_inherit=True)
         return code
 
 
 class PatchFinder(MetaPathFinder):
     """Finds the modules that are to be changed, before anybody else does."""
 
-    def __init__(self, mutant: Mutant) -> None:
-        self._edits: dict[str, list[Edit]] = {}
-        for edit in mutant.edits:
-            self._edits.setdefault(module_of(edit.file), []).append(edit)
+    def __init__(self, sources: Mapping[str, str]) -> None:
+        """``sources``: module -> text."""
+        self._sources = sources
         self.loaded: set[str] = set()
 
     @property
     def missing(self) -> set[str]:
         """Modules that nobody has imported: the bug is not there."""
-        return set(self._edits) - self.loaded
+        return set(self._sources) - self.loaded
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
         """See the base class."""
-        edits = self._edits.get(fullname)
-        if edits is None:
+        source = self._sources.get(fullname)
+        if source is None:
             return None
         spec = PathFinder.find_spec(fullname, path, target)
         if spec is None or spec.origin is None:
             return None
         self.loaded.add(fullname)
-        spec.loader = _PatchedLoader(fullname, spec.origin, edits)
+        spec.loader = _PatchedLoader(fullname, spec.origin, source)
         return spec
 
 
 def plant(mutant: Mutant) -> PatchFinder:
-    """Let everything that is imported from now on have the bug. PatchError when a module is loaded already."""
-    for edit in mutant.edits:
-        name = module_of(edit.file)
+    """Let everything that is imported from now on have the bug. PatchError when it does not fit, or is too late."""
+    return plant_sources(changed_sources(mutant))
+
+
+def plant_sources(sources: Mapping[str, str]) -> PatchFinder:
+    """The same for files whose changed text is given. PatchError when one of their modules is loaded already."""
+    modules = {module_of(file): source for file, source in sources.items()}
+    for name in modules:
         if name in sys.modules:
             raise PatchError(f"{name} was imported before the bug could be planted")
-    finder = PatchFinder(mutant)
+    finder = PatchFinder(modules)
     sys.meta_path.insert(0, finder)
     return finder

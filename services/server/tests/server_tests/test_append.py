@@ -397,3 +397,18 @@ async def test_closing_answers_mounts_not_ready() -> None:
         rig.partition.mount(client, req_id.pack(), GENERATION, -1)
         rig.partition.close()
         assert client.messages() == [MountResponse(req_id, MountState.NOT_READY)]
+
+
+async def test_the_bytes_of_the_queue_are_free_again_when_appends_have_left_it() -> None:
+    settings = PartitionSettings(append_bounds=AppendBounds(max_count=10, max_bytes=2000))
+    async with PartitionRig(settings=settings) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        sent = []
+        for _ in range(10):
+            sent.append(rig.append(client, data=b"x" * 900))
+            await rig.turns()
+        assert rig.logged() == sent
+        large = rig.append(client, data=b"x" * 5000)  # alone it is taken, whatever its size
+        await rig.turns()
+        assert rig.logged()[-1] == large

@@ -18,7 +18,7 @@ from waltz_server.partition import data_reads
 from waltz_server.partition.partition import PartitionError, PartitionSettings
 from waltz_server.store.api import AppendEntry, StoreNotOpenError, StoreState
 from waltz_testkit.client_peers import FakeClient
-from waltz_testkit.partition_rig import GENERATION, PartitionRig
+from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
 
 SMALL = PartitionSettings(min_fetch_size=3, realtime_threshold=20)
 
@@ -260,3 +260,45 @@ async def test_a_flush_of_a_store_that_cannot_confirm_is_answered_by_the_next_se
         rig.store.confirm_error = None
         await rig.until(lambda: client.messages() == [FlushResponse(asked, -1)])
         assert rig.store.state is StoreState.OPEN
+
+
+@pytest.mark.parametrize("first", [1, 3])
+async def test_safety_d1_commits_that_do_not_follow_the_mark_are_a_fault(first: int) -> None:
+    """Twice the same id, or one left out: nothing of it is shown."""
+    rig = PartitionRig(records=2, auto_commit=False)
+    with pytest.raises(ExceptionGroup) as ended:
+        async with rig:
+            client = FakeClient()
+            await rig.mount(client)
+            client.clear()
+            entry = AppendEntry(rig.req_id(client).pack(), GENERATION, wire_record(first)[24:])
+            entry.transaction_id = first
+            rig.partition.committed([entry])
+            await rig.turns()
+            assert rig.partition.high_water_mark == 1
+            assert client.of(FeedData) == []
+    assert ended.group_contains(PartitionError, match=f"transaction {first} was committed after 1")
+
+
+async def test_safety_d1_a_read_that_brings_more_than_is_committed_shows_no_more() -> None:
+    """The store says less than its nodes hold; should it not, neither feeds nor caches pass it on."""
+    async with PartitionRig(records=5, feed_cache_bytes=1, transaction_cache_bytes=100_000) as rig:
+        client = FakeClient()
+        await rig.mount(client)
+        client.clear()
+        read = rig.store.read
+
+        async def too_much(first: int, max_count: int, max_bytes: int = 1 << 20) -> list[bytes]:
+            records = await read(first, max_count, max_bytes)
+            return [*records, *(wire_record(first + len(records) + n) for n in range(3))]
+
+        rig.store.read = too_much  # type: ignore[method-assign]
+        rig.feed(client, 0)
+        asked = rig.read(client, 4)
+        await rig.turns()
+        assert client.fed() == [1, 2, 3, 4]
+        assert [answer.req_id for answer in client.of(TransactionDataResponse)] == [asked]
+        client.clear()
+        rig.read(client, 5)
+        await rig.turns()
+        assert [answer.data for answer in client.of(TransactionDataResponse)] == [None]

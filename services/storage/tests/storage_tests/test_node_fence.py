@@ -13,6 +13,7 @@ from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_protocol.types import SessionInfo
+from waltz_storage.service.jobs import ReadLimits
 from waltz_testkit.faulty_disk import CrashMode
 
 from .node_support import (
@@ -222,14 +223,67 @@ async def test_replies_of_a_connection_keep_the_order_of_its_requests() -> None:
             storage.RecordRequest(4, 2, 0, 0),
             storage.RecordRequest(4, 3, 0, 7),
             storage.AppendRequest(4, 4, 0, tuple(records(9, 1))),
-            storage.RecordRequest(4, 5, 0, 1),
+            storage.MaxTransactionIdRequest(3, 5, 0),  # fenced off: a refusal waits for its turn too
+            storage.RecordRequest(4, 6, 0, 1),
         )
         await server.send(*(STORAGE.encode(request, 0) for request in requests))
         while node.pool.queue(0).size < len(requests):
             await asyncio.sleep(0)
         gate.release()
         assert await first == 0
-        assert [(await server.message()).seq_num for _ in requests] == [1, 2, 3, 4, 5]
+        assert [(await server.message()).seq_num for _ in requests] == [1, 2, 3, 4, 5, 6]
+
+
+async def test_what_a_job_leaves_undone_is_done_next_in_the_same_order() -> None:
+    """Reads are cut off by the size of their replies; the requests behind them go back to the head of the queue."""
+    gate = GatedExecutor()
+    async with (
+        running_node(
+            "/data", fs=empty_disk(), executor=gate, assign=(0,), read_limits=ReadLimits(max_reply_bytes=50)
+        ) as node,
+        connected(node) as other,
+        raw_connection(node) as server,
+    ):
+        await server.ask(OPEN)
+        await other.append(4, 0, records(0, 1))
+        gate.open = False
+        first = asyncio.ensure_future(other.max_transaction_id(4, 0))  # noqa: TID251
+        while not gate.waiting:
+            await asyncio.sleep(0)
+        requests = (
+            storage.RecordRequest(4, 1, 0, 0),
+            storage.AppendRequest(4, 2, 0, tuple(records(1, 1))),
+            storage.RecordRequest(4, 3, 0, 0),
+            storage.AppendRequest(4, 4, 0, tuple(records(2, 1))),
+            storage.AppendRequest(4, 5, 0, tuple(records(3, 1))),
+        )
+        await server.send(*(STORAGE.encode(request, 0) for request in requests))
+        while node.pool.queue(0).size < len(requests):
+            await asyncio.sleep(0)
+        gate.release()
+        assert await first == 0
+        replies = [await server.message() for _ in requests]
+        assert [reply.seq_num for reply in replies] == [1, 2, 3, 4, 5]
+        assert not any(isinstance(reply, storage.FailureResponse) for reply in replies)
+        await node.pool.drained()
+        assert node.pool.queued_bytes == 0
+
+
+async def test_safety_c3_a_partition_out_of_service_takes_no_part_in_a_recovery() -> None:
+    """A server that hears its last record would count on it."""
+    disk = empty_disk()
+    async with running_node("/data", fs=disk, assign=(0,)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        disk.fail_sync_once = ".seg"
+        with pytest.raises(RequestFailedError):
+            await server.append(4, 0, records(1, 1))
+        for ask in (server.last_session_info, server.max_transaction_id):
+            with pytest.raises(RequestFailedError, match="out of service"):
+                await ask(4, 0)
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await server.truncate(4, 0, -1)
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await server.set_low_water_mark(4, 0, 0)
 
 
 async def test_safety_b3_flags_and_marks_do_not_overwrite_each_other(tmp_path: Path) -> None:

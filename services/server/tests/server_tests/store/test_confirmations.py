@@ -114,6 +114,22 @@ async def test_a_commit_of_a_later_frame_answers() -> None:
         assert len(server.listener.committed_entries) == 1
 
 
+async def test_safety_d4_a_commit_of_an_earlier_frame_does_not_answer() -> None:
+    """Its requests are older than the question."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        session = await session_of(server)
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.5
+        server.store.append(entries(1))
+        await asyncio.sleep(0.3)
+        asked = session.confirmations.ask()
+        await until(lambda: len(server.listener.committed_entries) == 1)
+        await asyncio.sleep(0)
+        assert not asked.done()
+        await asked
+
+
 async def test_without_a_quorum_of_voters_nobody_is_confirmed() -> None:
     async with Cluster() as cluster:
         server = cluster.server()

@@ -9,7 +9,7 @@ from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_replica import Kind, classify
-from waltz_server.store.recovery_steps import Condition, Refuse, Truncate, Wait
+from waltz_server.store.recovery_steps import Compare, Condition, Refuse, Truncate, Wait
 
 SESSION = 6
 OLD = metadata(SESSION, state("A", 5), state("B", 5), state("C", 5))
@@ -181,6 +181,18 @@ def test_safety_a2_a_mark_of_any_node_proves_what_was_committed(
     assert [len(nodes[name].log) for name in "ABCD"] == [4, 4, 4, 6]
 
 
+def test_safety_a2_what_this_server_acknowledged_proves_what_was_committed() -> None:
+    """All three were set back together: what they agree on is less than the clients of this server were told."""
+    nodes = {name: member(3) for name in "ABC"}
+    for acknowledged, resolved in ((3, 3), (4, None)):
+        recovery = recovery_of("ABC", acknowledged=acknowledged)
+        for name in "ABC":
+            answer(recovery, nodes, name)
+        recovery.gather_over()
+        assert recovery.resolved == resolved
+    assert "what this server acknowledged proves 4 committed" in recovery.condition()[1]
+
+
 def test_safety_a2_a_closing_mark_proves_what_was_committed() -> None:
     """The same said by the metadata: D dropped out when 5 was resolved."""
     old = metadata(SESSION, *(state(name, 5) for name in "ABC"), state("D", 4, 5))
@@ -222,3 +234,99 @@ def test_a_closed_copy_that_lost_its_end_is_filled_before_it_is_marked() -> None
     recovery = answered(nodes, "ABC", old)
     assert recovery.recovered == ["A", "B", "C"]
     assert nodes["C"].log == stream("s5", 0, 6)
+
+
+# ---- answers that come again, sets that change
+
+
+def _refilled(recovery: Recovery, nodes: dict[str, Node]) -> None:
+    for name in nodes:
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    run_until_stuck(recovery, nodes, list(nodes), SESSION)
+
+
+def test_safety_a2_a_replica_that_answers_again_is_compared_again() -> None:
+    """Its connection broke; what is behind the new one may be another log."""
+    nodes = {name: member(3) for name in "ABC"}
+    recovery = recovery_of("ABC")
+    for name in "ABC":
+        answer(recovery, nodes, name)
+    assert recovery.next_step("C") == Compare("A", 3)
+    recovery.compared("C", equal=True)
+    recovery.failed("C", "the connection broke")
+    nodes["C"] = Node([*stream("s5", 0, 2), "fork:3"], session=5, lwm=0, local_lwm=0)
+    answer(recovery, nodes, "C")
+    run_until_stuck(recovery, nodes, "ABC", SESSION)
+    assert isinstance(recovery.next_step("C"), Refuse)
+    assert recovery.recovered == ["A", "B"]
+
+
+def test_safety_b2_a_replica_that_answers_again_is_marked_again() -> None:
+    """It was emptied in between: filled, but without this session on its node, the next recovery would take it for lost."""
+    nodes = {name: member(3) for name in "ABC"}
+    recovery = recovery_of("ABC")
+    _refilled(recovery, nodes)
+    assert recovery.recovered == ["A", "B", "C"]
+    recovery.failed("C", "the connection broke")
+    nodes["C"] = Node()
+    _refilled(recovery, nodes)
+    assert recovery.recovered == ["A", "B", "C"]
+    assert nodes["C"].session == SESSION
+    assert nodes["C"].log == nodes["A"].log
+
+
+def test_safety_a3_a_larger_set_is_complete_with_its_own_quorum() -> None:
+    """Three become five: two listed replicas were a quorum of the old set and are none of the new one."""
+    nodes = {**{name: member(3) for name in "ABC"}, "D": Node(), "E": Node()}
+    recovery = recovery_of("ABCDE")
+    for name in "ABC":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    run_until_stuck(recovery, nodes, "AB", SESSION)
+    recovery.metadata_written(metadata(SESSION, state("A", SESSION), state("B", SESSION), state("C", 5, 3)))
+    assert not recovery.complete
+    run_until_stuck(recovery, nodes, "ABC", SESSION)
+    recovery.metadata_written(recovery.metadata_after(OLD))
+    assert recovery.condition()[0] is Condition.COMPLETE
+
+
+def test_safety_a6_a_replica_that_was_taken_away_may_hold_what_cannot_be_read_here() -> None:
+    """A's last records cannot be read; C, which is not assigned any more, may have acknowledged them with A."""
+    nodes = {"A": member(5), "B": member(3), "D": Node()}
+    recovery = recovery_of("ABD")
+    for name in "ABD":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    recovery.source_failed("B", "A")
+    assert recovery.resolved is None
+    recovery.gather_over()
+    assert recovery.resolved is None
+
+
+def test_safety_a2_the_very_next_session_is_one_from_the_future() -> None:
+    recovery = recovery_of("ABC")
+    recovery.answered("A", SessionInfo(SESSION, 0, 0), 3)
+    assert recovery.condition()[0] is not Condition.FAULT  # a restart of the attempt finds its own mark
+    recovery.answered("B", SessionInfo(SESSION + 1, 0, 0), 3)
+    assert "B has completed session 7, later than the 6" in recovery.condition()[1]
+
+
+def test_safety_a2_a_fork_is_not_extended_before_the_mark_is_known() -> None:
+    nodes = {"A": member(5), "B": Node([*stream("s5", 0, 2), "fork:3"], session=5, lwm=0, local_lwm=0)}
+    recovery = recovery_of("ABC")
+    for name in "AB":
+        answer(recovery, nodes, name)
+    recovery.gather_over()
+    assert recovery.next_step("B") == Compare("A", 3)
+    run_until_stuck(recovery, nodes, "AB", SESSION)
+    assert isinstance(recovery.next_step("B"), Refuse)
+    assert len(nodes["B"].log) == 4
+
+
+def test_safety_a1_the_closing_mark_of_a_replica_stays_until_it_takes_part_again() -> None:
+    """What it holds above that mark is void, whatever later sessions resolve."""
+    old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 1))
+    nodes = {"A": member(3), "B": member(3), "C": Node()}
+    recovery = answered(nodes, "AB", old)
+    assert recovery.metadata_after(old).replicas["C"] == state("C", 4, 1)

@@ -1,0 +1,181 @@
+"""Which tests belong to which source file: the nearest ones first, then all of its member.
+
+By hand: what tells of a module's purpose is the name of its test file, and a wrong line costs time only.
+"""
+
+from __future__ import annotations
+
+from pathlib import PurePosixPath
+
+from tests.sim.mutants.loader import ROOT
+
+_SERVER = "services/server/tests/server_tests"
+_STORE = f"{_SERVER}/store"
+_STORAGE = "services/storage/tests/storage_tests"
+_CLIENT = "client/tests/client_tests"
+_ADMIN = "libs/admin/tests/admin_tests"
+
+NEAREST: dict[str, tuple[str, ...]] = {
+    "waltz_server/store/confirm.py": (f"{_STORE}/test_confirmations.py",),
+    "waltz_server/store/frames.py": (
+        f"{_STORE}/test_session_frames.py",
+        f"{_STORE}/test_what_a_session_keeps.py",
+    ),
+    "waltz_server/store/list_size.py": (
+        f"{_STORE}/test_router_and_directory.py",
+        f"{_STORE}/test_frame_sizes.py",
+    ),
+    "waltz_server/store/metadata_keeper.py": (f"{_STORE}/test_metadata_keeper.py",),
+    "waltz_server/store/quorum.py": (
+        f"{_STORE}/test_recovery_examples.py",
+        f"{_STORE}/test_recovery_enumerated.py",
+    ),
+    "waltz_server/store/recovery.py": (
+        f"{_STORE}/test_recovery_corners.py",
+        f"{_STORE}/test_recovery_examples.py",
+    ),
+    "waltz_server/store/recovery_replica.py": (
+        f"{_STORE}/test_recovery_corners.py",
+        f"{_STORE}/test_recovery_examples.py",
+    ),
+    "waltz_server/store/replica_connection.py": (f"{_STORE}/test_router_and_directory.py",),
+    "waltz_server/store/replica_recovery.py": (
+        f"{_STORE}/test_recovery_stalls.py",
+        f"{_STORE}/test_what_a_session_keeps.py",
+        f"{_STORE}/test_session_corners.py",
+    ),
+    "waltz_server/store/replica_session.py": (
+        f"{_STORE}/test_session_frames.py",
+        f"{_STORE}/test_what_a_session_keeps.py",
+    ),
+    "waltz_server/store/replica_states.py": (
+        f"{_STORE}/test_recovery_examples.py",
+        f"{_STORE}/test_recovery_corners.py",
+    ),
+    "waltz_server/store/router.py": (
+        f"{_STORE}/test_what_a_session_keeps.py",
+        f"{_STORE}/test_router_and_directory.py",
+    ),
+    "waltz_server/store/session.py": (
+        f"{_STORE}/test_session_frames.py",
+        f"{_STORE}/test_session_corners.py",
+    ),
+    "waltz_server/store/session_run.py": (
+        f"{_STORE}/test_session_corners.py",
+        f"{_STORE}/test_partition_store_safety.py",
+    ),
+    "waltz_server/store/store.py": (
+        f"{_STORE}/test_what_a_session_keeps.py",
+        f"{_STORE}/test_session_corners.py",
+        f"{_STORE}/test_partition_store.py",
+    ),
+    "waltz_server/store/voting.py": (f"{_STORE}/test_voting.py",),
+    "waltz_server/partition/append.py": (
+        f"{_SERVER}/test_append.py",
+        f"{_SERVER}/test_partition_corners.py",
+        f"{_SERVER}/test_markers.py",
+    ),
+    "waltz_server/partition/data_reads.py": (f"{_SERVER}/test_data_reads.py",),
+    "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
+    "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
+    "waltz_server/partition/markers.py": (
+        f"{_SERVER}/test_markers.py",
+        f"{_SERVER}/test_waiting_requests.py",
+    ),
+    "waltz_server/partition/mounts.py": (f"{_SERVER}/test_mounts.py", f"{_SERVER}/test_markers.py"),
+    "waltz_server/partition/partition.py": (
+        f"{_SERVER}/test_partition_corners.py",
+        f"{_SERVER}/test_markers.py",
+        f"{_SERVER}/test_append.py",
+    ),
+    "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py",),
+    "waltz_server/partition/transaction_cache.py": (f"{_SERVER}/test_caches.py",),
+    "waltz_storage/engine/control_file.py": (
+        f"{_STORAGE}/test_two_copies.py",
+        f"{_STORAGE}/test_damaged_entry.py",
+        f"{_STORAGE}/test_disk_edges.py",
+        f"{_STORAGE}/test_safety_c.py",
+    ),
+    "waltz_storage/engine/partition.py": (
+        f"{_STORAGE}/test_safety_c.py",
+        f"{_STORAGE}/test_disk_edges.py",
+        f"{_STORAGE}/test_safety_c5_crashes.py",
+        f"{_STORAGE}/test_weaknesses.py",
+    ),
+    "waltz_storage/engine/partition_info.py": (
+        f"{_STORAGE}/test_formats.py",
+        f"{_STORAGE}/test_two_copies.py",
+    ),
+    "waltz_storage/engine/recovery.py": (
+        f"{_STORAGE}/test_safety_c.py",
+        f"{_STORAGE}/test_damaged_index.py",
+        f"{_STORAGE}/test_disk_edges.py",
+    ),
+    "waltz_storage/engine/room.py": (f"{_STORAGE}/test_room.py",),
+    "waltz_storage/engine/scan.py": (f"{_STORAGE}/test_safety_c.py", f"{_STORAGE}/test_hostile_files.py"),
+    "waltz_storage/engine/segment.py": (
+        f"{_STORAGE}/test_safety_c.py",
+        f"{_STORAGE}/test_disk_edges.py",
+        f"{_STORAGE}/test_safety_c5_crashes.py",
+    ),
+    "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
+    "waltz_storage/service/executor.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
+    "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
+    "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
+    "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
+    "waltz_client/_internal/append_window.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_outcomes.py",
+    ),
+    "waltz_client/_internal/applier.py": (f"{_CLIENT}/test_applier.py", f"{_CLIENT}/test_contract.py"),
+    "waltz_client/_internal/feed_cursor.py": (f"{_CLIENT}/test_flow_control.py",),
+    "waltz_client/_internal/readers.py": (f"{_CLIENT}/test_flow_control.py",),
+    "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
+    "waltz_client/_internal/stream_partition.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
+    "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py",),
+    "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
+    "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
+    "waltz_admin/verify.py": (f"{_ADMIN}/test_status.py", f"{_ADMIN}/test_processes.py"),
+}
+"""What follows ``src/`` -> test files."""
+
+IGNORED = (
+    f"{_SERVER}/test_main.py",
+    f"{_STORAGE}/test_process.py",
+    f"{_CLIENT}/test_sql_applier.py",
+    f"{_CLIENT}/test_sql_ended_transactions.py",
+    f"{_CLIENT}/test_sql_with_clients.py",
+)
+"""They start processes, which do not have the bug, or try a database."""
+
+
+def member_of(file: str) -> PurePosixPath:
+    """The folder that holds ``src`` and ``tests``."""
+    parts = PurePosixPath(file).parts
+    return PurePosixPath(*parts[: parts.index("src")])
+
+
+def stages_of(file: str) -> list[list[str]]:
+    """The nearest tests, then those of the member."""
+    nearest = NEAREST.get(file.partition("/src/")[2], ())
+    whole = [str(member_of(file) / "tests")]
+    return [list(nearest), whole] if nearest else [whole]
+
+
+def missing_files() -> list[str]:
+    """What is named here and does not exist."""
+    tests = {name for files in NEAREST.values() for name in files} | set(IGNORED)
+    sources = [
+        f"{member}/src/{name}" for name in NEAREST for member in _MEMBERS if (ROOT / member / "src").is_dir()
+    ]
+    known = {name for name in sources if (ROOT / name).is_file()}
+    lost = [name for name in NEAREST if not any(path.endswith(f"/src/{name}") for path in known)]
+    return sorted(lost + [name for name in tests if not (ROOT / name).is_file()])
+
+
+_MEMBERS = ("services/server", "services/storage", "client", "libs/admin")
