@@ -137,10 +137,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
-    "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py",),
+    "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
+    "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
-    "waltz_admin/verify.py": (f"{_ADMIN}/test_status.py", f"{_ADMIN}/test_processes.py"),
+    "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
 }
 """What follows ``src/`` -> test files."""
 

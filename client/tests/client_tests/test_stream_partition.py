@@ -14,10 +14,12 @@ from typing import Any, cast
 import pytest
 
 from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.feed_cursor import CursorState, FeedCursor
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream_partition import NOT_STARTED, StreamPartition
 from waltz_client._internal.stream_session import StreamSession
-from waltz_client.errors import Outcome, PartitionInactiveError
+from waltz_client._internal.transaction_monitor import Cause
+from waltz_client.errors import ClientAheadError, Outcome, PartitionInactiveError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.messages.client import MountState
 from waltz_protocol.types import ReqId
@@ -26,19 +28,24 @@ OWN, STRANGER = 7, 99
 
 
 class Host:
-    """What a partition asks of its client; nothing here takes time."""
+    """What a partition asks of its client; what is spawned runs when the test awaits it."""
+
+    def __init__(self) -> None:
+        self.mark = -1
+        self.spawned: list[Coroutine[Any, Any, None]] = []
 
     async def start_mark(self, partition_id: int) -> int:
         raise NotImplementedError
 
     async def server_high_water_mark(self, partition_id: int) -> int:
-        raise NotImplementedError
+        return self.mark
 
     def need_ticks(self) -> None:
         """The tests make the ticks."""
 
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        raise NotImplementedError
+        self.spawned.append(coro)
+        return cast("asyncio.Task[None]", None)
 
 
 class Session:
@@ -67,11 +74,11 @@ class Session:
         return True
 
 
-def mounted(received: int = 4) -> tuple[StreamPartition, Session]:
+def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartition, Session]:
     """A partition that has seen everything up to ``received`` and is mounted there, in generation 1."""
     ids = ReqIdSource(OWN, 0)
     ids.raise_generation(1)
-    partition, session = StreamPartition(ids, Host(), 10, random.Random(1)), Session()
+    partition, session = StreamPartition(ids, host or Host(), 10, random.Random(1)), Session()
     partition.activate()
     partition.received = partition.ready_mark = received
     partition.session_ready(cast(StreamSession, session))
@@ -174,3 +181,108 @@ async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_
     assert partition.received == NOT_STARTED
     assert isinstance(waiter.exception(), PartitionInactiveError)
     assert partition.req_ids.next_seq_num() == used + 1
+
+
+async def test_safety_e1_a_transaction_behind_a_gap_is_not_received() -> None:
+    """What it would have decided is decided when the feed gets there."""
+    partition, _ = mounted(4)
+    handle = append(partition)
+    partition.feed_data(feed(OWN, handle.seq_num, 6))
+    assert (partition.received, outcome(handle)) == (4, None)
+    partition.feed_data(feed(STRANGER, 1, 5))
+    partition.feed_data(feed(OWN, handle.seq_num, 6))
+    assert (partition.received, outcome(handle)) == (6, Outcome.COMMITTED)
+
+
+async def test_safety_e2_only_the_answer_to_a_mount_of_this_connection_mounts() -> None:
+    partition, first = mounted()
+    partition.session_lost(cast(StreamSession, first))
+    second, third = Session(), Session()
+    partition.session_ready(cast(StreamSession, second))
+    unanswered = second.mounts[-1][0].seq_num
+    partition.mount_response(unanswered + 100, MountState.READY)
+    assert not partition.can_send
+    partition.session_lost(cast(StreamSession, second))
+    partition.session_ready(cast(StreamSession, third))
+    partition.mount_response(unanswered, MountState.READY)
+    assert not partition.can_send
+    answer(partition, third)
+    assert partition.can_send
+
+
+@pytest.mark.parametrize(("mark", "fails"), [(9, True), (10, False), (11, False)])
+async def test_a_reader_is_ahead_only_of_a_log_that_ends_before_its_place(mark: int, fails: bool) -> None:
+    host = Host()
+    partition, _ = mounted(4, host)
+    host.mark = mark
+    cursor = FeedCursor(0, 10, 100, lambda: None)
+    partition.readers.add(cursor)
+    await host.spawned.pop()
+    assert isinstance(cursor.error, ClientAheadError) == fails
+    assert (cursor.state is CursorState.LIVE) != fails
+
+
+async def test_safety_e1_an_append_that_met_a_closed_connection_has_failed_at_once() -> None:
+    partition, session = mounted()
+    session.channel.closed = True
+    handle = append(partition)
+    assert handle.cause is Cause.NOT_SENT
+    assert outcome(handle) is Outcome.FAILED
+    assert session.appends == []
+
+
+async def test_a_silent_append_is_flushed_once_per_threshold() -> None:
+    partition, session = mounted()
+    append(partition)
+    flushes = []
+    for _ in range(9):
+        partition.on_tick(3)
+        flushes.append(len(session.flushes))
+    assert flushes == [0, 0, 1, 1, 1, 2, 2, 2, 3]
+
+
+async def test_the_chance_of_a_writer_that_gave_up_goes_to_the_next_one() -> None:
+    partition, _ = mounted()
+    window = partition.window
+    first, second, third = (window.add_waiter() for _ in range(3))
+    window.wake(1)
+    assert [waiter.done() for waiter in (first, second, third)] == [True, False, False]
+    window.drop_waiter(first)
+    assert [waiter.done() for waiter in (first, second, third)] == [True, True, False]
+    window.drop_waiter(third)
+    assert not window.has_waiters
+
+
+async def test_safety_e1_a_closed_window_sends_nothing_more() -> None:
+    partition, _ = mounted()
+    handle = append(partition)
+    partition.window.close()
+    assert outcome(handle) is Outcome.UNKNOWN
+    assert not partition.can_send
+    assert partition.window.room == 0
+
+
+async def test_safety_e1_an_outcome_reaches_the_others_when_one_caller_raises(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    partition, _ = mounted()
+
+    def raising(_: PendingAppend) -> None:
+        raise ValueError("a mistake of the application")
+
+    first, second = PendingAppend(0, raising), PendingAppend(0, lambda _: None)
+    for handle in (first, second):
+        partition.send_append(handle, b"data", 0, 4, (), (), ())
+    partition.flush_response(second.seq_num, 4)
+    assert [outcome(handle) for handle in (first, second)] == [Outcome.FAILED] * 2
+    assert "raised" in caplog.text
+
+
+async def test_the_window_holds_as_many_appends_as_its_setting_says() -> None:
+    partition, session = mounted()
+    for sent in range(10):
+        assert partition.window.room == 10 - sent
+        assert partition.can_send
+        append(partition)
+    assert not partition.can_send
+    assert len(session.appends) == 10

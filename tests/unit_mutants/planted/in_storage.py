@@ -291,14 +291,6 @@ STORAGE_BUGS = (
         "Records without index entries are acknowledged, and nobody can read them.",
     ),
     _engine(
-        "wrong_index_entry_is_read",
-        "C2",
-        "segment.py",
-        "offset < previous + layout.RECORD_FIXED_SIZE or offset > self.size",
-        "offset < previous or offset > self.size",
-        "An index entry inside a record is believed.",
-    ),
-    _engine(
         "empty_segment_file_overwritten",
         "C4",
         "segment.py",

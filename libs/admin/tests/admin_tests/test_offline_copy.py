@@ -134,6 +134,15 @@ async def test_only_what_differs_is_cut_also_when_the_source_vouches_for_more_me
     assert b.calls.count("truncate") == 1
 
 
+@pytest.mark.parametrize("differs", [10, 19])
+async def test_a_single_record_that_differs_is_replaced_also_the_last_one(differs: int) -> None:
+    a, b = source(20, 19), destination(20, session=8, mark=9)
+    b.records[differs] = record(differs, b"never committed")
+    done = await copy_partition(a, b, b, 3, 7)
+    assert done.copied == 20 - differs
+    assert b.records == a.records
+
+
 async def test_a_replica_that_is_behind_its_low_water_mark_is_filled() -> None:
     """Servers may raise the mark of a replica before its records are copied."""
     a, b = source(60, 59), destination(20, session=4, mark=45)

@@ -312,6 +312,39 @@ def test_safety_c1_nothing_is_shown_before_its_sync() -> None:
     manager.close()
 
 
+def test_safety_c1_what_a_truncation_is_about_to_cut_is_not_shown_though_it_fails() -> None:
+    disk = filled()
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    disk.fail_sync_once = "waltz-fence"
+    assert isinstance(refusal(lambda: partition.truncate(3)), PartitionFailedError)
+    assert partition.max_txid == 3
+    assert partition.read(4, 10, 1 << 20) == []
+    assert_holds(partition, 4)
+    manager.close()
+
+
+def test_safety_a2_a_low_water_mark_is_refused_by_each_of_its_conditions() -> None:
+    """One off in every direction; what is allowed comes last, and again."""
+    disk = filled()
+    manager = open_manager(disk)
+    partition = manager.get(0)
+    partition.set_low_water_mark(5, 12)
+    for session_id, mark, why in (
+        (6, 8, "below this node's last transaction 9"),
+        (4, 12, "session 5 is persisted, 4 is older"),
+        (5, 11, "below the persisted 12"),
+        (6, 11, "below the persisted 12"),
+    ):
+        assert why in str(refusal(lambda s=session_id, m=mark: partition.set_low_water_mark(s, m)))  # type: ignore[misc]
+        assert partition.info[:3] == (5, 12, 9)
+    for session_id, mark in ((5, 12), (6, 12), (6, 13)):
+        partition.set_low_water_mark(session_id, mark)
+        assert partition.info[:3] == (session_id, mark, 9)
+    assert partition.failed is None
+    manager.close()
+
+
 def test_storage_7_05_record_checksum_is_verified_on_every_read() -> None:
     disk = filled()
     manager = open_manager(disk)

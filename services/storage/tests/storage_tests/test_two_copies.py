@@ -150,6 +150,19 @@ def test_a_damaged_copy_of_the_synced_mark_costs_the_last_one_at_most() -> None:
         assert Sidecar.open(disk, ROOT, 0).synced_txid(4, 1) in (5, 7)
 
 
+def test_the_synced_mark_counts_for_its_own_state_of_the_control_entry_only() -> None:
+    """0.13.2 may have cut the log and set marks in the same session: the number of the entry tells."""
+    sidecar = Sidecar.open(empty_disk(), ROOT, 0)
+    sidecar.write_mark(4, 8, 7)
+    assert [sidecar.synced_txid(*state) for state in ((4, 8), (4, 9), (4, 7), (5, 8), (3, 8))] == [
+        7,
+        -1,
+        -1,
+        -1,
+        -1,
+    ]
+
+
 def test_safety_b2_a_side_file_of_another_partition_says_nothing() -> None:
     """Copied by hand it would lock the sessions of this partition out."""
     disk = in_session_7_after_5()
