@@ -112,13 +112,22 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
     ),
     "waltz_storage/engine/room.py": (f"{_STORAGE}/test_room.py",),
-    "waltz_storage/engine/scan.py": (f"{_STORAGE}/test_safety_c.py", f"{_STORAGE}/test_hostile_files.py"),
+    "waltz_storage/engine/scan.py": (
+        f"{_STORAGE}/test_safety_c.py",
+        f"{_STORAGE}/test_log_corners.py",
+        f"{_STORAGE}/test_hostile_files.py",
+    ),
     "waltz_storage/engine/segment.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c5_crashes.py",
     ),
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
+    "waltz_storage/engine/storage_manager.py": (
+        f"{_STORAGE}/test_log_corners.py",
+        f"{_STORAGE}/test_disk_edges.py",
+        f"{_STORAGE}/test_weaknesses.py",
+    ),
     "waltz_storage/service/executor.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),

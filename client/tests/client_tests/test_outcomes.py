@@ -177,6 +177,17 @@ async def test_append_many_at_the_deadline(cluster: FakeCluster, connect: Connec
     assert [type(r) for r in results[1:]] == [OutcomeUnknownError, OutcomeUnknownError, DeadlineExceededError]
 
 
+async def test_an_append_of_a_batch_that_had_to_wait_has_the_view_of_its_sending(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """Before the mount nothing is known of the partition: such a view would lose to every lock."""
+    partition = cluster.partitions[0]
+    partition.fill(3)
+    client = await connect()
+    await client.append_many([Append(0, b"x"), Append(0, b"y", as_of=1)])
+    assert [append.client_high_water_mark for append in partition.received] == [2, 1]
+
+
 async def test_cancelling_an_append_leaves_the_window_right(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:

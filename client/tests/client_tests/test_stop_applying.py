@@ -48,6 +48,7 @@ async def test_a_partition_stops_and_the_others_go_on(cluster: FakeCluster, conn
     assert application.marks_asked == [0, 1]
     # Reading and plain appends have nothing to do with it.
     done = await client.append(partition=0, data=b"x")
+    assert cluster.partitions[0].received[-1].client_high_water_mark == 1  # what stopped it is not applied
     assert [one.transaction_id async for one in client.feed(0, after=4, until=5)] == [done.transaction_id]
 
 

@@ -60,6 +60,7 @@ class Session:
         self.mounts: list[tuple[ReqId, int]] = []
         self.flushes: list[ReqId] = []
         self.appends: list[bytes] = []
+        self.feeds: list[tuple[ReqId, int]] = []
         self.channel = SimpleNamespace(closed=False, send=self.appends.append)
 
     def send_mount(self, req_id: ReqId, mark: int) -> bool:
@@ -71,7 +72,11 @@ class Session:
         return True
 
     def send_feed_request(self, req_id: ReqId, mark: int) -> bool:
+        self.feeds.append((req_id, mark))
         return True
+
+    def reconsider_reading(self) -> None:
+        """The tests bring the frames whether they are wanted or not."""
 
 
 def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartition, Session]:
@@ -286,3 +291,37 @@ async def test_the_window_holds_as_many_appends_as_its_setting_says() -> None:
         append(partition)
     assert not partition.can_send
     assert len(session.appends) == 10
+
+
+def taken(cursor: FeedCursor) -> list[int]:
+    found: list[int] = []
+    while fields := cursor.take():
+        found += [one[4] for one in fields]
+    return found
+
+
+async def test_a_reader_follows_the_stream_only_when_it_has_everything_before_it() -> None:
+    """One transaction is missing when its own feed pauses; then the stream goes on."""
+    partition, session = mounted(4)
+    cursor = FeedCursor(0, 0, 100, lambda: None)
+    partition.readers.add(cursor)
+    assert session.feeds[-1][1] == 0
+    for turn in ((1, 2, 3), (5,), (4,), (5,), (6,)):
+        for transaction_id in turn:
+            partition.feed_data(feed(STRANGER, 1, transaction_id))
+        partition.end_turn()
+    assert taken(cursor) == [1, 2, 3, 4, 5, 6]
+    assert cursor.state is CursorState.LIVE
+
+
+async def test_a_reader_that_is_full_has_its_own_feed_cut_short() -> None:
+    partition, session = mounted(500)
+    cursor = FeedCursor(0, 0, 10, lambda: None)
+    partition.readers.add(cursor)
+    own = session.feeds[-1][0]
+    for transaction_id in range(1, 21):
+        partition.feed_data(feed(STRANGER, 1, transaction_id))
+    partition.end_turn()
+    assert cursor.state is CursorState.PARKED
+    assert session.feeds[-1] == (own, 500)  # under the same number: instead of what is left of it
+    assert taken(cursor) == list(range(1, 11))

@@ -210,6 +210,36 @@ def test_safety_a1_a_copy_that_ends_below_a_mark_of_its_own_is_lost(lwm: int, lo
     assert classify(state("A", 5), info, 5) == (Kind.VOTER, 5, True)
 
 
+def test_safety_a1_how_an_answer_is_judged() -> None:
+    """(recorded session, closing mark), what the node says, its last record -> kind, good up to, vouched for."""
+    closed, voter, lost = Kind.CLOSED, Kind.VOTER, Kind.LOST
+    for recorded, said, last, expected in (
+        ((0, UNRESOLVED), (0, 3, 3), 5, (voter, 5, True)),  # the very first session counts too
+        ((5, UNRESOLVED), (6, 3, 3), 5, (voter, 5, True)),
+        ((5, UNRESOLVED), (4, 3, 3), 5, (lost, 3, False)),
+        ((5, UNRESOLVED), (5, 3, 3), 2, (lost, 2, True)),
+        ((0, 2), (0, 1, 1), 5, (closed, 2, True)),
+        ((4, 2), (4, 3, 3), 5, (closed, 3, True)),  # its own mark covers more than the closing one
+        ((4, 3), (4, 2, 2), 5, (closed, 3, True)),
+        ((4, 9), (4, 2, 2), 5, (closed, 5, True)),
+        ((4, 3), (3, 1, 1), 5, (closed, 1, False)),
+        ((-1, 3), (-1, -1, -1), 5, (closed, -1, False)),  # never took part: nothing of it is of this log
+    ):
+        assert classify(state("A", *recorded), SessionInfo(*said), last) == expected, (recorded, said)
+    assert classify(None, SessionInfo(5, 3, 3), 7) == (Kind.NEW, 3, False)
+
+
+def test_a_replica_that_was_refused_has_answered_nothing() -> None:
+    recovery = recovery_of("ABC")
+    for name in "AB":
+        recovery.answered(name, SessionInfo(5, 0, 0), 3)
+    recovery.refuse("A", "it is forked")
+    recovery.gather_over()
+    assert recovery.in_progress == ["B"]
+    assert recovery.condition()[0] is Condition.NO_QUORUM
+    assert "1 of 2 needed replicas answer" in recovery.condition()[1]
+
+
 def test_safety_a1_a_closed_copy_that_was_set_back_holds_what_its_own_mark_covers_and_no_more() -> None:
     """C closed at 3 in session 4; its disk is of session 2, and its records above 1 were void then: they support nothing."""
     old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 3))

@@ -65,7 +65,7 @@ def test_safety_d2_first_failure_ends_the_votes_of_a_replica() -> None:
 def test_safety_a3_a_prefix_counts_only_once_admitted() -> None:
     votes = Votes(quorum=2, resolved=-1)
     votes.join("a", -1)
-    votes.admit("a")
+    assert not votes.admit("a")
     votes.join("b", -1)
     votes.join("c", -1)
     for name in ("b", "c", "a"):  # the one with a voice comes last
@@ -153,3 +153,62 @@ def test_an_answer_that_was_counted_already_counts_no_more() -> None:
     votes.stored("a", 0)
     assert not votes.stored("a", 0)
     assert votes.durable("a") == 4
+
+
+def test_frames_of_a_replica_continue_each_other_and_end_with_it() -> None:
+    votes = joined(resolved=4)
+    votes.sent("a", 5, 7)
+    for first, last in ((7, 9), (9, 9), (8, 7), (5, 7)):
+        with pytest.raises(VotingError, match="expected 8"):
+            votes.sent("a", first, last)
+    votes.sent("a", 8, 8)
+    votes.end("a")
+    with pytest.raises(VotingError, match="ended: True"):
+        votes.sent("a", 5, 5)
+    with pytest.raises(VotingError, match="joined twice"):
+        votes.join("b", 4)
+
+
+def test_safety_d2_an_answer_to_a_frame_that_was_never_sent_counts_for_nothing() -> None:
+    votes = joined()
+    votes.sent("a", 0, 4)
+    assert not votes.stored("a", 99)
+    assert not votes.stored("b", 0)
+    assert not votes.stored("a", 0)
+    assert (votes.durable("a"), votes.durable("b"), votes.committed) == (4, -1, -1)
+    assert not votes.stored("a", 0)  # and none counts twice
+    assert votes.durable("a") == 4
+
+
+def test_safety_d2_a_frame_in_the_middle_without_an_answer_holds_up_those_behind_it() -> None:
+    """The last one and the first one are answered: nothing says that the one in between is stored."""
+    votes = joined()
+    for name in NAMES:
+        for first in (0, 5, 10, 15):
+            votes.sent(name, first, first + 4)
+        votes.stored(name, 10)
+        votes.stored(name, 0)
+        assert votes.durable(name) == 4
+    assert votes.committed == 4
+    votes.stored("a", 5)
+    assert votes.durable("a") == 14
+    assert votes.stored("b", 5)
+    assert votes.committed == 14
+
+
+@pytest.mark.parametrize(("quorum", "committed"), [(1, 9), (2, 7), (3, 5), (4, 3), (5, 1)])
+def test_committed_is_what_a_quorum_holds_whatever_its_size(quorum: int, committed: int) -> None:
+    votes = Votes(quorum=quorum, resolved=-1)
+    for place, name in enumerate("vwxyz"):
+        votes.join(name, 2 * place + 1)
+        moved = votes.admit(name)
+        assert moved == (place + 1 >= quorum)
+    assert votes.committed == committed
+
+
+def test_who_failed_or_never_came_has_no_voice() -> None:
+    votes = joined(resolved=4)
+    assert votes.has_voice("a")
+    votes.end("a")
+    assert [votes.has_voice(name) for name in ("a", "b", "stranger")] == [False, True, False]
+    assert [votes.durable(name) for name in ("a", "b", "stranger")] == [4, 4, -1]
