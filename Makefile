@@ -37,7 +37,7 @@ check: setup
 test: unit simulation integration
 
 unit: setup
-	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop tests/e2e
+	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop tests/unit_mutants tests/e2e
 
 simulation: setup
 	$(BIN)/pytest -q tests/sim tests/fuzz tests/second_opinion

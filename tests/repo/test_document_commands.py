@@ -82,6 +82,7 @@ IN_SHORT = {
     "soak": "tests/integration/test_soak.py::test_deleted_directory_and_older_copy_under_load",
     "sim": "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs",
     "mutants": "tests/sim/test_mutants.py::test_some_planted_bugs_are_found_at_the_seeds_noted",
+    "mutants-unit": "tests/unit_mutants/test_run.py::test_a_bug_is_noticed_where_it_is_and_nowhere_else",
     "nemesis": "tests/integration/test_nemesis.py::test_a_minute_of_faults_loses_nothing",
     "fuzz": "tests/fuzz/test_corpus.py::test_random_changes_are_handled",
     "images": "tests/e2e/images.py::build",

@@ -48,8 +48,9 @@ class Pool:
 
     def __exit__(self, *exception: object) -> None:
         for worker in self._workers:
-            worker.kill()
-            worker.wait()
+            worker.terminate()  # it ends the test run that is under way
+            with worker:
+                pass  # closes the pipes and waits
         self._threads.shutdown(cancel_futures=True)
 
     def trials(

@@ -146,6 +146,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
@@ -188,4 +189,4 @@ def missing_files() -> list[str]:
     return sorted(lost + [name for name in tests if not (ROOT / name).is_file()])
 
 
-_MEMBERS = ("services/server", "services/storage", "client", "libs/admin")
+_MEMBERS = ("services/server", "services/storage", "client", "libs/admin", "libs/cluster")

@@ -74,7 +74,8 @@ class Watcher:
 
 
 def main() -> int:
-    """Until the end of standard input."""
+    """Until the end of standard input, or SIGTERM."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     for name in PRELOADED:
         importlib.import_module(name)
     gc.freeze()
@@ -98,6 +99,10 @@ def _forked(sources: dict[str, str], paths: list[str], ignored: list[str]) -> Tr
         pid = os.fork()
         if pid == 0:
             _run_tests(sources, paths, ignored, scratch)
+        try:
+            os.setpgid(pid, pid)  # here too: whoever comes first
+        except (PermissionError, ProcessLookupError):
+            pass
         code = _wait(pid)
         result = scratch / "result"
         if result.exists():
@@ -113,26 +118,26 @@ def _forked(sources: dict[str, str], paths: list[str], ignored: list[str]) -> Tr
 def _wait(pid: int) -> int | None:
     """The exit code (negative: the signal), None when it took too long. Nothing that it started is left."""
     deadline = time.monotonic() + WALL_SECONDS
+    ended = 0
     try:
-        while time.monotonic() < deadline:
+        while not ended and time.monotonic() < deadline:
             ended, status = os.waitpid(pid, os.WNOHANG)
-            if ended:
-                return os.waitstatus_to_exitcode(status)
-            time.sleep(0.02)
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
-        return None
+            time.sleep(0 if ended else 0.02)
+        return os.waitstatus_to_exitcode(status) if ended else None
     finally:
         try:
             os.killpg(pid, signal.SIGKILL)
         except ProcessLookupError:
-            pass  # the usual case: it left nobody behind
+            pass  # the usual case: it has ended and left nobody behind
+        if not ended:
+            os.waitpid(pid, 0)
 
 
 def _run_tests(sources: dict[str, str], paths: list[str], ignored: list[str], scratch: Path) -> NoReturn:
     """The forked process: plant, run pytest, write the result, end without any of the parent's endings."""
     trial = Trial(error="the test run did not come to its end")
     try:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.setpgid(0, 0)
         said = os.open(scratch / "said", os.O_WRONLY | os.O_CREAT)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)

@@ -40,6 +40,9 @@ class Host:
     async def server_high_water_mark(self, partition_id: int) -> int:
         return self.mark
 
+    def mark_told(self, partition_id: int, mark: int) -> None:
+        """Nobody here has a view of his own."""
+
     def need_ticks(self) -> None:
         """The tests make the ticks."""
 
@@ -81,7 +84,7 @@ class Session:
 
 def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartition, Session]:
     """A partition that has seen everything up to ``received`` and is mounted there, in generation 1."""
-    ids = ReqIdSource(OWN, 0)
+    ids = ReqIdSource(OWN, 0, random.Random(1))
     ids.raise_generation(1)
     partition, session = StreamPartition(ids, host or Host(), 10, random.Random(1)), Session()
     partition.activate()

@@ -76,8 +76,8 @@ ADMIN_BUGS = (
         "copy_removed_with_half_a_quorum",
         "A6",
         "safety.py",
-        "    if len(live) < len(set(assigned)) // 2 + 1:\n",
-        "    if len(live) < len(set(assigned)) // 2:\n",
+        "    if len(live) < quorum_of(len(set(assigned))):\n",
+        "    if len(live) < quorum_of(len(set(assigned))) - 1:\n",
         "A copy is taken away while fewer than a quorum of the others are known to be complete.",
     ),
     _bug(
@@ -211,13 +211,13 @@ ADMIN_BUGS = (
         "What the source was told to be committed during the copy is left out.",
     ),
     # ---- checks
-    _bug(
-        "half_the_replicas_are_a_quorum",
+    bugs_in("libs/cluster/src/waltz_cluster")(
+        "one_replica_less_is_no_shortage",
         "13.2",
-        "verify.py",
-        "    needed = len(replicas) // 2 + 1\n",
-        "    needed = (len(replicas) + 1) // 2\n",
-        "A partition with one of two replicas available is reported to have a quorum.",
+        "quorum.py",
+        "    if able >= needed:\n",
+        "    if able >= needed - 1:\n",
+        "A partition with one replica too few is reported to take writes.",
     ),
     _bug(
         "nodes_set_back_are_well",

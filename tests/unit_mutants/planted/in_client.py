@@ -99,8 +99,8 @@ CLIENT_BUGS = (
     _bug(
         "reader_at_the_end_is_ahead",
         "13.20",
-        "stream_partition.py",
-        "        if cursor.tail is not None and cursor.tail > max(mark, self.received):\n",
+        "readers.py",
+        "        if cursor.tail is not None and cursor.tail > max(mark, partition.received):\n",
         "        if cursor.tail is not None and cursor.tail >= mark:\n",
         "A reader whose place the server has just reached ends with ClientAheadError.",
     ),
@@ -181,8 +181,8 @@ CLIENT_BUGS = (
         "commit_of_another_generation",
         "E2",
         "transaction_monitor.py",
-        "        if entry is None or entry.generation != generation:\n            return NOTHING\n        order",
-        "        if entry is None:\n            return NOTHING\n        order",
+        "        if entry is None or entry.generation != generation or entry.header != header:\n",
+        "        if entry is None or entry.header != header:\n",
         "A transaction of an earlier life of the counter commits an append.",
     ),
     _bug(

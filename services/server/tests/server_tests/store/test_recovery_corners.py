@@ -237,7 +237,7 @@ def test_a_replica_that_was_refused_has_answered_nothing() -> None:
     recovery.gather_over()
     assert recovery.in_progress == ["B"]
     assert recovery.condition()[0] is Condition.NO_QUORUM
-    assert "1 of 2 needed replicas answer" in recovery.condition()[1]
+    assert "1 of 3 replicas, 2 needed: A (it is forked)" in recovery.condition()[1]
 
 
 def test_safety_a1_a_closed_copy_that_was_set_back_holds_what_its_own_mark_covers_and_no_more() -> None:
