@@ -11,6 +11,8 @@ from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import RecordHeader
 
+QUESTIONS = (storage.LastSessionInfoRequest, storage.MaxTransactionIdRequest)
+
 
 def without_seq_num(raw: bytes) -> bytes:
     """A request with the sequence number 0: how a connection counts is its own affair."""
@@ -22,7 +24,8 @@ class RecordedStorage:
     """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that
     was recorded several times is answered in that order. Record headers are answered from the recorded appends
     and kept in `headers_asked`; a maximum that is asked once more, as ours does after it set the low-water mark, is
-    answered as before and kept in `maxima_asked_again`. Any other request that 0.13.2 never sent is an AssertionError and
+    answered as before and kept in `maxima_asked_again`; what ours asks with the session before, to see that ZooKeeper is not older
+    than the node, is answered as it is with the next session and kept in `asked_before`. Any other request that 0.13.2 never sent is an AssertionError and
     ends the connection.
 
     `recorded` are the frames to answer from, `history` all frames of the link up to them.
@@ -36,6 +39,8 @@ class RecordedStorage:
         self.asked: list[bytes] = []
         self.headers_asked: list[tuple[int, int]] = []
         self.maxima_asked_again: list[int] = []
+        self.asked_before: list[Message] = []
+        self._first: dict[tuple[type[Message], int], Any] = {}
         self._maxima: dict[bytes, Any] = {}
         self._headers: dict[tuple[int, int], RecordHeader] = {}
         for frame in history:
@@ -46,7 +51,10 @@ class RecordedStorage:
         self._replies: dict[bytes, deque[Any]] = defaultdict(deque)
         for request in self.requests:
             reply = replies[request.conn, self._seq_num(request)]
-            self._replies[without_seq_num(request.raw)].append(STORAGE.decode(reply.body, 0))
+            told = STORAGE.decode(reply.body, 0)
+            self._replies[without_seq_num(request.raw)].append(told)
+            asked: Any = STORAGE.decode(request.body, 0)
+            self._first.setdefault((type(asked), asked.partition_id), told)
 
     @staticmethod
     def _is(frame: RecordedFrame, from_client: bool) -> bool:
@@ -71,6 +79,15 @@ class RecordedStorage:
         if not known and key in self._maxima:
             self.maxima_asked_again.append(message.partition_id)
             return [STORAGE.encode(replace(self._maxima[key], seq_num=message.seq_num), 0)]
+        first = self._first.get((type(message), message.partition_id))
+        if (
+            not known
+            and isinstance(message, QUESTIONS)
+            and first
+            and message.session_id == first.session_id - 1
+        ):
+            self.asked_before.append(message)
+            return [STORAGE.encode(replace(first, session_id=message.session_id, seq_num=message.seq_num), 0)]
         assert known, f"release 0.13.2 never sent {message}"
         self.asked.append(key)
         reply = known.popleft()

@@ -13,7 +13,7 @@ from tests.sim.cluster.server_role import CLUSTER_ROOT
 from tests.sim.cluster.shape import ADMIN_PORT, STORAGE_PORT, Shape, connect_string
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.zookeeper import SimZooKeeper
-from waltz_admin import assignments, nodes, offline_copy, seeding, storage_admin
+from waltz_admin import accept_restored, assignments, nodes, offline_copy, seeding, storage_admin
 from waltz_admin.errors import AdminError
 from waltz_admin.forget import Forgotten, forget_replica
 from waltz_admin.replace import NodeReplacement, ReplaceOptions
@@ -206,6 +206,15 @@ class Admin:
             ).run(),
             seconds,
         )
+
+    async def accept_restored(self, partitions: list[int]) -> int:
+        """Make the metadata of partitions again from what the nodes hold; of how many. RefusedError also when nothing is wrong."""
+
+        async def accept(store: ZooKeeperStore) -> int:
+            found, _ = await accept_restored.accept_restored(store, CLUSTER_ROOT, partitions, tls=NO_TLS)
+            return len(found)
+
+        return await self.run(f"accept restored {partitions}", accept)
 
     async def rebuild(self, partition: int, node: str) -> None:
         """Throw away a node's copy of a partition and let it be filled again."""

@@ -138,6 +138,15 @@ class ClusterState:
         damaged = sum((other, partition) in self.lost for other in assigned if other != name)
         return damaged + 1 <= (len(assigned) - 1) // 2
 
+    def is_lost(self, name: str, partition: int) -> bool:
+        """Whether the copy was destroyed or damaged and has not been whole since."""
+        return (name, partition) in self.lost and not self.whole(name, partition)
+
+    @staticmethod
+    def replicas_in(data: bytes) -> set[str]:
+        """The nodes, by name, that metadata of a partition lists."""
+        return {host_of(connect) for connect in PartitionMetadata.from_bytes(data).replicas}
+
     def destroyed(self, name: str, partitions: Iterable[int]) -> None:
         """These copies are lost or damaged from now on."""
         for partition in partitions:

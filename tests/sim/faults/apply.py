@@ -13,6 +13,7 @@ from tests.sim.faults import (
     lost_writes,
     network_faults,
     old_peers,
+    older_copy,
     operations,
     process_faults,
     rot_faults,
@@ -45,6 +46,7 @@ HANDLERS: Mapping[str, Handler] = {
     **old_peers.HANDLERS,
     **lost_writes.HANDLERS,
     **twin_faults.HANDLERS,
+    **older_copy.HANDLERS,
 }
 
 

@@ -97,6 +97,7 @@ KINDS: Mapping[str, Kind] = {
     "zookeeper-cut": Kind(4, "session", 1, 25),
     "client-ids-back": Kind(3, "client", 0.2, 5),
     "states-lost": Kind(2, "", 0.5, 6),
+    "zookeeper-older-copy": Kind(3, "", 0.5, 20),
     "clock-step": Kind(2, "host", 0, 0),
     "replica-move": Kind(4, "", 1, 5),
     "replica-remove-add": Kind(3, "", 1, 10),
@@ -147,6 +148,7 @@ PROFILES: Mapping[str, Sequence[str]] = {
     ),
     "zookeeper": (*_starting("zookeeper-"), "server-pause"),
     "identity": (*_starting("client-"), "connection-reset", "one-way-block", "partition", "server-kill"),
+    "older-copy": ("zookeeper-older-copy", "storage-kill", "storage-pause", "server-kill"),
     "operations": (*_starting("replica-", "rolling-"), "storage-wipe", "server-kill"),
 }
 

@@ -32,8 +32,8 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_SERVICE}/executor.py",
-                "        raised = self.fence.arrive(request.session_id)\n",
-                "        raised = request.kind == 4 and self.fence.arrive(request.session_id)\n",
+                "        raised = self._pool.raises_fence(self, request.session_id)\n",
+                "        raised = request.kind == 4 and self._pool.raises_fence(self, request.session_id)\n",
             ),
             Edit(
                 f"{_SERVICE}/fence.py",
@@ -54,10 +54,10 @@ STORAGE_MUTANTS = (
         edits=(
             Edit(
                 f"{_SERVICE}/executor.py",
-                "        raised = self.fence.arrive(request.session_id)\n",
+                "        raised = self._pool.raises_fence(self, request.session_id)\n",
                 "        partition = self._pool.manager.partitions.get(self.partition_id)\n"
                 "        refused = partition is not None and not partition.info.available\n"
-                "        raised = not refused and self.fence.arrive(request.session_id)\n",
+                "        raised = not refused and self._pool.raises_fence(self, request.session_id)\n",
             ),
         ),
         expected=("fence",),

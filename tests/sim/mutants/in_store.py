@@ -63,9 +63,9 @@ STORE_MUTANTS = (
         rule="A2",
         edits=(
             Edit(
-                f"{_STORE}/recovery.py",
-                "            if replica.max_txid >= 0 or replica.info.low_water_mark >= 0:\n",
-                "            if replica.max_txid < -1:\n",
+                "libs/cluster/src/waltz_cluster/older_copy.py",
+                "        if max_txid >= 0 or info.low_water_mark >= 0:\n",
+                "        if max_txid < -1:\n",
             ),
             Edit(
                 f"{_STORE}/recovery.py",
@@ -167,8 +167,8 @@ STORE_MUTANTS = (
         edits=(
             Edit(
                 f"{_STORE}/metadata_keeper.py",
-                "            session_id = max(stored.session_id, self._burned) + 1\n",
-                "            session_id = max(stored.session_id, 0)\n",
+                "        session_id = max(recorded.session_id, self._burned, least - 1) + 1\n",
+                "        session_id = max(recorded.session_id, 0)\n",
             ),
         ),
         expected=("acknowledged", "fork", "failed_committed", "replicas_settle"),
@@ -270,5 +270,36 @@ STORE_MUTANTS = (
         expected=("acknowledged", "lost", "fork", "failed_committed", "client_ahead", "progress"),
         how="A server is in the smaller half of a network with one node: it goes on committing, and the others do too.",
         found_at=28,
+    ),
+    Mutant(
+        name="older_zookeeper_unnoticed",
+        rule="A8",
+        edits=(
+            Edit(
+                "libs/cluster/src/waltz_cluster/older_copy.py",
+                "    if info.session_id > recorded.session_id:\n",
+                "    if info.session_id > recorded.session_id + 10**6:\n",
+            ),
+        ),
+        expected=("acknowledged", "fork", "failed_committed", "feed_order", "progress", "replicas_settle"),
+        how="The metadata of a partition is put back from a copy of an earlier session: session ids are given out twice, and who took "
+        "part in the last one counts as one that dropped out before.",
+        profile="older-copy",
+        found_at=None,
+    ),
+    Mutant(
+        name="forgotten_listing_cut",
+        rule="A8",
+        edits=(
+            Edit(
+                "libs/cluster/src/waltz_cluster/older_copy.py",
+                "    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark\n",
+                "    return False\n",
+            ),
+        ),
+        expected=("acknowledged", "fork", "failed_committed", "feed_order", "progress", "replicas_settle"),
+        how="The metadata is put back from a copy of the same session, made before a replica was listed in it.",
+        profile="older-copy",
+        found_at=None,
     ),
 )

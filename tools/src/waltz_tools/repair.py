@@ -33,3 +33,17 @@ def resettable(directory: Path, partitions: Sequence[int] | None) -> list[int]:
     if partitions is not None:
         return [partition for partition in partitions if partition < len(entries)]
     return [number for number, entry in enumerate(entries) if not isinstance(entry, str) and entry.assigned]
+
+
+def fence_of(directory: Path, partition: int) -> tuple[int, int]:
+    """Fence and last completed session of a partition of a stopped node."""
+    from waltz_storage.engine.fence_repair import read_fence
+
+    return read_fence(str(directory), partition)
+
+
+def lower_fence(directory: Path, partition: int, session_id: int) -> int:
+    """Put the fence of a partition of a stopped node down to `session_id`; where it is then."""
+    from waltz_storage.engine.fence_repair import lower_fence as lower
+
+    return lower(str(directory), partition, session_id)[0]

@@ -38,6 +38,8 @@ class NodePartition:
     """Newest stored transaction; None: the node is of release 0.13.2, which does not tell."""
     log_bytes: int | None = None
     """Bytes of its files; None as above."""
+    fence_session_id: int | None = None
+    """The lowest session whose requests it takes; None as above."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,6 +221,7 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
                 bool(flags & FLAG_AVAILABLE),
                 told(f"{prefix}.max-transaction-id"),
                 told(f"{prefix}.log-bytes"),
+                told(f"{prefix}.fence-session-id"),
             )
         )
     return tuple(found)
@@ -349,7 +352,11 @@ async def sync_partitions(
                     report.assigned[node] = missing
                 surplus = tuple(PartitionId(p) for p in sorted(held) if p not in wanted)
                 removable = tuple(
-                    [p for p in surplus if remove_surplus and await _not_needed(metadata, p, node)]
+                    [
+                        p
+                        for p in surplus
+                        if remove_surplus and await _not_needed(metadata, p, node, connection)
+                    ]
                 )
                 if removable:
                     if not dry_run:
@@ -364,12 +371,20 @@ async def sync_partitions(
     return report
 
 
-async def _not_needed(metadata: StoreMetadata, partition_id: int, node: str) -> bool:
-    """Whether ZooKeeper says that the last session of the partition ran without this node (or none ever ran)."""
+async def _not_needed(
+    metadata: StoreMetadata, partition_id: int, node: str, connection: StorageAdminConnection
+) -> bool:
+    """Whether ZooKeeper says that the last session of the partition ran without this node (or none ever ran), and the node
+    itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the replica that tells it."""
     if await metadata.never_started(partition_id):
         return True
     state, _ = await metadata.read_partition(partition_id)
-    return state is not None and bool(state.replicas) and node not in state.replicas
+    if state is None or not state.replicas or node in state.replicas:
+        return False
+    try:
+        return (await connection.last_session_info(partition_id)).session_id <= state.session_id
+    except RequestFailedError:
+        return True  # damaged: it proves nothing
 
 
 async def validate(store: ZooKeeperStore, root: str, *, tls: TlsSettings) -> dict[Endpoint, str | None]:

@@ -305,7 +305,14 @@ async def test_zookeeper_6_17_sync_goes_on_and_keeps_surplus(world: World) -> No
     state, version = await metadata.read_partition(1)
     assert state is not None
     without = {n: s for n, s in state.replicas.items() if n != c.connect_string}
-    await metadata.write_partition(1, PartitionMetadata(1, 9, without), version)
+    assert c.session is not None
+    later = c.session.session_id
+    await metadata.write_partition(1, PartitionMetadata(1, later - 1, without), version)
+    kept = await storage_admin.sync_partitions(world.store, ROOT, tls=PLAIN, remove_surplus=True)
+    assert kept.surplus == {
+        c.connect_string: (1,)
+    }  # it knows of a later session than ZooKeeper: it may be the witness (A8)
+    await metadata.write_partition(1, PartitionMetadata(1, later, without), version + 1)
     final = await storage_admin.sync_partitions(world.store, ROOT, tls=PLAIN, remove_surplus=True)
     assert final.unassigned == {c.connect_string: (1,)}
     assert c.status == {0: True}

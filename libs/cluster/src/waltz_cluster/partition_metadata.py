@@ -20,7 +20,7 @@ from waltz_cluster.serializers import (
     ReplicaAssignments,
     StoreParams,
 )
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import CheckOp, ZooKeeperStore
 
 NO_VERSION = -2
 """Version given for a znode that does not exist (-1 would mean "any" to ZooKeeper)."""
@@ -62,6 +62,13 @@ class StoreMetadata:
             self._paths.partition(partition_id), metadata.to_bytes(), version=version
         )
         return stat.version
+
+    async def check_partition(self, partition_id: int, version: int) -> None:
+        """Return if this is the version of the metadata now, by the word of ZooKeeper's leader: reads may lag behind.
+
+        VersionConflictError, NoNodeError. Nothing is written.
+        """
+        await self._store.transaction([CheckOp(self._paths.partition(partition_id), version)])
 
     async def never_started(self, partition_id: int) -> bool:
         """Positive proof by ZooKeeper that the partition never had metadata: none is there and none was ever deleted."""

@@ -15,7 +15,7 @@ def test_safety_b1_fence_only_rises(sessions: list[int]) -> None:
     fence = Fence(3)
     highest = 3
     for session_id in sessions:
-        assert fence.arrive(session_id) == (session_id > highest)
+        assert fence.arrive(session_id, 3) == (session_id > highest)
         highest = max(highest, session_id)
         assert fence.session_id == highest
 

@@ -13,6 +13,7 @@ from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_protocol.types import SessionInfo
+from waltz_storage.service.fence import SESSION_REACH
 from waltz_storage.service.jobs import ReadLimits
 from waltz_testkit.faulty_disk import CrashMode
 
@@ -87,6 +88,39 @@ async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None
         await server.append(4, 0, records(1, 1))
 
 
+@pytest.mark.parametrize("session_id", [SESSION_REACH, 2**48, 2**63 - 1])
+async def test_safety_b4_a_session_out_of_reach_raises_no_fence(tmp_path: Path, session_id: int) -> None:
+    """Whatever is asked with it, reads included; and a new copy takes the number of any cluster that there can be."""
+    async with running_node(tmp_path, assign=(0, 1)) as node, connected(node) as server:
+        await server.append(4, 0, records(0, 1))
+        for ask in (
+            server.last_session_info(session_id, 0),
+            server.max_transaction_id(session_id, 0),
+            server.record_header(session_id, 0, 0),
+            server.record_list(session_id, 0, 0, 1),
+            server.append(session_id, 0, records(1, 1)),
+            server.truncate(session_id, 0, -1),
+            server.set_low_water_mark(session_id, 0, 5),
+        ):
+            with pytest.raises(RequestFailedError, match=f"session {session_id} is refused"):
+                await ask
+        await server.append(4, 0, records(1, 1))
+        assert await server.max_transaction_id(4, 0) == 1
+        assert await server.last_session_info(SESSION_REACH - 1, 1) == SessionInfo(-1, -1, -1)
+    async with running_node(tmp_path) as node, connected(node) as server:
+        assert await server.max_transaction_id(4, 0) == 1
+
+
+async def test_safety_b4_the_reach_moves_with_completed_sessions_only(tmp_path: Path) -> None:
+    """Raising the fence again and again does not creep."""
+    async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
+        await server.last_session_info(SESSION_REACH - 1, 0)
+        with pytest.raises(RequestFailedError, match="is refused"):
+            await server.last_session_info(SESSION_REACH, 0)
+        await server.set_low_water_mark(SESSION_REACH - 1, 0, -1)
+        assert (await server.last_session_info(2 * SESSION_REACH - 1, 0)).session_id == SESSION_REACH - 1
+
+
 async def test_safety_b1_fence_is_checked_again_when_the_job_runs(tmp_path: Path) -> None:
     """An append that was fine on arrival waits in the queue while a newer session arrives: it must not be written."""
     gate = GatedExecutor()
@@ -154,7 +188,7 @@ async def test_safety_b2_a_session_does_not_go_on_with_a_copy_that_was_emptied(t
 
 async def test_a_copy_of_the_last_possible_session_can_be_given_up(tmp_path: Path) -> None:
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
-        await server.set_low_water_mark(2**63 - 1, 0, -1)
+        node.pool.manager.partitions[0].set_low_water_mark(2**63 - 1, -1)
         async with admin_connected(node) as tool:
             await tool.assign([0], False, delete_files=True)
             await tool.assign([0], True)

@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from waltz_admin.accept_restored import lowest_free_session
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.forget import Forgotten, forget_replica
 from waltz_tools import repair
@@ -108,3 +109,36 @@ def forget(
         others=list(done.others),
         dry_run=dry_run,
     )
+
+
+def lower_fence(
+    config: ConfigOption,
+    directory: Annotated[
+        Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
+    ],
+    partition: PartitionsOption,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Put down session fences that somebody raised to where no session comes.
+
+    Each is put to the session after the last that ZooKeeper gave out and that any node completed, so every session that ever was
+    stays fenced off. All other replicas must answer.
+    """
+    chosen = parse_partitions(partition)
+
+    async def work(c: Context) -> dict[int, int]:
+        return {p: await lowest_free_session(c.store, c.root, p, tls=c.tls) for p in chosen}
+
+    to = run_admin(config, work)
+    found = {p: repair.fence_of(directory, p)[0] for p in chosen}
+    lowered = [p for p in chosen if found[p] > to[p]]
+    if lowered and not dry_run:
+        consent(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are put down", yes)
+        for number in lowered:
+            repair.lower_fence(directory, number, to[number])
+    said = [f"partition {p}: {found[p]} to {to[p]}" for p in lowered] or ["no fence is too high"]
+    line = f"{'would lower' if dry_run else 'lowered'} {'; '.join(said)}" if lowered else said[0]
+    fences = {str(p): to[p] for p in lowered}
+    render_result(output, line, directory=directory, lowered=fences, dry_run=dry_run)

@@ -29,7 +29,7 @@ from waltz_tools.cli.common import (
 from waltz_tools.cli.consent import DryRunOption, YesOption, consent
 from waltz_tools.cli.figures import SizeBytes, counted, size_or_none
 from waltz_tools.cli.progress import Advance, progress
-from waltz_tools.cli.repairs import forget, restore_reset
+from waltz_tools.cli.repairs import forget, lower_fence, restore_reset
 from waltz_tools.cli.replace import replace
 from waltz_tools.cli.usage import usage
 from waltz_tools.errors import DegradedError, ToolError
@@ -39,6 +39,7 @@ app.command("usage")(usage)
 app.command("replace")(replace)
 app.command("restore-reset")(restore_reset)
 app.command("forget")(forget)
+app.command("lower-fence")(lower_fence)
 
 AdminOption = Annotated[
     str, typer.Option("--storage", "-s", help="host:admin_port of the node.", show_default=False)

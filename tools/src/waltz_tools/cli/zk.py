@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from waltz_admin import assignments, nodes, seeding
+from waltz_admin.accept_restored import Rebuilt, accept_restored
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.view import ClusterView, read_view
 from waltz_admin.waiting import wait_complete
@@ -214,6 +215,46 @@ def auto_assign(
     _wait(config, sorted({p for partitions in given.values() for p in partitions}), wait_seconds, False)
     text = "; ".join(f"{node}: {_ids(partitions)}" for node, partitions in given.items())
     render_result(output, text or "nothing to assign", assigned=given)
+
+
+@app.command("accept-restored")
+def accept_restored_(
+    config: ConfigOption,
+    partition: PartitionsOption,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was put back from an older copy.
+
+    Nothing that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
+    """
+    chosen = parse_partitions(partition)
+
+    async def work(c: Context) -> tuple[list[Rebuilt], list[int]]:
+        return await accept_restored(_store(c, dry_run), c.root, chosen, tls=c.tls)
+
+    found, fine = run_admin(config, work)
+    listing = Listing(
+        "partitions",
+        "would be written" if dry_run else "written",
+        ["Partition", "Session before", "Session", "Node", "Node session", "Closing high-water mark", "Why"],
+    )
+    for one in found:
+        for node, state in sorted(one.after.replicas.items()):
+            closing: object = state.closing_high_water_mark if state.resolved else "UNRESOLVED"
+            why = one.reasons[node] + ("; assigned again" if node in one.reassign else "")
+            listing.add(
+                one.partition_id,
+                one.before.session_id,
+                one.after.session_id,
+                node,
+                state.session_id,
+                closing,
+                why,
+            )
+    for number in fine:
+        listing.add(number, None, None, None, None, None, "nothing is wrong with it")
+    render_listings(output, [listing])
 
 
 def _wait(config: Path, partitions: list[int], wait_seconds: float, dry_run: bool) -> None:

@@ -13,6 +13,7 @@ import random
 from waltz_cluster.errors import (
     ConnectionLostError,
     NodeExistsError,
+    NoNodeError,
     SerializationError,
     VersionConflictError,
 )
@@ -54,14 +55,14 @@ class MetadataKeeper:
         self._partition_id = partition_id
         self._rng = rng
         self._burned = -1
+        self._conflicts = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, rng)
         self._written: list[PartitionMetadata] = []
 
-    async def take_session_id(self, generation: int) -> PartitionMetadata:
-        """Take the next session id; returns the metadata now stored, whose `session_id` is ours alone.
+    async def recorded(self, generation: int) -> tuple[PartitionMetadata, int]:
+        """What ZooKeeper holds, and its version; made now if the partition was never started.
 
         Raises `GenerationMismatchError`, `MetadataFaultError`, and what ZooKeeper raises for a lost session.
         """
-        backoff = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
             stored, version = await self._read()
             if stored is None:
@@ -69,16 +70,33 @@ class MetadataKeeper:
                 continue
             if stored.generation > generation:
                 raise GenerationMismatchError(stored.generation, generation)
-            session_id = max(stored.session_id, self._burned) + 1
-            taken = PartitionMetadata(generation, session_id, stored.replicas)
-            self._burned = session_id  # also when this call is cancelled: never tried twice
-            try:
-                await self._metadata.write_partition(self._partition_id, taken, version)
-            except (VersionConflictError, ConnectionLostError):
-                await asyncio.sleep(backoff.next_seconds())
-                continue
-            self._written = [taken]
-            return taken
+            return stored, version
+
+    async def is_current(self, version: int) -> bool:
+        """Whether this is still the version, said by ZooKeeper's leader: a read may be answered by a follower that lags."""
+        try:
+            await self._metadata.check_partition(self._partition_id, version)
+        except (VersionConflictError, NoNodeError):
+            return False
+        return True
+
+    async def take(
+        self, generation: int, recorded: PartitionMetadata, version: int, least: int
+    ) -> PartitionMetadata | None:
+        """Take the next session id, not below `least`, over what was recorded; returns the metadata now stored, whose
+        `session_id` is ours alone, or None (after a pause) when it may have been written by somebody else: read again.
+        """
+        session_id = max(recorded.session_id, self._burned, least - 1) + 1
+        taken = PartitionMetadata(generation, session_id, recorded.replicas)
+        self._burned = session_id  # also when this call is cancelled: never tried twice
+        try:
+            await self._metadata.write_partition(self._partition_id, taken, version)
+        except (VersionConflictError, ConnectionLostError):
+            await asyncio.sleep(self._conflicts.next_seconds())
+            return None
+        self._conflicts.reset()
+        self._written = [taken]
+        return taken
 
     async def write_states(self, recovery: Recovery) -> PartitionMetadata:
         """Write what the recovery says about the replicas; returns what ZooKeeper holds for certain.

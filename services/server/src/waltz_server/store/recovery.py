@@ -8,6 +8,8 @@ each replica. It follows the recovery of the storage document, with these rules 
   until the high-water mark is resolved, then it is refilled.
 * A2: nothing is resolved to -1 by default, nothing is truncated below a mark a node reports, and nothing at all is
   truncated before the mark is resolved (a tail that is certainly void may be cut to take part in copying).
+* A8: what a node wrote down and ZooKeeper does not know is a fault (`waltz_cluster.older_copy`); a session that nobody is
+  listed for, not before the last listed one, counts with all that the node holds: the listing may be lost.
 * Keep more: while copies can be had, the longest log that is present is raised to a quorum, and only then decided.
   That makes undecidable recoveries decidable (as in the reference), and it never drops a tail that could be kept,
   also after an operator had to forget a replica.
@@ -42,11 +44,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from waltz_cluster.older_copy import evidence, last_listed
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 from waltz_server.store.quorum import decide
-from waltz_server.store.recovery_replica import Kind, RecoveringReplica, classify
+from waltz_server.store.recovery_replica import Kind, RecoveringReplica, cap_marks, classify
 from waltz_server.store.recovery_steps import (
     Compare,
     Condition,
@@ -72,9 +75,10 @@ class Recovery:
         replicas: Sequence[str],
         metadata: PartitionMetadata,
         acknowledged: int = -1,
+        recorded_session: int | None = None,
     ) -> None:
-        """`metadata` is what ZooKeeper holds since this session took its id; `replicas` the assigned ones;
-        `acknowledged` the highest id this server knows to be committed from its own earlier sessions."""
+        """`metadata` is what ZooKeeper holds since this session took its id, `recorded_session` the one it held before (else
+        the next lower); `replicas` the assigned ones; `acknowledged` what this server's own sessions know to be committed."""
         self.partition_id = partition_id
         self._acknowledged = acknowledged
         self.session_id = session_id
@@ -82,6 +86,9 @@ class Recovery:
         self.fault: str | None = None
         self.complete = False
         self._metadata = metadata
+        before = session_id - 1 if recorded_session is None else recorded_session
+        self._recorded = PartitionMetadata(metadata.generation, before, metadata.replicas)
+        self._last_listed = last_listed(metadata)
         self._replicas = {name: RecoveringReplica(name, metadata.replicas.get(name)) for name in replicas}
         self._first = not metadata.replicas
         self._quorum = quorum_of(len(self._replicas))
@@ -96,15 +103,19 @@ class Recovery:
         """A node answered Last session info and Max transaction id of this session."""
         replica = self._replicas[name]
         replica.info, replica.max_txid = info, max_txid
-        replica.kind, replica.mark, replica.vouched = classify(replica.state, info, max_txid)
+        replica.kind, replica.mark, replica.vouched = classify(
+            replica.state, info, max_txid, self._last_listed
+        )
         replica.good_mark = replica.mark
         replica.unreadable = False
         replica.compared = replica.marked = False
         replica.reason = ""
-        if info.session_id > self.session_id:
-            future = f"has completed session {info.session_id}, later than the {self.session_id} ZooKeeper gave out"
-            self._raise_fault(f"{name} {future}")
-            self.refuse(name, f"it {future}")
+        own = info.session_id == self.session_id and replica.marking
+        if not own and (newer := evidence(self._recorded, name, info, max_txid)) is not None:
+            self._raise_fault(f"{name} {newer}")
+            self.refuse(name, f"it {newer}")
+        if self.resolved is None:
+            cap_marks([r for r in self._replicas.values() if r.answered], self._last_listed)
         self._evaluate()
 
     def truncated(self, name: str, max_txid: int) -> None:
@@ -202,7 +213,9 @@ class Recovery:
             return Wait()
         if self.resolved is None:
             return self._step_before_resolved(replica)
-        return self._step_after_resolved(replica, self.resolved)
+        step = self._step_after_resolved(replica, self.resolved)
+        replica.marking = replica.marking or isinstance(step, SetLowWaterMark)
+        return step
 
     @property
     def recovered(self) -> list[str]:
@@ -303,17 +316,7 @@ class Recovery:
         self.resolved = decision.resolved
 
     def _evaluate_first(self) -> None:
-        empty = 0
-        for replica in self._replicas.values():
-            if not replica.answered:
-                continue
-            if replica.max_txid >= 0 or replica.info.low_water_mark >= 0:
-                self._raise_fault(
-                    f"partition metadata has no replica states, but {replica.name} holds records up to "
-                    f"{replica.max_txid} (low-water mark {replica.info.low_water_mark}): metadata was lost"
-                )
-                return
-            empty += 1
+        empty = sum(replica.answered for replica in self._replicas.values())  # a record, a mark raise a fault
         if self._acknowledged >= 0:
             self._raise_fault(
                 f"partition metadata has no replica states, but {self._acknowledged} was acknowledged by this server"
@@ -392,6 +395,10 @@ class Recovery:
                 and self._support_is_stable(resolved)
             ):
                 return SetLowWaterMark(resolved)
+            if replica.kind is Kind.NEW and not self._support_is_stable(resolved):
+                return (
+                    Wait()
+                )  # records above its mark would be taken for those of a session that ZooKeeper forgot
             return self._raise_to(replica, resolved)
         if self._support_is_stable(resolved) or replica.kind is Kind.CLOSED:
             return SetLowWaterMark(resolved)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass, field
 
+from waltz_cluster.older_copy import unlisted_part
 from waltz_cluster.serializers import ReplicaState
 from waltz_protocol.types import UNRESOLVED, SessionInfo
 
@@ -15,7 +16,7 @@ from waltz_protocol.types import UNRESOLVED, SessionInfo
 class Kind(enum.Enum):
     """How a replica that answered counts for the old quorum."""
 
-    VOTER = "voter"  # UNRESOLVED in an earlier session, log intact: present
+    VOTER = "voter"  # UNRESOLVED in an earlier session, or may have taken part in one; log intact: present
     CLOSED = "closed"  # dropped out earlier: present, its records up to the closing mark are good
     NEW = "new"  # not in the old set: no voice
     LOST = "lost"  # UNRESOLVED, but set back or damaged: absent
@@ -40,6 +41,7 @@ class RecoveringReplica:
     unreadable: bool = False
     compared: bool = False
     marked: bool = False
+    marking: bool = False  # this session may have been written down by the node
     listed: bool = False
     refused: str | None = None
     reason: str = "not heard from yet"
@@ -50,8 +52,13 @@ class RecoveringReplica:
         return self.kind is not None and self.refused is None
 
 
-def classify(state: ReplicaState | None, info: SessionInfo, max_txid: int) -> tuple[Kind, int, bool]:
-    """How an answer counts, up to which transaction the replica's records are good, and whether it is vouched for."""
+def classify(
+    state: ReplicaState | None, info: SessionInfo, max_txid: int, listed: int
+) -> tuple[Kind, int, bool]:
+    """How an answer counts, up to which transaction the replica's records are good, and whether it is vouched for.
+
+    `listed` is the last session that ZooKeeper knows to have listed its replicas.
+    """
     vouched = state is not None and state.session_id >= 0 and info.session_id >= state.session_id
     under_mark = min(max_txid, info.low_water_mark)
     if state is None:
@@ -60,6 +67,21 @@ def classify(state: ReplicaState | None, info: SessionInfo, max_txid: int) -> tu
         if not vouched or max_txid < max(info.low_water_mark, info.local_low_water_mark):
             return Kind.LOST, under_mark, vouched
         return Kind.VOTER, max_txid, True
+    if unlisted_part(state.session_id, listed, info, max_txid):
+        # It dropped out of an earlier session, came back, and ZooKeeper may have forgotten that it was listed again (A8).
+        return Kind.VOTER, max_txid, vouched
     if not vouched:
         return Kind.CLOSED, under_mark, False
     return Kind.CLOSED, min(max_txid, max(state.closing_high_water_mark, info.low_water_mark)), True
+
+
+def cap_marks(answered: list[RecoveringReplica], listed: int) -> None:
+    """A session after the last listed one, that some node wrote down, had decided a mark before: nothing above that was
+    acknowledged earlier. So who took no part in it holds nothing above that counts, but perhaps another tail."""
+    newest = max(answered, key=lambda replica: replica.info.session_id, default=None)
+    if newest is None or newest.info.session_id <= listed:
+        return
+    for replica in answered:
+        if replica.info.session_id < newest.info.session_id:
+            replica.mark = min(replica.mark, newest.info.low_water_mark)
+            replica.good_mark = min(replica.good_mark, replica.mark)

@@ -55,8 +55,13 @@ class SessionRun:
     """Runs one session. Owner: `QuorumPartitionStore.run`."""
 
     def __init__(
-        self, store: QuorumPartitionStore, replicas: Sequence[str], metadata: PartitionMetadata
+        self,
+        store: QuorumPartitionStore,
+        replicas: Sequence[str],
+        metadata: PartitionMetadata,
+        recorded_session: int,
     ) -> None:
+        """`recorded_session` is what ZooKeeper held before this session took its id, `metadata` what it holds since."""
         self.loop = asyncio.get_running_loop()
         self.store = store
         self.settings = store.settings
@@ -68,6 +73,7 @@ class SessionRun:
             session_id=self.session_id,
             replicas=replicas,
             metadata=metadata,
+            recorded_session=recorded_session,
             acknowledged=store.known_mark,
         )
         self.session: StoreSession | None = None

@@ -31,6 +31,7 @@ from waltz_server.store.api import (
 from waltz_server.store.backoff import Backoff, Signal, wait_for
 from waltz_server.store.list_size import ListSize
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
+from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
 from waltz_server.store.session_run import SessionRun
 
@@ -70,6 +71,7 @@ class QuorumPartitionStore:
         self._reason = "not started"
         self._session_id = -1
         self._high_water_mark: int | None = None
+        self._opening: Opening | None = None
         self._run: SessionRun | None = None
         self._lost_young = 0
         self._steady_seconds = settings.max_retry_interval_ms / 1000
@@ -136,6 +138,8 @@ class QuorumPartitionStore:
     @property
     def replicas(self) -> list[ReplicaStatus]:
         run = self._run
+        if run is None and self._opening is not None:
+            return self._opening.replicas
         if run is None:
             return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
         mark = -1 if self._high_water_mark is None else self._high_water_mark
@@ -151,6 +155,16 @@ class QuorumPartitionStore:
             lines.append(ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason))
         return lines
 
+    @property
+    def closing(self) -> bool:
+        """`close` was called, or the owner task ended."""
+        return self._closed
+
+    @property
+    def asked_for(self) -> tuple[tuple[str, ...], int]:
+        """The replicas and the generation that a session must be of."""
+        return self._replica_names, self._generation
+
     # ---- what is told
 
     def close(self) -> None:
@@ -158,7 +172,7 @@ class QuorumPartitionStore:
         self._closed = True
         if self._run is not None:
             self._run.end("closed")
-        self._changed.notify()
+        self._wake()
 
     def set_generation(self, generation: int) -> None:
         """Raise the generation; a running session of an older one is replaced in order."""
@@ -167,7 +181,7 @@ class QuorumPartitionStore:
         self._generation = generation
         if self._run is not None:
             self._run.restart(f"generation {generation}")
-        self._changed.notify()
+        self._wake()
 
     def set_replicas(self, connect_strings: Sequence[str]) -> None:
         """Adopt the assigned replicas; the session is replaced only when this partition's set differs (7.24)."""
@@ -177,7 +191,12 @@ class QuorumPartitionStore:
         self._replica_names = names
         if self._run is not None:
             self._run.restart("the replica assignment has changed")
+        self._wake()
+
+    def _wake(self) -> None:
         self._changed.notify()
+        if self._opening is not None:
+            self._opening.changed.notify()
 
     # ---- data
 
@@ -236,13 +255,9 @@ class QuorumPartitionStore:
         )
         try:
             while not self._closed:
-                asked = (self._replica_names, self._generation)
+                asked = self.asked_for
                 pause_seconds = await self._one_session(backoff)
-                if (
-                    pause_seconds > 0
-                    and not self._closed
-                    and asked == (self._replica_names, self._generation)
-                ):
+                if pause_seconds > 0 and not self._closed and asked == self.asked_for:
                     await wait_for(self._changed.ticket(), pause_seconds)
         finally:
             self._closed = True
@@ -251,16 +266,18 @@ class QuorumPartitionStore:
 
     async def _one_session(self, backoff: Backoff) -> float:
         """Returns the seconds to wait before the next try."""
-        names, generation = self._replica_names, self._generation
+        names, generation = self.asked_for
         if not names:
             self.report(StoreState.FAULT, "no replica is assigned to the partition")
             return self.settings.max_retry_interval_ms / 1000
         try:
-            metadata = await self.keeper.take_session_id(generation)
-            if (names, generation) != (self._replica_names, self._generation) or self._closed:
-                return 0.0
-            self._session_id = metadata.session_id
-            run = self._run = SessionRun(self, names, metadata)
+            self._opening = Opening(self, names, generation)
+            try:
+                taken = await self._opening.take()
+            finally:
+                self._opening = None
+            self._session_id = taken.metadata.session_id
+            run = self._run = SessionRun(self, names, taken.metadata, taken.recorded.session_id)
             reason = await run.run()
             if run.replaced or asyncio.get_running_loop().time() - run.opened_at > self._steady_seconds:
                 backoff.reset()
@@ -270,6 +287,8 @@ class QuorumPartitionStore:
                 self._lost_young += 1
                 return backoff.next_seconds() if self._lost_young > 1 else 0.0
             self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
+        except OpeningInterruptedError:
+            return 0.0
         except GenerationMismatchError as error:
             self.report(StoreState.RECOVERING, f"waiting for a newer generation: {error}")
         except MetadataFaultError as error:

@@ -18,6 +18,7 @@ from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import ChannelClosedError, ConnectError, RequestFailedError, RequestTimeoutError
+from waltz_protocol.fence_refusal import fenced_off
 from waltz_protocol.records import pack_record, split_records, unpack_record
 from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, SessionInfo, data_checksum
 from waltz_server.store.api import AppendEntry, StoreSettings, StoreState
@@ -48,6 +49,7 @@ class FakeNode:
         self.largest_append = 0
         self.largest_frame: int | None = None  # what its peers accept; a longer answer ends the connection
         self.overlong = 0
+        self.of_0_13_2 = False  # its fence is in memory only, and a refusal does not say where it is
 
     @property
     def max_txid(self) -> int:
@@ -63,7 +65,8 @@ class FakeNode:
 
     def start(self) -> None:
         self.up = True
-        self.fence = self.info.session_id
+        if self.of_0_13_2:
+            self.fence = self.info.session_id
 
     def wipe(self) -> None:
         self.log, self.info, self.fence = [], SessionInfo(-1, -1, -1), -1
@@ -82,7 +85,9 @@ class FakeNode:
             if reason is not None:
                 raise RequestFailedError(reason)
         if session_id != self.fence:
-            raise RequestFailedError(f"ConcurrentUpdateException: session {session_id}, fence {self.fence}")
+            if self.of_0_13_2:
+                raise RequestFailedError(f"ConcurrentUpdateException: session {session_id}")
+            raise RequestFailedError(fenced_off(session_id, self.fence))
 
     def set_lwm(self, session_id: int, lwm: int) -> None:
         old = self.info

@@ -12,7 +12,7 @@ Invariants:
 
 * The valid slot with the larger counter counts; writes alternate, so the older one survives a torn write.
 * A write that finds no room on the disk (:class:`DiskWriteError`) changes no slot that counts; it may be tried again.
-* The fence only rises, and :meth:`raise_fence` returns after its sync.
+* The fence only rises, but by :meth:`lower_fence` on a stopped node; :meth:`raise_fence` returns after its sync.
 * The mark is written after the sync it speaks of, is not synced itself, and holds only while session and sequence
   are those of the control entry: 0.13.2 may have run in between. Before a truncation it is lowered *and* synced.
 
@@ -116,6 +116,21 @@ class Sidecar:
             self._write(_WITNESSED_OFFSET, _WITNESSED.pack(_WITNESSED_MAGIC, self._partition_id))
             self._file.sync()
             self.witnessed = True
+
+    def lower_fence(self, session_id: int) -> None:
+        """Put the fence back from where no session comes. For a stopped node, and only by the word of ZooKeeper and all nodes.
+
+        Both slots are written, one after the other, each synced: a crash in between leaves the higher one, which counts.
+        """
+        for _ in range(2):
+            counter = self._fence_counter % _HIGHEST_COUNTER + 1
+            self._write(
+                _FENCE_OFFSETS[counter & 1],
+                _FENCE.pack(_FENCE_MAGIC, self._partition_id, counter, session_id),
+            )
+            self._file.sync()
+            self._fence_counter = counter
+        self.fence_session_id = session_id
 
     def synced_txid(self, session_id: int, sequence: int) -> int:
         """The mark if it belongs to this state of the control entry, else -1."""

@@ -9,7 +9,7 @@ Invariants:
 
 * A slot speaks of one state of the control entry: session id and sequence are those of the entry. Another state was written
   by 0.13.2 or by an earlier release of ours, which adds and deletes files without a word here: then files are not compared.
-  The fence counts always, it only rises.
+  The fence counts always, it only rises (but by :meth:`Witness.lower_fence`, on a stopped node).
 * Files are compared for copies that completed a session: rule A1 keeps the others from voting.
 * The side file says that there is a slot, so a lost witness is missed; and the witness, that there is a side file.
 * A write takes the slot that does not count for the entry as it is, and is durable when it returns. So it comes before the
@@ -179,6 +179,14 @@ class Witness:
         elif facts is None or _missing(self._fs, directory, facts):
             facts = Facts(info.session_id, info.sequence, fence, UNKNOWN_FILES)
         self.write(partition_id, info, facts._replace(fence=fence))
+
+    def lower_fence(self, partition_id: int, info: PartitionInfo, fence: int) -> None:
+        """Put the fence down in both slots, one after the other: a crash in between leaves the higher one. Errors of :meth:`write`."""
+        for _ in range(2):
+            slots = self._slots.get(partition_id, (None, None))
+            slot = slots[_counting(slots, info)]
+            if slot is not None:
+                self.write(partition_id, info, slot.facts._replace(fence=min(slot.facts.fence, fence)))
 
     def close(self) -> None:
         """Close without syncing."""

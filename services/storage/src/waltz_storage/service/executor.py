@@ -72,7 +72,7 @@ class PartitionQueue:
 
     def offer(self, request: Request) -> None:
         """Take a request of an opened connection: it raises the fence, then waits or is refused for want of room."""
-        raised = self.fence.arrive(request.session_id)
+        raised = self._pool.raises_fence(self, request.session_id)
         problem = self._lack_of_room(request.size_bytes)
         if problem is not None and not raised:
             request.channel.send(request.failure(problem))
@@ -181,6 +181,13 @@ class DiskPool:
             queue = self._queues[partition_id] = PartitionQueue(partition_id, self)
         return queue
 
+    def raises_fence(self, queue: PartitionQueue, session_id: int) -> bool:
+        """Note the session of a request; True when it raised the fence, which then has to be on the disk before the reply."""
+        if session_id <= queue.fence.session_id:
+            return False
+        partition = self.manager.partitions.get(queue.partition_id)
+        return partition is not None and queue.fence.arrive(session_id, partition.info.session_id)
+
     def refresh(self, partition_id: int) -> None:
         """After a change: the durable fence of an open partition counts, its metrics are there; of a closed one not.
 
@@ -194,7 +201,7 @@ class DiskPool:
         if partition is not None:
             self._published[partition_id] = partition
             queue = self.queue(partition_id)
-            queue.fence.arrive(partition.durable_fence)
+            queue.fence.restore(partition.durable_fence)
             self._metrics.partition_opened(partition, lambda: queue.size)
 
     def submit(self, queue: PartitionQueue, items: list[Request | Call], *, alone: bool = False) -> None:

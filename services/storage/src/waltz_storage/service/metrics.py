@@ -65,6 +65,7 @@ class StorageMetrics:
         gauge(f"{prefix}.flags", lambda: partition.info.flags)
         gauge(f"{prefix}.sequence-number", lambda: partition.info.sequence)
         gauge(f"{prefix}.max-transaction-id", lambda: partition.max_txid)
+        gauge(f"{prefix}.fence-session-id", lambda: partition.durable_fence)
         gauge(f"{prefix}.log-bytes", lambda: partition.log_bytes)
         self.partitions[partition.partition_id] = PartitionMetrics(
             self._registry.meter(f"{prefix}.append"),

@@ -1,0 +1,50 @@
+"""Is ZooKeeper's metadata of a partition older than what one of its storage nodes remembers? Pure (rule A8, ADR 8).
+
+The owner of a session takes its number from ZooKeeper, then asks the nodes, has them write the session down (*set low-water
+mark*), lists them in ZooKeeper, and only then appends. So, as long as ZooKeeper has lost nothing,
+
+1. no node has written down a session later than the one that ZooKeeper holds, and
+2. no node holds records of a session of which ZooKeeper knows nothing.
+
+What contradicts this was once in ZooKeeper and is not there now: its data were put back from an older copy. The evidence is on
+the nodes' disks, so it lasts until somebody settles it.
+"""
+
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import SessionInfo
+
+
+def last_listed(recorded: PartitionMetadata) -> int:
+    """The last session that is known to have listed its replicas, so the last one that can have appended; -1 for none."""
+    return max((state.session_id for state in recorded.replicas.values()), default=-1)
+
+
+def unlisted_part(recorded_session_id: int, listed: int, info: SessionInfo, max_txid: int) -> bool:
+    """Whether a node may have taken part in a session that ZooKeeper does not list it for.
+
+    It has written down a session after the one that ZooKeeper lists it for (``recorded_session_id``) and not before the
+    last that listed anybody (``listed``), and it holds more than it held then. Mostly an interrupted recovery has copied that
+    to it; but if ZooKeeper's copy is of the same session and older than the listing, these records may be acknowledged.
+    """
+    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark
+
+
+def evidence(
+    recorded: PartitionMetadata, connect_string: str, info: SessionInfo, max_txid: int
+) -> str | None:
+    """What the node's answer proves to be missing in ``recorded``, to be put after its name; else None.
+
+    ``recorded``: what ZooKeeper holds before the next session takes its number. It must be read again before evidence is
+    believed: a session that began after it was read looks the same.
+    """
+    if info.session_id > recorded.session_id:
+        later = f"later than the {recorded.session_id} that ZooKeeper gave out"
+        return f"has completed session {info.session_id}, {later}"
+    if not recorded.replicas:
+        if max_txid >= 0 or info.low_water_mark >= 0:
+            held = f"holds records up to {max_txid} (low-water mark {info.low_water_mark})"
+            return f"{held}, and ZooKeeper lists no replica: metadata was lost"
+        return None
+    if connect_string not in recorded.replicas and unlisted_part(-1, last_listed(recorded), info, max_txid):
+        return f"holds records up to {max_txid} of session {info.session_id}, and ZooKeeper does not list it at all"
+    return None

@@ -1,0 +1,261 @@
+"""ZooKeeper put back from an older copy, as a server meets it: asked first, a lasting fault, nothing taken, nothing cut (rule A8)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import pytest
+
+from server_tests.store.fakes import PARTITION, ROOT, Cluster, Server, entries, until
+from waltz_cluster.memory_store import Fault
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.types import SessionInfo
+from waltz_server.store.api import StoreState
+from waltz_server.store.opening import FENCE_REACH
+
+pytestmark = pytest.mark.looptime
+
+PATH = f"{ROOT}/store/partition/{PARTITION}"
+
+
+async def sessions(cluster: Cluster, count: int) -> list[bytes]:
+    """So many sessions one after another, each with ten records; ZooKeeper's data after each of them."""
+    copies = []
+    for generation in range(1, count + 1):
+        server = cluster.server(generation=generation)
+        await server.opened()
+        await server.append(entries(10))
+        await until(lambda: len({node.max_txid for node in cluster.nodes.values()}) == 1)
+        copies.append((await cluster.stored()).to_bytes())
+        await server.crash()
+    return copies
+
+
+async def fault_of(cluster: Cluster, generation: int) -> tuple[Server, str]:
+    server = cluster.server(generation=generation)
+    await until(lambda: server.store.state is StoreState.FAULT, 60)
+    return server, server.store.state_reason
+
+
+@pytest.mark.parametrize("who", ["a:1", "b:1", "c:1"])
+async def test_safety_a8_one_node_of_a_majority_that_knows_more_is_enough(who: str) -> None:
+    """The last session went on without the others' knowing: they were away, and the third is now."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 1)
+        others = [name for name in cluster.names if name != who]
+        cluster.nodes[others[0]].kill()
+        server = cluster.server(generation=2)
+        await server.opened()
+        await server.append(entries(10))
+        await server.crash()
+        cluster.nodes[others[0]].start()
+        cluster.nodes[others[1]].kill()
+        await cluster.admin.set(PATH, copies[0])
+        calls = len(cluster.nodes[who].calls)
+        _, said = await fault_of(cluster, 3)
+        assert f"{who} has completed session 1, later than the 0 that ZooKeeper gave out" in said
+        assert others[0] not in said
+        assert set(cluster.nodes[who].calls[calls:]) <= {"info", "max"}
+        assert (await cluster.stored()).session_id == 0
+
+
+async def test_safety_a8_the_fault_outlives_every_server_and_ends_when_zookeeper_is_right() -> None:
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 3)
+        await cluster.admin.set(PATH, copies[0])
+        for generation in range(4, 10):
+            server, said = await fault_of(cluster, generation)
+            assert all(name in said for name in cluster.names)
+            assert [status.state for status in server.store.replicas] == ["absent"] * 3
+            await server.crash()
+        waiting, _ = await fault_of(cluster, 10)
+        await cluster.admin.set(PATH, copies[2])
+        await until(lambda: waiting.store.state is StoreState.OPEN, 60)
+        assert waiting.store.high_water_mark == 29
+        assert waiting.store.session_id == 3
+
+
+async def test_safety_a8_no_id_is_taken_before_a_majority_has_answered() -> None:
+    """Else trying alone would pass what the nodes remember."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 3)
+        await cluster.admin.set(PATH, copies[0])
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        cluster.nodes["c:1"].info = SessionInfo(0, -1, -1)  # it knows of nothing
+        cluster.nodes["c:1"].fence = 0
+        for generation in range(4, 8):
+            server = cluster.server(generation=generation)
+            await until(lambda s=server: s.store.state is StoreState.NO_QUORUM, 60)  # type: ignore[misc]
+            assert "1 of 3 replicas, 2 needed: a:1" in server.store.state_reason
+            assert [status.state for status in server.store.replicas] == ["absent", "absent", "connecting"]
+            await asyncio.sleep(30)
+            await server.crash()
+        assert (await cluster.stored()).session_id == 0
+        cluster.nodes["a:1"].start()
+        await fault_of(cluster, 9)
+
+
+async def test_safety_a8_nodes_of_0_13_2_count_with_the_session_they_wrote_down() -> None:
+    """Their fences are gone with a restart, and their refusals name nothing."""
+    async with Cluster() as cluster:
+        for node in cluster.nodes.values():
+            node.of_0_13_2 = True
+        copies = await sessions(cluster, 3)
+        for index, restarted in ((1, False), (1, True), (0, True)):
+            await cluster.admin.set(PATH, copies[index])
+            for node in cluster.nodes.values():
+                if restarted:
+                    node.kill()
+                    node.start()
+            server, said = await fault_of(cluster, 4)
+            assert "out of reach" in said if index == 0 else "has completed session 2" in said
+            assert (await cluster.stored()).session_id == index
+            await server.crash()
+
+
+async def test_a_rival_that_took_a_newer_session_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between our reading and our asking another owner takes the next session: ZooKeeper is read again."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        first = cluster.server(generation=2)
+        states: list[StoreState] = []
+        report = first.store.report
+
+        def noted(state: StoreState, reason: str) -> None:
+            states.append(state)
+            report(state, reason)
+
+        monkeypatch.setattr(first.store, "report", noted)
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.5  # the question is on its way for long
+        await asyncio.sleep(0.2)
+        metadata = await cluster.stored()
+        await cluster.write(lambda m: PartitionMetadata(2, m.session_id + 1, m.replicas))
+        for node in cluster.nodes.values():
+            node.fence = metadata.session_id + 1
+            node.info = node.info._replace(session_id=metadata.session_id + 1)
+        await first.opened()
+        assert StoreState.FAULT not in states
+        assert first.store.session_id == metadata.session_id + 2
+
+
+async def test_a_fault_is_not_believed_on_a_read_that_lags(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The follower that this server reads from is behind: the leader is asked before a fault is said."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 3)
+        server = cluster.server(generation=4)
+        get = server.zk.get
+        lags = 3
+
+        async def old(path: str, watch: Callable[[], None] | None = None) -> object:
+            nonlocal lags
+            data, stat = await get(path, watch)
+            if path == PATH and lags:
+                lags -= 1
+                return copies[0], stat._replace(version=stat.version - 5)
+            return data, stat
+
+        monkeypatch.setattr(server.zk, "get", old)
+        await server.opened()
+        assert lags == 0
+        assert server.store.session_id == 3
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_a_question_to_the_leader_that_gets_lost_is_asked_again(fault: Fault) -> None:
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 2)
+        await cluster.admin.set(PATH, copies[0])
+        server = cluster.server(generation=3)
+        left = 3
+
+        def lose(operation: str, _path: str) -> Fault | None:
+            nonlocal left
+            left -= operation == "transaction"
+            return fault if operation == "transaction" and left >= 0 else None
+
+        server.zk.fault = lose
+        await until(lambda: server.store.state is StoreState.FAULT, 120)
+        assert left < 0
+        assert (await cluster.stored()).session_id == 0
+
+
+async def test_an_id_that_a_node_has_seen_is_not_taken() -> None:
+    """Somebody raised the fence of most or of all nodes, in reach: the next session is numbered above it, at once."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        cluster.nodes["b:1"].fence = cluster.nodes["c:1"].fence = 5
+        server = cluster.server(generation=2)
+        await server.opened()
+        assert server.store.session_id == 6
+        await server.crash()
+        for node in cluster.nodes.values():
+            node.fence = 6 + FENCE_REACH
+        again = cluster.server(generation=3)
+        await again.opened()
+        assert again.store.session_id == 7 + FENCE_REACH
+        await again.append(entries(3))
+        cluster.check_equal(12)
+
+
+async def test_safety_b4_one_node_out_of_reach_is_left_out_and_a_majority_is_a_named_fault() -> None:
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        cluster.nodes["b:1"].fence = 2**63 - 1
+        server = cluster.server(generation=2)
+        await server.opened()
+        assert server.store.session_id == 1
+        assert {r.connect_string: r.state for r in server.store.replicas}["b:1"] == "absent"
+        await server.append(entries(3))
+        await server.crash()
+        cluster.nodes["c:1"].fence = 2**63 - 1
+        _, said = await fault_of(cluster, 3)
+        assert "b:1 takes session 9223372036854775807 or later" in said
+        assert "c:1" in said
+        assert (await cluster.stored()).session_id == 1
+        for name in ("b:1", "c:1"):  # what `waltz storage lower-fence` does
+            cluster.nodes[name].fence = 2
+        await until(lambda: cluster.servers[-1].store.state is StoreState.OPEN, 60)
+        await cluster.servers[-1].append(entries(1))
+        await until(lambda: all(node.max_txid == 13 for node in cluster.nodes.values()), 60)
+        cluster.check_equal(13)
+
+
+async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is() -> None:
+    """A majority that knows nothing has opened a session (its disks were lost besides): the witness is kept, untouched."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 2)
+        witness = cluster.nodes["a:1"]
+        witness.kill()
+        before = list(witness.log)
+        for name in ("b:1", "c:1"):
+            cluster.nodes[name].info = SessionInfo(0, -1, -1)
+            cluster.nodes[name].fence = 0
+            del cluster.nodes[name].log[10:]
+        await cluster.admin.set(PATH, copies[0])
+        server = cluster.server(generation=3)
+        await server.opened()
+        await server.append(entries(1))
+        witness.start()
+        await until(lambda: server.store.replicas[0].state == "refused", 60)
+        assert "has completed session 1, later than the 0" in server.store.replicas[0].reason
+        await asyncio.sleep(60)
+        assert witness.log == before
+
+
+async def test_a_store_that_asks_can_be_closed_and_gets_other_replicas() -> None:
+    async with Cluster() as cluster:
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].kill()
+        server = cluster.server(replicas=("a:1", "b:1"))
+        await until(lambda: server.store.state is StoreState.NO_QUORUM)
+        server.store.set_replicas(["c:1"])
+        await server.opened()
+        assert [r.connect_string for r in server.store.replicas] == ["c:1"]
+        other = cluster.server(generation=2, replicas=("a:1", "b:1"))
+        await until(lambda: other.store.state is StoreState.NO_QUORUM)
+        other.store.close()
+        assert other.task is not None
+        await asyncio.wait_for(other.task, 5)

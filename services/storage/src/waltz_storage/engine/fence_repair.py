@@ -1,0 +1,84 @@
+"""The way down for a session fence that was raised to where no session comes, on the directory of a stopped node.
+
+The fence is written in the side file of the partition and in the witness of the directory, twice in each; the highest counts. So a
+crash between any two writes leaves it where it was, and it can be put down again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import NamedTuple
+
+from waltz_storage.engine import layout
+from waltz_storage.engine.control_file import ControlFile
+from waltz_storage.engine.errors import StorageError, StorageStartError
+from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.partition_info import PartitionInfo
+from waltz_storage.engine.sidecar import Sidecar
+
+
+class StoppedFence(NamedTuple):
+    """Of one partition of a stopped node."""
+
+    fence_session_id: int
+    completed_session_id: int
+
+
+def read_fence(directory: str, partition_id: int, *, fs: FileSystem | None = None) -> StoppedFence:
+    """Where the fence is. :class:`StorageStartError` when the node runs, or there is no such copy."""
+    with _stopped(directory, partition_id, fs) as (control, sidecar, info):
+        return StoppedFence(_fence(control, sidecar, partition_id), info.session_id)
+
+
+def lower_fence(
+    directory: str, partition_id: int, session_id: int, *, fs: FileSystem | None = None
+) -> StoppedFence:
+    """Put the fence down to ``session_id``; one that is lower stays. Doing it twice is fine.
+
+    Whoever calls it has made sure that no session below ``session_id`` may come back. :class:`StorageStartError` as above, and when
+    the copy itself completed that session or a later one.
+    """
+    with _stopped(directory, partition_id, fs) as (control, sidecar, info):
+        if session_id <= info.session_id:
+            raise StorageStartError(
+                f"partition {partition_id} completed session {info.session_id}: its fence is not put below that"
+            )
+        if _fence(control, sidecar, partition_id) > session_id:
+            control.witness.lower_fence(partition_id, info, session_id)
+            if sidecar.fence_session_id > session_id:
+                sidecar.lower_fence(session_id)
+        return StoppedFence(_fence(control, sidecar, partition_id), info.session_id)
+
+
+def _fence(control: ControlFile, sidecar: Sidecar, partition_id: int) -> int:
+    return max(sidecar.fence_session_id, control.witness.fence(partition_id))
+
+
+@contextmanager
+def _stopped(
+    directory: str, partition_id: int, fs: FileSystem | None
+) -> Iterator[tuple[ControlFile, Sidecar, PartitionInfo]]:
+    """The files, under the lock of the directory."""
+    disk = fs if fs is not None else OsFileSystem()
+    path = join(directory, str(partition_id))
+    try:
+        control = ControlFile.open_existing(disk, directory)
+        try:
+            info = control.info(partition_id)
+            if not disk.exists(join(path, layout.SIDECAR_NAME)):
+                text = f"partition {partition_id} has no {layout.SIDECAR_NAME} here"
+                raise StorageStartError(f"{directory}: {text}")
+            sidecar = Sidecar.open(disk, path, partition_id)
+            try:
+                yield control, sidecar, info
+            finally:
+                sidecar.close()
+        finally:
+            control.close()
+    except OSError as error:
+        raise StorageStartError(f"{directory}: {error.strerror or error}") from error
+    except StorageStartError:
+        raise
+    except StorageError as error:
+        raise StorageStartError(str(error)) from error

@@ -1,0 +1,105 @@
+"""The metadata of one partition, or of all, is put back from an older copy; then an administrator settles it by the book.
+
+Within the promise: nobody's disk is lost at the same time, and the replicas were not changed after the copy was made. What cannot
+be told apart then is written in docs/zookeeper-layout.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import TYPE_CHECKING
+
+from tests.sim.cluster.admin import RefusedError
+from tests.sim.faults.common import AGAIN_SECONDS, SkippedError
+from tests.sim.faults.plan import Fault
+from waltz_server.store.api import StoreState
+
+if TYPE_CHECKING:
+    from tests.sim.cluster.world import World
+
+ALL = 0.3
+"""How often the metadata of all partitions is put back, and not of one."""
+RESTART = 0.6
+"""How often the servers are restarted with it; else they go on until their session ends."""
+SERVED_SECONDS = 5.0
+"""So long a partition has to be served for the administrator to be content."""
+
+
+async def older_copy(world: World, fault: Fault) -> None:
+    """See the module."""
+    rng = world.loop.rng(f"fault {fault.number}")
+    every = list(range(world.shape.partitions))
+    partitions = every if rng.random() < ALL else [rng.choice(every)]
+    copies = _copies(world, partitions)
+    await asyncio.sleep(fault.seconds)
+    now = _copies(world, partitions)
+    partitions = [p for p in partitions if _may(world, p, copies.get(p), now.get(p))]
+    if not partitions:
+        raise SkippedError("nothing has changed, or a disk is lost, or replicas were changed")
+    for partition in partitions:
+        world.state.changing[partition] += 1
+    restart = rng.random() < RESTART
+    try:
+        if restart:
+            for server in world.servers.values():
+                server.kill()
+        for partition in partitions:
+            world.zookeeper.set(world.state.paths.partition(partition), copies[partition], -1)
+            world.counts["metadata put back"] += 1
+        await _settle(world, partitions, restart=restart)
+    finally:
+        for partition in partitions:
+            world.state.changing[partition] -= 1
+
+
+def _copies(world: World, partitions: list[int]) -> dict[int, bytes]:
+    found = {}
+    for partition in partitions:
+        node = world.zookeeper.find(world.state.paths.partition(partition))
+        if node is not None and node.data:
+            found[partition] = node.data
+    return found
+
+
+def _may(world: World, partition: int, copy: bytes | None, now: bytes | None) -> bool:
+    state = world.state
+    if copy is None or now is None or copy == now or state.changing[partition]:
+        return False
+    before, after = state.replicas_in(copy), state.replicas_in(now)
+    if not before or before != after or after != set(state.assigned(partition)):
+        return False
+    return not any(state.is_lost(name, partition) for name in after)
+
+
+async def _settle(world: World, partitions: list[int], *, restart: bool) -> None:
+    """Until every partition is served: look, accept what the nodes hold, restart the servers that go on with what is forgotten."""
+    left = list(partitions)
+    served_since: dict[int, float] = {}
+    while left:
+        if not restart:  # a session that goes on looks well, and its server does not see what was put back
+            await asyncio.sleep(SERVED_SECONDS)
+            for server in world.servers.values():
+                server.kill()
+            restart = True
+        try:
+            count = await world.admin.accept_restored(left)
+        except RefusedError as error:
+            world.loop.note(f"accept-restored: {error}")
+        else:
+            world.counts["metadata accepted"] += count
+        await asyncio.sleep(AGAIN_SECONDS)
+        now = world.loop.time()
+        for partition in left:
+            if not _served(world, partition):
+                served_since.pop(partition, None)
+            else:
+                served_since.setdefault(partition, now)
+        left = [p for p in left if p not in served_since or now - served_since[p] < SERVED_SECONDS]
+
+
+def _served(world: World, partition: int) -> bool:
+    stores = [store for role in world.servers.values() if (store := role.store(partition)) is not None]
+    return any(store.state is StoreState.OPEN for store in stores)
+
+
+HANDLERS = {"zookeeper-older-copy": older_copy}
