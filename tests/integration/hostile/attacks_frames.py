@@ -123,10 +123,10 @@ async def stranger_sessions(target: Target) -> None:
     assert [await running_session(target, partition) for partition in range(target.partitions)] == sessions
 
 
-def _session_requests(target: Target) -> list[Message]:
+def _session_requests(target: Target, session_id: int = _HUGE_SESSION) -> list[Message]:
     found: list[Message] = []
     for partition in (*range(target.partitions), -1, 1 << 30):
-        ids = (_HUGE_SESSION, 1, partition)
+        ids = (session_id, 1, partition)
         found += [
             storage.LastSessionInfoRequest(*ids, False),
             storage.SetLowWaterMarkRequest(*ids, 1 << 40, False),
@@ -192,6 +192,18 @@ async def replayed(target: Target) -> None:
                     await made.send(STORAGE.encode(request, 0))
                     answer = STORAGE.decode(await made.frame(), 0)
                     assert isinstance(answer, storage.FailureResponse), answer
+
+
+async def highest_fence(target: Target) -> None:
+    """Sessions that no cluster ever comes to, by somebody who knows the cluster key: reads, and all that changes something."""
+    before = [await running_session(target, partition) for partition in range(target.partitions)]
+    for session_id in (2**63 - 1, 2**62, 2**48, max(before) + 2**33):
+        async with wire(target, opened=True) as made:
+            for request in _session_requests(target, session_id):
+                await made.send(STORAGE.encode(request, 0))
+                answer = STORAGE.decode(await made.frame(), 0)
+                assert isinstance(answer, storage.FailureResponse), answer
+    assert [await running_session(target, partition) for partition in range(target.partitions)] == before
 
 
 async def replayed_by_client(target: Target) -> None:

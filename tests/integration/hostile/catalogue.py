@@ -42,6 +42,7 @@ ALL = (
     Attack(attacks_frames.stranger_sessions, ("storage",), named=True),
     Attack(attacks_frames.stranger_administration, ("admin",), named=True),
     Attack(attacks_frames.replayed, ("storage",)),
+    Attack(attacks_frames.highest_fence, ("storage",)),
     Attack(attacks_frames.replayed_by_client, ("client",)),
     Attack(attacks_identity.impostor, ("client",), named=True, seconds=3.0),
     Attack(attacks_identity.future_flushes, ("client",)),

@@ -110,6 +110,12 @@ def _replicas(status: ClusterStatus) -> list[Advice]:
 
 
 def _unhealthy(partition: PartitionStatus) -> str:
+    if partition.ahead:
+        number = partition.partition_id
+        return (
+            "put ZooKeeper's data back from a newer copy, or rebuild them from what the nodes hold: "
+            f"`waltz zk accept-restored -p {number} --dry-run`, then without it; remove nothing from a node before"
+        )
     lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
     silent = [r for r in partition.replicas if r.standing in (Standing.UNREACHABLE, Standing.UNAVAILABLE)]
     if lost and silent:
@@ -152,5 +158,7 @@ def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> 
             )
         case Standing.NOT_STARTED:
             return Advice(f"{where} no store session yet", "start a server; the first session is opened then")
-        case Standing.CURRENT | Standing.UNREACHABLE:  # nothing to do, and said of the node
+        case (
+            Standing.CURRENT | Standing.UNREACHABLE | Standing.AHEAD
+        ):  # nothing to do, or said of the node or partition
             return None

@@ -39,7 +39,7 @@ def test_nothing_to_say_of_a_healthy_cluster() -> None:
 def test_every_standing_has_a_next_step_and_equal_ones_are_said_once() -> None:
     for standing in Standing:
         found = advise(status(*(partition(Replica("a:1", standing, lag=5), number=n) for n in range(3))))
-        expected = 0 if standing in (Standing.CURRENT, Standing.UNREACHABLE) else 1
+        expected = 0 if standing in (Standing.CURRENT, Standing.UNREACHABLE, Standing.AHEAD) else 1
         assert len(found) == expected, standing
         if found:
             assert "a:1, partitions 0,1,2:" in found[0].finding
@@ -74,6 +74,17 @@ def test_forgetting_is_the_last_resort() -> None:
         )
     )
     assert "forget" not in one[0].next_step
+
+
+def test_a_zookeeper_that_is_too_old_is_put_right_before_anything_else() -> None:
+    ahead, lost = (
+        Replica("a:1", Standing.AHEAD, "it has completed session 7"),
+        Replica("b:1", Standing.SET_BACK),
+    )
+    silent = Replica("c:1", Standing.UNREACHABLE)
+    found = advise(status(partition(ahead, lost, silent, number=3, healthy=False)))
+    assert "waltz zk accept-restored -p 3 --dry-run" in found[0].next_step
+    assert "forget" not in found[0].next_step
 
 
 def test_servers_and_nodes() -> None:

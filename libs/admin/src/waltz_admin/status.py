@@ -11,6 +11,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from waltz_admin.accept_restored import knows_more
 from waltz_admin.disks import NodeDisk
 from waltz_admin.storage_admin import NodePartition, NodeStatus, list_nodes
 from waltz_admin.tree import admin_endpoint
@@ -31,6 +32,7 @@ class Standing(enum.Enum):
     UNAVAILABLE = "unavailable"
     UNASSIGNED = "not assigned on the node"
     SET_BACK = "set back"
+    AHEAD = "ahead of ZooKeeper"
     UNREACHABLE = "unreachable"
     NOT_STARTED = "not started"
 
@@ -64,6 +66,11 @@ class PartitionStatus:
     replicas: tuple[Replica, ...]
     problem: str = ""
     waits_for: str = ""
+
+    @property
+    def ahead(self) -> list[Replica]:
+        """Replicas that prove that ZooKeeper was put back from an older copy."""
+        return [replica for replica in self.replicas if replica.standing is Standing.AHEAD]
 
     @property
     def current(self) -> int:
@@ -143,7 +150,11 @@ async def read_status(
         for node, port in view.nodes.admin_ports.items()
         if (endpoint := admin_endpoint(node, port)) in by_endpoint
     }
-    return summarize(view, answers, nodes)
+    status = summarize(view, answers, nodes)
+    if any(p.ahead for p in status.partitions):  # or a session began after ZooKeeper was read: look again
+        fresh = await read_view(store, root)
+        status = summarize(replace(view, metadata=fresh.metadata), answers, nodes)
+    return status
 
 
 def summarize(view: ClusterView, answers: Answers, nodes: Mapping[str, NodeStatus]) -> ClusterStatus:
@@ -194,7 +205,9 @@ def _partition(
     healthy = bool(server is not None and answer.health and answer.health.get(partition, False))
     status = PartitionStatus(partition, server, healthy, session, replicas)
     if not healthy:
-        waits_for = _waits_for(status, known, answer)
+        replicas = _with_those_ahead(replicas, known, partition, nodes)
+        status = replace(status, replicas=replicas)
+        waits_for = "" if status.ahead else _waits_for(status, known, answer)
         problem = _why_unhealthy(view, answer, status, metadata, partition)
         return PartitionStatus(partition, server, False, session, replicas, problem, waits_for)
     behind = [replica for replica in replicas if replica.standing is not Standing.CURRENT]
@@ -204,6 +217,25 @@ def _partition(
     if known is not None and sorted(known.replicas) != assigned:
         problem = "a change of its replicas is not complete" + (f"; {problem}" if problem else "")
     return PartitionStatus(partition, server, True, session, replicas, problem)
+
+
+def _with_those_ahead(
+    replicas: tuple[Replica, ...],
+    known: PartitionMetadata | None,
+    partition: int,
+    nodes: Mapping[str, NodeStatus],
+) -> tuple[Replica, ...]:
+    """A partition that is well has begun a session after ZooKeeper was read; in one that is not this is evidence (rule A8)."""
+    if known is None:
+        return replicas
+    held = {
+        n: c for n, s in nodes.items() for c in s.partitions if c.partition_id == partition and c.assigned
+    }
+    proved = knows_more(known, held)
+    return tuple(
+        replace(r, standing=Standing.AHEAD, reason=f"it {proved[r.node]}") if r.node in proved else r
+        for r in replicas
+    )
 
 
 def _owner(view: ClusterView, answers: Answers, partition: int) -> tuple[Endpoint | None, ServerAnswer]:
@@ -265,6 +297,10 @@ def _why_unhealthy(
         return "no server is registered"
     if isinstance(metadata, str):
         return f"its metadata cannot be read: {metadata}"
+    if status.ahead:
+        return "ZooKeeper is older than its replicas: " + "; ".join(
+            f"{r.node}: {r.reason}" for r in status.ahead
+        )
     short = shortage({replica.node: replica.unable for replica in status.replicas})
     if short and metadata is not None:
         return short

@@ -237,3 +237,17 @@ def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
     # A node that answers us and not the server is the server's finding.
     cut = Answers({1: replace(answer, connectivity={**reached, "c:1": False})}, answers.nodes)
     assert f"server {SERVER} does not reach c:1" in summarize(view, cut, nodes).problems
+
+
+def test_safety_a8_a_node_that_knows_more_than_zookeeper_is_named() -> None:
+    """Only where the partition is not well: a session may have begun after ZooKeeper was read."""
+    well = page(metadata(), {"a": held(7)})
+    assert [r.standing for r in well.partitions[0].replicas] == [Standing.CURRENT] * 3
+    assert well.problems == []
+    bad = page(metadata(), {"a": held(7), "b": held(6)}, healthy=False)
+    assert [r.node for r in bad.partitions[0].ahead] == ["a:1", "b:1"]
+    assert (
+        "ZooKeeper is older than its replicas: a:1: it has completed session 7, later than the 5"
+        in bad.problems[0]
+    )
+    assert page(metadata(), {}, healthy=False).partitions[0].ahead == []

@@ -305,7 +305,7 @@ class ClusterManager:
         self, endpoint: Endpoint, on_partitions: OnPartitions, server_id: int | None
     ) -> ServerRegistration:
         if server_id is None:
-            server_id = await self.new_server_id()
+            server_id = await self._unused_server_id(endpoint)
         num_partitions = self.cluster_params.num_partitions
         preferred = await patiently(
             lambda: load_preferred(self._store, self._paths, endpoint, num_partitions)
@@ -323,6 +323,21 @@ class ClusterManager:
             raise
         self._wake.set()
         return registration
+
+    async def _unused_server_id(self, endpoint: Endpoint) -> int:
+        """The next id that no server elsewhere has: the counter may be an older copy, and two servers of one id would
+        delete each other's descriptors."""
+        while True:
+            server_id = await self.new_server_id()
+            reader = MembershipReader(self._store, self._paths, lambda: None)
+            others = {
+                znode.descriptor.server_id
+                for znode in await patiently(reader.descriptors)
+                if znode.descriptor.endpoint != endpoint
+            }
+            if server_id not in others:
+                return server_id
+            _log.warning("server id %d is in use: the counter of ids was put back", server_id)
 
     async def change_preferred(
         self,
