@@ -188,7 +188,9 @@ def test_scenario_the_assignments_are_older_too(seed: int) -> None:
         )  # acknowledged by the other one that stays, and by the added one
         put_back(stage, *copies)
         await asyncio.sleep(20)
-        assert not stage.serving()  # one that knows more, one that has no copy, one that is down: no majority is asked
+        assert (
+            not stage.serving()
+        )  # one that knows more, one that has no copy, one that is down: no majority is asked
         stage.light([stay[0]])
         await stage.until(lambda: any(faults(stage)), 60, "a fault")
         report = await stage.admin.run(

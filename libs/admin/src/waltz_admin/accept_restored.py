@@ -26,6 +26,7 @@ from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import VersionConflictError
 from waltz_cluster.older_copy import evidence
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import Op, SetOp, ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -81,7 +82,7 @@ def rebuild(
     took_part = {node for node, copy in held.items() if copy.session_id == last >= 0}
     members = sorted({*assigned, *before.replicas, *took_part})
     remember = [node for node in members if node in held and held[node].session_id >= 0]
-    needed = len(members) // 2 + 1
+    needed = quorum_of(len(members))
     if len(remember) < needed:
         missing = ", ".join(node for node in members if node not in remember) or "none"
         raise UnsafeChangeError(

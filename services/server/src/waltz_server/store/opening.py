@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple, Protocol
 
 from waltz_cluster.older_copy import evidence
 from waltz_cluster.quorum import quorum_of, shortage
@@ -21,13 +21,10 @@ from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.fence_refusal import fence_in
 from waltz_protocol.types import SessionInfo
-from waltz_server.store.api import ReplicaStatus, StoreState
-from waltz_server.store.backoff import Signal, wait_for
-from waltz_server.store.metadata_keeper import MetadataFaultError
-from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
-
-if TYPE_CHECKING:
-    from waltz_server.store.store import QuorumPartitionStore
+from waltz_server.store.api import ReplicaStatus, StoreSettings, StoreState
+from waltz_server.store.backoff import Backoff, Signal, wait_for
+from waltz_server.store.metadata_keeper import MetadataFaultError, MetadataKeeper
+from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
 
 FENCE_REACH = 65_536
 """So far above ZooKeeper's session id a fence may be for the next session to be numbered above it. It is little against what a
@@ -38,6 +35,28 @@ _UNREACHABLE_PAUSE_SECONDS = 0.1
 
 class OpeningInterruptedError(Exception):
     """The replicas or the generation are others now, or the store is closed: begin again."""
+
+
+class Owner(Protocol):
+    """What is needed of the partition store."""
+
+    partition_id: int
+    keeper: MetadataKeeper
+    directory: ReplicaDirectory
+    settings: StoreSettings
+
+    @property
+    def state(self) -> StoreState: ...
+
+    @property
+    def closing(self) -> bool: ...
+
+    @property
+    def asked_for(self) -> tuple[tuple[str, ...], int]: ...
+
+    def report(self, state: StoreState, reason: str) -> None: ...
+
+    def backoff_of(self, name: str) -> Backoff: ...
 
 
 class Taken(NamedTuple):
@@ -55,7 +74,7 @@ class _Answer(NamedTuple):
 class Opening:
     """Takes one session id. Owner: the task of the partition store; a new object for each attempt."""
 
-    def __init__(self, store: QuorumPartitionStore, replicas: Sequence[str], generation: int) -> None:
+    def __init__(self, store: Owner, replicas: Sequence[str], generation: int) -> None:
         self.changed = Signal()
         self._store = store
         self._replicas = tuple(replicas)
