@@ -121,6 +121,11 @@ def test_dry_runs_change_nothing(live: Live) -> None:
         forget = live.run("storage", "forget", "-s", node, "-p", "0", what)
         assert f"{node} answers and holds what it should" in forget.error()
     assert "--accept-data-loss" in live.run("storage", "forget", "-s", node, "-p", "0").error(2)
+    nothing = live.run("zk", "accept-restored", "-p", "0-3", "--dry-run")
+    assert nothing.error() == "no node knows more than ZooKeeper in partitions 0,1,2,3: nothing to accept"
+    assert "there is no partition 9" in live.run("zk", "accept-restored", "-p", "9").error()
+    lower = live.run("storage", "lower-fence", str(live.data(3)), "-p", "0", "--dry-run")
+    assert "another process is using this directory" in lower.error()
     assert live.ok("zk", "list").out == before
     live.ok("cluster", "verify")
 

@@ -5,6 +5,7 @@ What the load was told is committed has to be in the log at the end, at its plac
 """
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -12,6 +13,10 @@ from tests.integration.cli.blocks import Block, blocks
 from tests.integration.cli.live import until_open
 from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.repo.files import ROOT
+from waltz_cluster.paths import ClusterPaths
+from waltz_storage.engine.files import OsFileSystem
+from waltz_storage.engine.sidecar import Sidecar
+from waltz_tools.cli.common import Context, run_admin
 
 pytestmark = [pytest.mark.slow, pytest.mark.staged, pytest.mark.timeout(300)]
 
@@ -130,6 +135,34 @@ def test_a_rolling_restart(stage: Stage, load: Load) -> None:
     stage.follow(block("rolling-restart"))
 
 
+def test_zookeeper_is_put_back_from_an_older_copy(stage: Stage, load: Load) -> None:
+    copies = _metadata(stage)
+    for restarted in (False, True):
+        for name in ("h1", "h2"):
+            stage.stop(name)
+        if restarted:
+            _put_back(stage, copies)
+        for name in ("h1", "h2"):
+            stage.start(name)
+        if not restarted:
+            assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
+    stage.until(lambda: "accept-restored -p 0 --dry-run" in stage.waltz("doctor").out, "the fault is named")
+    assert "ZooKeeper is older than its replicas" in stage.waltz("cluster", "status").out
+    dry, written, *_ = stage.follow(block("zookeeper-put-back"))
+    assert dry.out.count("the last one: decides") == written.out.count("the last one: decides") == 24
+    assert "nothing to accept" in stage.waltz("zk", "accept-restored", "-p", "0-7").error()
+
+
+def test_a_fence_that_is_too_high(stage: Stage, load: Load) -> None:
+    stage.stop("s7")
+    for partition in range(8):
+        sidecar = Sidecar.open(OsFileSystem(), str(stage.data("s7") / str(partition)), partition)
+        sidecar.raise_fence(2**63 - 1)
+        sidecar.close()
+    _, dry, lowered, *_ = stage.follow(block("lower-fence"))
+    assert dry.out.count("9223372036854775807 to ") == lowered.out.count("9223372036854775807 to ") == 8
+
+
 def test_nothing_acknowledged_was_lost(stage: Stage, load: Load) -> None:
     load.stop()
     assert len(load.history.acknowledged) > 100
@@ -156,6 +189,24 @@ def test_a_lost_disk_that_leaves_nothing_to_decide_by(stage: Stage, load: Load) 
 def test_the_cluster_is_deleted(stage: Stage) -> None:
     stage.follow(block("delete-cluster"))
     assert stage.waltz("zk", "list").code == 1
+
+
+def _metadata(stage: Stage) -> dict[str, bytes]:
+    """Of every partition, by path."""
+
+    async def read(c: Context) -> dict[str, bytes]:
+        paths = [ClusterPaths(c.root).partition(partition) for partition in range(8)]
+        return {path: (await c.store.get(path))[0] or b"" for path in paths}
+
+    return run_admin(Path(stage.config), read)
+
+
+def _put_back(stage: Stage, copies: dict[str, bytes]) -> None:
+    async def write(c: Context) -> None:
+        for path, copy in copies.items():
+            await c.store.set(path, copy)
+
+    run_admin(Path(stage.config), write)
 
 
 def _replicas(stage: Stage) -> set[str]:

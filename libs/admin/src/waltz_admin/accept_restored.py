@@ -24,7 +24,7 @@ from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import VersionConflictError
-from waltz_cluster.older_copy import evidence
+from waltz_cluster.older_copy import FENCE_REACH, evidence
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
@@ -33,8 +33,6 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
 
 ANSWER_SECONDS = 10.0
-FENCE_REACH = 65_536
-"""A fence further above the last completed session than this was raised by no session: `waltz storage lower-fence` is for it."""
 
 
 class NothingToAcceptError(AdminError):
@@ -94,7 +92,7 @@ def rebuild(
     if len(longer) >= needed:
         raise UnsafeChangeError(
             f"partition {partition_id}: {', '.join(sorted(took_part))} completed session {last}, but {', '.join(longer)}, a majority, "
-            "hold more records: no recovery leaves that behind, and nothing is changed"
+            "hold more records, which no recovery leaves behind: nothing is changed. If that session never was, remove and add its copy there"
         )
     states, reasons = {}, {}
     for node in members:

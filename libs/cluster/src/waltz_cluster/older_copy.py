@@ -13,6 +13,10 @@ the nodes' disks, so it lasts until somebody settles it.
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 
+FENCE_REACH = 65_536
+"""So far above the session that ZooKeeper holds a fence may be for the next session to be numbered above it. It is little against
+what an empty copy accepts, so new nodes go on taking the numbers. A fence beyond was raised by no session."""
+
 
 def last_listed(recorded: PartitionMetadata) -> int:
     """The last session that is known to have listed its replicas, so the last one that can have appended; -1 for none."""

@@ -15,7 +15,7 @@ import asyncio
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from waltz_cluster.older_copy import evidence
+from waltz_cluster.older_copy import FENCE_REACH, evidence
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
@@ -26,9 +26,6 @@ from waltz_server.store.backoff import Backoff, Signal, wait_for
 from waltz_server.store.metadata_keeper import MetadataFaultError, MetadataKeeper
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
 
-FENCE_REACH = 65_536
-"""So far above ZooKeeper's session id a fence may be for the next session to be numbered above it. It is little against what a
-node without a session accepts (`waltz_storage.service.fence.SESSION_REACH`), so new nodes go on accepting the numbers."""
 _READ_AGAIN_SECONDS = 2.0
 _UNREACHABLE_PAUSE_SECONDS = 0.1
 

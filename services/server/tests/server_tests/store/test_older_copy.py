@@ -9,10 +9,10 @@ import pytest
 
 from server_tests.store.fakes import PARTITION, ROOT, Cluster, Server, entries, until
 from waltz_cluster.memory_store import Fault
+from waltz_cluster.older_copy import FENCE_REACH
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import StoreState
-from waltz_server.store.opening import FENCE_REACH
 
 pytestmark = pytest.mark.looptime
 
