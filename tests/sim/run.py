@@ -17,7 +17,7 @@ from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice, World
 from tests.sim.kernel.loop import TooSlowError, collect_remains
 from tests.sim.kernel.trace import Trace
-from tests.sim.workloads.catalogue import choose
+from tests.sim.workloads.catalogue import chooser
 
 CPU_LIMIT_SECONDS = 90
 """A seed that computes for longer hangs in a way that virtual time does not show."""
@@ -30,7 +30,7 @@ def run_seed(seed: int, choice: Choice, trace_path: Path | None = None) -> Resul
     """Run one seed; what goes wrong is in the result."""
     start = time.perf_counter()
     with nullcontext() if trace_path is None else trace_path.open("w", encoding="utf-8") as sink:
-        worlds = [World(seed, choice, choose, Trace(sink))]
+        worlds = [World(seed, choice, chooser(choice.profile), Trace(sink))]
         result = worlds[0].run()
     collect_remains(worlds)
     result.wall_seconds = time.perf_counter() - start

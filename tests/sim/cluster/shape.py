@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from waltz_storage.engine.partition import EngineSettings
@@ -91,6 +91,17 @@ def make_shape(rng: random.Random) -> Shape:
         client_keys=_client_keys(rng),
         old_clients=rng.choice((0.0, 0.2, 0.5, 1.0)),
     )
+
+
+ROOMY_SERVER = {"server.appendQueueCount": 20_000, "server.appendQueueBytes": 32 << 20}
+ROOMY_NODE = QueueLimits(max_requests=4096, max_bytes=32 << 20)
+
+
+def roomy(shape: Shape) -> Shape:
+    """The same cluster with queues that hold hundreds of appends: with smaller ones a crowd is turned away."""
+    limits = shape.queue_limits._replace(max_requests=ROOMY_NODE.max_requests, max_bytes=ROOMY_NODE.max_bytes)
+    keys = tuple((key, ROOMY_SERVER.get(key, value)) for key, value in shape.server_keys)
+    return replace(shape, server_keys=keys, queue_limits=limits)
 
 
 def _replicas(rng: random.Random, nodes: int, copies: int, partition: int) -> tuple[int, ...]:

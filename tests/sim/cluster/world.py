@@ -28,11 +28,11 @@ from tests.sim.cluster.logs import captured_logs, describe
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.role import Role
 from tests.sim.cluster.server_role import ServerRole
-from tests.sim.cluster.shape import make_shape
+from tests.sim.cluster.shape import make_shape, roomy
 from tests.sim.cluster.state import ClusterState
 from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.faults.apply import Applier
-from tests.sim.faults.plan import Fault, make_plan
+from tests.sim.faults.plan import DENSE, Fault, make_plan
 from tests.sim.faults.repairs import Repairs
 from tests.sim.kernel.disk import SimDisk
 from tests.sim.kernel.loop import SimLoop, StuckError, TooSlowError
@@ -72,6 +72,8 @@ class World:
         self.choice = choice
         self.loop = SimLoop(seed, trace, step_limit=STEP_LIMIT)
         self.shape = make_shape(self.loop.rng("shape"))
+        if choice.profile == DENSE:
+            self.shape = roomy(self.shape)
         self.result = Result(seed, choice.profile)
         self.counts: Counter[str] = self.result.counts
         self.history = History(lambda: self.loop.now, self._note_violation)

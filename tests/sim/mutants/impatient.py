@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.sim.checkers.violation import Violation
 from tests.sim.cluster.world import Choice, World
 from tests.sim.kernel.loop import collect_remains
-from tests.sim.workloads.catalogue import choose
+from tests.sim.workloads.catalogue import chooser
 
 __all__ = ["Violation", "first_violation"]
 
@@ -32,7 +32,7 @@ class ImpatientWorld(World):
 
 def first_violation(seed: int, profile: str) -> Violation | None:
     """Run a seed; the first violation, if there is one."""
-    worlds = [ImpatientWorld(seed, Choice(profile), choose)]
+    worlds = [ImpatientWorld(seed, Choice(profile), chooser(profile))]
     worlds[0].run()
     first = worlds[0].first
     collect_remains(worlds)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from tests.sim.cluster.access import Workload
+from tests.sim.faults.plan import DENSE
 from tests.sim.workloads.bank import Bank
 from tests.sim.workloads.blind import Blind
 from tests.sim.workloads.closing import Closing
 from tests.sim.workloads.contexts import Contexts
 from tests.sim.workloads.counters import Counters
+from tests.sim.workloads.crowd import Crowd
 from tests.sim.workloads.databases import Databases
 from tests.sim.workloads.duty import Duty
 from tests.sim.workloads.feeds import Feeds
@@ -43,3 +46,13 @@ def choose(partitions: int, rng: random.Random) -> list[Workload]:
     names += rng.sample(["bank", "registers", "counters", "duty"], 2)
     names += rng.sample(["contexts", "closing", "databases"], rng.choice((1, 2, 2)))
     return [workload for name, workload in every.items() if name in names]
+
+
+def choose_dense(partitions: int, rng: random.Random) -> list[Workload]:
+    """The same, and a crowd."""
+    return [*choose(partitions, rng), Crowd()]
+
+
+def chooser(profile: str) -> Callable[[int, random.Random], list[Workload]]:
+    """Who uses the cluster in the seeds of a profile."""
+    return choose_dense if profile == DENSE else choose

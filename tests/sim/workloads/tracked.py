@@ -225,6 +225,10 @@ class TrackedClient:
 
     # -- reads --------------------------------------------------------------------------------------------------------
 
+    def seen(self, partition: int) -> int:
+        """The largest id that this client was shown as committed."""
+        return self._seen.get(partition, -1)
+
     def saw(self, partition: int, transaction_id: int) -> None:
         """This client was shown a committed transaction."""
         if transaction_id > self._seen.get(partition, -1):
