@@ -217,4 +217,18 @@ CLIENT_MUTANTS = (
         guards="the old owner asks a quorum before it answers a mount",
         found_at=3,
     ),
+    Mutant(
+        name="a_retry_takes_a_newer_view",
+        rule="D6",
+        edits=(
+            Edit(
+                f"{_INTERNAL}/appender.py",
+                "                append = append._replace(as_of=view)\n",
+                "                pass\n",
+            ),
+        ),
+        expected=("lost_update",),
+        how="An append under a lock, its view left to the client, fails because its partition moves; a rival commits, the client "
+        "receives that and tries again with a view that has it.",
+    ),
 )

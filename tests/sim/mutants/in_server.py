@@ -188,4 +188,20 @@ SERVER_MUTANTS = (
         profile="operations",
         found_at=14,
     ),
+    Mutant(
+        name="forgetting_writes_over_what_others_wrote",
+        rule="A1",
+        edits=(
+            Edit(
+                "libs/admin/src/waltz_admin/forget.py",
+                "                await self._metadata.write_partition(partition, changed, version)\n",
+                "                _, version = await self._metadata.read_partition(partition)\n"
+                "                await self._metadata.write_partition(partition, changed, version)\n",
+            ),
+        ),
+        expected=("progress", "process_ended", "replicas_settle", "logged_error"),
+        how="Two administrators give up a node, or one does while its partition gets a new session: the later write puts the "
+        "session number back.",
+        profile="outside",
+    ),
 )

@@ -364,4 +364,33 @@ STORAGE_MUTANTS = (
         profile="disk",
         found_at=29,
     ),
+    Mutant(
+        name="directory_lock_ignored",
+        rule="13.6",
+        edits=(
+            Edit(
+                f"{_ENGINE}/control_file.py",
+                "    if not locked:\n",
+                "    if not locked and not create:\n",
+            ),
+        ),
+        expected=("directory_shared",),
+        how="A volume is mounted twice and a second node started on it.",
+        profile="outside",
+    ),
+    Mutant(
+        name="unwritten_sectors_are_cut_whatever_was_synced",
+        rule="C2",
+        edits=(
+            Edit(
+                f"{_ENGINE}/recovery.py",
+                "    if found.next_txid <= certain:\n",
+                "    if found.next_txid <= certain and not unwritten_sector(data, found.end, size, found.next_txid):\n",
+            ),
+        ),
+        expected=("node_kept", "acknowledged", "lost"),
+        how="A disk loses a write of which a sync said that it was done, and the node starts again with its mark: it cuts what "
+        "it had acknowledged, as if power had failed in the middle of it.",
+        profile="outside",
+    ),
 )
