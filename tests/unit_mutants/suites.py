@@ -136,9 +136,16 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
-    "waltz_client/_internal/applier.py": (f"{_CLIENT}/test_applier.py", f"{_CLIENT}/test_contract.py"),
+    "waltz_client/_internal/applier.py": (
+        f"{_CLIENT}/test_applier.py",
+        f"{_CLIENT}/test_stop_applying.py",
+        f"{_CLIENT}/test_contract.py",
+    ),
     "waltz_client/_internal/feed_cursor.py": (f"{_CLIENT}/test_flow_control.py",),
-    "waltz_client/_internal/readers.py": (f"{_CLIENT}/test_flow_control.py",),
+    "waltz_client/_internal/readers.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_flow_control.py",
+    ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
     "waltz_client/_internal/stream_partition.py": (
         f"{_CLIENT}/test_stream_partition.py",

@@ -34,10 +34,10 @@ async def test_requests_of_connections_that_have_gone_do_not_pile_up() -> None:
         assert len(rig.partition._appends._queue) <= 1 + MAX_MARKERS
         rig.store.open_session()
         await rig.turns()
-        late = FakeClient(99)
-        flush = rig.flush(late)
+        late = [FakeClient(90 + number) for number in range(MAX_MARKERS)]  # all places are free again
+        asked = [rig.flush(client) for client in late]
         await rig.turns()
-        assert late.messages() == [FlushResponse(flush, 0)]
+        assert [client.messages() for client in late] == [[FlushResponse(flush, 0)] for flush in asked]
 
 
 async def test_mounts_that_expired_do_not_pile_up() -> None:
