@@ -53,7 +53,7 @@ def theirs_on_ours(mix: Mix) -> None:
         ("ServerCli", ["add-preferred-partition", *config, "-s", client_port, "-p", "1"], ""),
         ("ServerCli", ["remove-preferred-partition", *config, "-s", client_port, "-p", "1"], ""),
         ("ClientCli", ["validate", *config, "-tpc", "20", "-nc", "1", "-i", "1", "-ap", "4"], ""),
-        ("ClientCli", ["high-water-mark", *config, "-p", "0"], r"high watermark: \d"),
+        ("ClientCli", ["high-water-mark", *config, "-p", "0"], r"high watermark: -?\d"),
         ("ServerCli", ["list", "-s", mix.address("h1", "8001")], r"(?s)There are \d p.*partition \d: \[127"),
     ):
         done = mix.tool(name, *words)
