@@ -153,6 +153,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_cluster/older_copy.py": (
+        "libs/cluster/tests/cluster_tests/test_older_copy.py",
+        f"{_STORE}/test_older_copy.py",
+    ),
     "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("services/server/src/waltz_server/store")
+_shared = bugs_in("libs/cluster/src/waltz_cluster")
 
 STORE_BUGS = (
     # ---- votes and confirmations
@@ -177,12 +178,12 @@ STORE_BUGS = (
         "        absent = sum(n in self._replicas for n in self._metadata.replicas) - len(present)\n",
         "An old replica that is not assigned any more is forgotten instead of counted as absent.",
     ),
-    _bug(
+    _shared(
         "session_from_the_future_is_no_fault",
-        "A2",
-        "recovery.py",
-        "        if info.session_id > self.session_id:\n",
-        "        if info.session_id > self.session_id + 1:\n",
+        "A8",
+        "older_copy.py",
+        "    if info.session_id > recorded.session_id:\n",
+        "    if info.session_id > recorded.session_id + 1:\n",
         "A node that completed the session after this one does not stop the recovery.",
     ),
     _bug(
@@ -254,8 +255,8 @@ STORE_BUGS = (
         "burned_session_id_given_out_again",
         "A7",
         "metadata_keeper.py",
-        "max(stored.session_id, self._burned) + 1",
-        "stored.session_id + 1",
+        "max(recorded.session_id, self._burned, least - 1) + 1",
+        "max(recorded.session_id, least - 1) + 1",
         "A session id whose write was answered uncertainly is taken a second time.",
     ),
     _bug(

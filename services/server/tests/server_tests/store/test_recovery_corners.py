@@ -206,8 +206,8 @@ def test_safety_a2_a_closing_mark_proves_what_was_committed() -> None:
 def test_safety_a1_a_copy_that_ends_below_a_mark_of_its_own_is_lost(lwm: int, local_lwm: int) -> None:
     """It took part in the recorded session and has lost its end since; no mark of it may be above its last record."""
     info = SessionInfo(5, lwm, local_lwm)
-    assert classify(state("A", 5), info, 4)[0] is Kind.LOST
-    assert classify(state("A", 5), info, 5) == (Kind.VOTER, 5, True)
+    assert classify(state("A", 5), info, 4, 5)[0] is Kind.LOST
+    assert classify(state("A", 5), info, 5, 5) == (Kind.VOTER, 5, True)
 
 
 def test_safety_a1_how_an_answer_is_judged() -> None:
@@ -225,8 +225,8 @@ def test_safety_a1_how_an_answer_is_judged() -> None:
         ((4, 3), (3, 1, 1), 5, (closed, 1, False)),
         ((-1, 3), (-1, -1, -1), 5, (closed, -1, False)),  # never took part: nothing of it is of this log
     ):
-        assert classify(state("A", *recorded), SessionInfo(*said), last) == expected, (recorded, said)
-    assert classify(None, SessionInfo(5, 3, 3), 7) == (Kind.NEW, 3, False)
+        assert classify(state("A", *recorded), SessionInfo(*said), last, 5) == expected, (recorded, said)
+    assert classify(None, SessionInfo(5, 3, 3), 7, 5) == (Kind.NEW, 3, False)
 
 
 def test_a_replica_that_was_refused_has_answered_nothing() -> None:
@@ -334,12 +334,13 @@ def test_safety_a6_a_replica_that_was_taken_away_may_hold_what_cannot_be_read_he
     assert recovery.resolved is None
 
 
-def test_safety_a2_the_very_next_session_is_one_from_the_future() -> None:
+def test_safety_a8_the_number_just_taken_was_in_use_before() -> None:
+    """Nobody has asked this node to write the session down yet, so somebody else did, with the same number."""
     recovery = recovery_of("ABC")
-    recovery.answered("A", SessionInfo(SESSION, 0, 0), 3)
-    assert recovery.condition()[0] is not Condition.FAULT  # a restart of the attempt finds its own mark
-    recovery.answered("B", SessionInfo(SESSION + 1, 0, 0), 3)
-    assert "B has completed session 7, later than the 6" in recovery.condition()[1]
+    recovery.answered("A", SessionInfo(SESSION - 1, 0, 0), 3)
+    assert recovery.condition()[0] is not Condition.FAULT
+    recovery.answered("B", SessionInfo(SESSION, 0, 0), 3)
+    assert "B has completed session 6, later than the 5" in recovery.condition()[1]
 
 
 def test_safety_a2_a_fork_is_not_extended_before_the_mark_is_known() -> None:
