@@ -206,8 +206,8 @@ STORE_BUGS = (
         "copied_upon_without_comparing",
         "A2",
         "recovery.py",
-        "        if replica.mark >= 0 and not replica.compared:\n            return Compare(source.name, replica.mark)\n",
-        "",
+        "            replica.compared_with = source.name\n            return Compare(source.name, replica.mark)\n",
+        "            pass\n",
         "Before the mark is resolved a fork is extended with the records of the other branch.",
     ),
     _bug(

@@ -49,6 +49,4 @@ def evidence(
             held = f"holds records up to {max_txid} (low-water mark {info.low_water_mark})"
             return f"{held}, and ZooKeeper lists no replica: metadata was lost"
         return None
-    if connect_string not in recorded.replicas and unlisted_part(-1, last_listed(recorded), info, max_txid):
-        return f"holds records up to {max_txid} of session {info.session_id}, and ZooKeeper does not list it at all"
     return None

@@ -115,7 +115,8 @@ class Recovery:
             self._raise_fault(f"{name} {newer}")
             self.refuse(name, f"it {newer}")
         if self.resolved is None:
-            cap_marks([r for r in self._replicas.values() if r.answered], self._last_listed)
+            answered = [one for one in self._replicas.values() if one.answered]
+            cap_marks(answered, self._last_listed, self._recorded.session_id)
         self._evaluate()
 
     def truncated(self, name: str, max_txid: int) -> None:
@@ -125,9 +126,28 @@ class Recovery:
         replica.mark = min(replica.mark, max_txid)
         self._evaluate()
 
+    def _void_above_a_later_mark(self, replica: RecoveringReplica) -> bool:
+        """Whether a difference is settled by marks: one side took part in a session that ZooKeeper does not list and had a mark
+        decided there, so what the other side, of an earlier session, holds above that mark does not count (A8)."""
+        other = self._replicas.get(replica.compared_with or "")
+        if other is None:
+            return False
+        older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
+        floor = newer.info.low_water_mark
+        unlisted = older.info.session_id < newer.info.session_id > self._last_listed
+        if not unlisted or older.mark <= floor or older.marked:
+            return False
+        older.mark = floor
+        older.good_mark = min(older.good_mark, floor)
+        older.compared = False
+        return True
+
     def compared(self, name: str, *, equal: bool) -> None:
         """The record of a Compare step is the same on both sides, or not."""
         replica = self._replicas[name]
+        if not equal and self._void_above_a_later_mark(replica):
+            self._evaluate()
+            return
         replica.compared = equal
         replica.unreadable = replica.unreadable and not (equal and self.resolved is not None)
         if not equal:
@@ -385,6 +405,7 @@ class Recovery:
             if reference is None and not self._is_reference(replica, point):
                 return Wait()
             if reference is not None:
+                replica.compared_with = reference
                 return Compare(reference, point)
         if replica.max_txid > limit:
             return Truncate(limit)
@@ -412,6 +433,7 @@ class Recovery:
             return Wait()
         source = sources[0]
         if replica.mark >= 0 and not replica.compared:
+            replica.compared_with = source.name
             return Compare(source.name, replica.mark)
         return Copy(source.name, replica.mark + 1, min(source.mark, target))
 
@@ -460,6 +482,11 @@ class Recovery:
         """Old replicas that are present and hold `txid` are what others are compared with."""
         return self._is_present(replica.name) and replica.mark >= txid
 
+    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, bool, int, str]:
+        """Which reference comes first: of sessions that ZooKeeper does not list, one of the latest."""
+        unlisted = max(one.info.session_id, self._last_listed)
+        return one.unreadable, one.kind is not Kind.VOTER, not one.listed, -unlisted, one.name
+
     def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
         """With whom to compare record `txid`; None for the reference itself."""
         order = [
@@ -467,7 +494,7 @@ class Recovery:
             for other in self._replicas.values()
             if self._is_reference(other, txid) or (self._is_recovered(other) and other is not replica)
         ]
-        order.sort(key=lambda r: (r.unreadable, r.kind is not Kind.VOTER, not r.listed, r.name))
+        order.sort(key=self._preference)
         for other in order:
             if other is replica:
                 return None

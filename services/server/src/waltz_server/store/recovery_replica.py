@@ -44,6 +44,7 @@ class RecoveringReplica:
     marking: bool = False  # this session may have been written down by the node
     listed: bool = False
     refused: str | None = None
+    compared_with: str | None = None  # whose record the last Compare step asked for
     reason: str = "not heard from yet"
     avoided: set[str] = field(default_factory=set)
 
@@ -75,11 +76,15 @@ def classify(
     return Kind.CLOSED, min(max_txid, max(state.closing_high_water_mark, info.low_water_mark)), True
 
 
-def cap_marks(answered: list[RecoveringReplica], listed: int) -> None:
+def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int) -> None:
     """A session after the last listed one, that some node wrote down, had decided a mark before: nothing above that was
-    acknowledged earlier. So who took no part in it holds nothing above that counts, but perhaps another tail."""
+    acknowledged earlier. So who took no part in it holds nothing above that counts, but perhaps another tail.
+
+    Only for the very session that ZooKeeper recorded last (``recorded``). After an earlier one, another interrupted session
+    may have decided a higher mark with nodes that do not answer now: what they know would be cut on the others.
+    """
     newest = max(answered, key=lambda replica: replica.info.session_id, default=None)
-    if newest is None or newest.info.session_id <= listed:
+    if newest is None or newest.info.session_id <= listed or newest.info.session_id < recorded:
         return
     for replica in answered:
         if replica.info.session_id < newest.info.session_id:

@@ -11,7 +11,15 @@ from dataclasses import dataclass, field, replace
 
 import pytest
 
-from server_tests.store.model import Node, acknowledged, answer, metadata, run_until_stuck, stream
+from server_tests.store.model import (
+    Node,
+    acknowledged,
+    answer,
+    metadata,
+    run_until_stuck,
+    stream,
+    take_step,
+)
 from waltz_admin.accept_restored import NothingToAcceptError, rebuild
 from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.storage_admin import NodePartition
@@ -244,3 +252,23 @@ def test_safety_a8_a_session_that_a_majority_contradicts_is_not_accepted() -> No
 def test_the_histories_are_many_and_differ() -> None:
     assert len(HISTORIES) > 60
     assert len({tuple(world.truth) for _, world in HISTORIES}) > 5
+
+
+def test_safety_a8_three_interrupted_recoveries_leave_no_fault() -> None:
+    """Nothing was put back; each recovery ends when one node has written its session down, and another node is absent each time."""
+    world = World()
+    world.open(world.recover(NAMES), (12, 10, 10))
+    for session, present in ((1, "BC"), (2, "CA"), (3, None)):
+        marked = [name for name in NAMES if world.nodes[name].session == session - 1]
+        there = present or "".join(name for name in NAMES if name not in marked)
+        world.write(PartitionMetadata(1, session, world.now.replicas))
+        recovery = Recovery(partition_id=0, session_id=session, replicas=list(NAMES), metadata=world.now)
+        for name in there:
+            answer(recovery, world.nodes, name)
+        recovery.gather_over()
+        while not any(world.nodes[name].session == session for name in there):
+            assert any(take_step(recovery, world.nodes, name, session) for name in there)
+    for present in SOME:
+        twin = world.twin()
+        found = twin.recover(present)
+        assert (found.resolved, found.fault, twin.suspected()) == (11, None, []), present
