@@ -1,6 +1,7 @@
 """The blocking facade: the same client from threads without a loop. The fake cluster runs on a loop of its own thread."""
 
 import asyncio
+import itertools
 import threading
 from collections.abc import Callable, Iterator
 
@@ -31,6 +32,7 @@ class FakeThread:
 
     def __init__(self) -> None:
         self.cluster: FakeCluster | None = None
+        self.client_ids = itertools.count(17)
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -59,14 +61,15 @@ def fakes() -> Iterator[FakeThread]:
 
 
 class StaticDiscovery:
-    """Discovery that never changes."""
+    """Discovery that never changes. Client ids come from a counter that all clients of the cluster share, as in ZooKeeper."""
 
-    def __init__(self, cluster: FakeCluster) -> None:
+    def __init__(self, cluster: FakeCluster, client_ids: Iterator[int]) -> None:
         self.cluster_params = ClusterParams("fake cluster", 2)
         self._cluster = cluster
+        self._client_ids = client_ids
 
     async def new_client_id(self) -> int:
-        return 17
+        return next(self._client_ids)
 
     def add_endpoints_listener(
         self, listener: Callable[[dict[Endpoint, dict[PartitionId, Generation]]], None]
@@ -82,7 +85,7 @@ def connect(fakes: FakeThread, callbacks: Application | None = None) -> Blocking
         raise AssertionError("not started")
     settings = settings_for(cluster, maxConcurrentTransactions=100)
     return BlockingWaltzClient(
-        lambda: WaltzClient.connect(settings, callbacks, discovery=StaticDiscovery(cluster))
+        lambda: WaltzClient.connect(settings, callbacks, discovery=StaticDiscovery(cluster, fakes.client_ids))
     )
 
 
