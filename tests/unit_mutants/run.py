@@ -40,7 +40,7 @@ SCOPE = (
 """Where bugs are generated: the parts that hold the promises."""
 LEFT_OUT = frozenset({"api.py", "metrics.py", "inspect.py", "segment_view.py", "errors.py"})
 """Values, figures, and what only tools use."""
-SAMPLE = 150
+SAMPLE = 100
 SEED = "1"
 MINUTES = 60.0
 

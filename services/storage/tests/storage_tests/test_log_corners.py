@@ -50,17 +50,20 @@ def test_records_longer_than_a_piece_are_checked_whole(size: int) -> None:
 
 def test_a_log_whose_directory_is_gone_is_damaged_and_not_begun_anew(tmp_path: Path) -> None:
     def opened() -> StorageManager:
-        return StorageManager.open(str(tmp_path), cluster_key=KEY, num_partitions=2, now_ms=now_ms)
+        return StorageManager.open(str(tmp_path), cluster_key=KEY, num_partitions=3, now_ms=now_ms)
 
     manager = opened()
     append(manager.assign(0), 0, 3)
     manager.get(0).set_low_water_mark(4, 2)
     manager.assign(1)
+    append(manager.assign(2), 0, 3)
+    manager.get(2).set_low_water_mark(-1, 2)  # filled past the servers, in no session yet
     manager.close()
-    for partition_id in (0, 1):
+    for partition_id in (0, 1, 2):
         shutil.rmtree(tmp_path / str(partition_id))
     manager = opened()
-    assert "its directory is missing" in manager.damaged[0]
+    assert sorted(manager.damaged) == [0, 2]
+    assert all("its directory is missing" in why for why in manager.damaged.values())
     assert manager.get(1).max_txid == -1  # it never had anything
     manager.close()
     assert not (tmp_path / "0").exists()
@@ -79,3 +82,19 @@ def test_safety_c4_a_copy_that_is_taken_away_loses_its_newest_segment_first() ->
     gone = [call[1] for call in disk.calls if call[0] == "unlink"]
     assert gone == [segment_path(0, n, end) for n in reversed(firsts) for end in (".idx", ".seg")]
     manager.close()
+
+
+@pytest.mark.parametrize("left", [0, 1, 60, 127, 128])
+def test_an_index_that_ends_inside_its_header_is_made_whole(left: int) -> None:
+    """0.13.2 looks at the header of both files."""
+    disk = empty_disk()
+    manager = open_manager(disk)
+    append(manager.assign(0), 0, 5)
+    manager.close()
+    index = segment_path(0, 0, ".idx")
+    whole = disk.content(index)
+    disk.set_size(index, left)
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 5)
+    manager.close()
+    assert disk.content(index) == whole

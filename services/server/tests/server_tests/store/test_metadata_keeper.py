@@ -107,7 +107,7 @@ async def test_a_newer_generation_and_a_later_session_are_respected(zk: MemorySt
     ours, theirs = keeper_of(StoreMetadata(zk, ROOT)), keeper_of(StoreMetadata(zk, ROOT))
     taken = await take(ours, 1)
     assert (await take(theirs, 2)).session_id == taken.session_id + 1
-    with pytest.raises(SessionSupersededError):
+    with pytest.raises(SessionSupersededError, match="session 1 has replaced session 0"):
         await ours.check(taken.session_id)
     with pytest.raises(GenerationMismatchError):
         await take(ours, 1)
