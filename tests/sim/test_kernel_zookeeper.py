@@ -13,8 +13,11 @@ from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import Process, current
 from tests.sim.kernel.zookeeper import HOST, TICK_SECONDS, SimZooKeeper
 from tests.sim.kernel.zookeeper_session import SimSession
+from waltz_admin import assignments, nodes, seeding
+from waltz_admin.tree import read_maps
 from waltz_cluster.errors import ConnectError, ConnectionLostError, NoNodeError, SessionLostError
 from waltz_cluster.memory_store import Fault
+from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.store import CreateOp, DeleteOp, SessionEvent, SessionState, SetOp
 
 TIMEOUT = 4.0
@@ -323,6 +326,31 @@ def test_a_lagging_follower_answers_with_the_past_and_never_goes_back() -> None:
 
         run(main, seed)
     assert stale > 20
+
+
+def test_a_command_reads_the_assignment_that_was_written_before_it_whichever_member_it_asks() -> None:
+    """Else ``sync-partitions`` right after an assignment leaves the new replica out, and nobody repeats it."""
+
+    async def main(site: Site) -> None:
+        async def assign(store: SimSession) -> None:
+            await seeding.create(store, "/waltz", "demo", 2)
+            await nodes.add_storage_node(store, "/waltz", "h1:6000", 6001, 0)
+            await asyncio.sleep(1.0)
+            await assignments.assign(store, "/waltz", [1], "h1:6000")
+
+        async def look(store: SimSession) -> None:
+            before, _ = await store.get(paths.assignment)
+            assert (await read_maps(store, paths)).partitions == {"h1:6000": (1,)}
+            assert (await store.get(paths.assignment))[0] != before
+
+        paths = ClusterPaths("/waltz")
+        for host, use in (("admin-1", assign), ("admin-2", look)):
+            process = site.spawn(host, use)
+            await process.wait_ended()
+            assert process.exit_error is None
+            site.zookeeper.follower_lag = Seconds(0.5, 0.5)
+
+    run(main)
 
 
 def test_children_of_the_past_and_transactions_that_were_taken_back() -> None:

@@ -71,6 +71,10 @@ class DryRunStore:
         """See the protocol."""
         return await self._store.exists(path, watch)
 
+    async def sync(self, path: str) -> None:
+        """See the protocol."""
+        await self._store.sync(path)
+
     async def create(
         self,
         path: str,

@@ -119,6 +119,9 @@ class TreeOperations(abc.ABC):
 
         return await self._read("exists", "data", path, read, watch)
 
+    async def sync(self, path: str) -> None:
+        await self._call("sync", path, lambda: None)
+
     async def create(
         self,
         path: str,

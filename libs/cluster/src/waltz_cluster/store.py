@@ -131,6 +131,13 @@ class ZooKeeperStore(Protocol):
         """Stat or None. The watch fires on creation, change of data or deletion."""
         ...
 
+    async def sync(self, path: str) -> None:
+        """Wait until what this session reads includes every change made before the call, by whomever.
+
+        A member of an ensemble may answer reads with an older state of the tree; a session's own writes are always seen.
+        """
+        ...
+
     async def create(
         self,
         path: str,

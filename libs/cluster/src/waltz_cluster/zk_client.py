@@ -256,6 +256,9 @@ class KazooStore:
         )
         return None if stat is None else _stat(stat)
 
+    async def sync(self, path: str) -> None:
+        await self._call(f"sync {path}", lambda: self._client.sync_async(path))
+
     async def create(
         self,
         path: str,

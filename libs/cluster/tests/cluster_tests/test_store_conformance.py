@@ -58,6 +58,19 @@ async def test_missing_znodes(store: ZooKeeperStore, root: str) -> None:
     assert await store.exists(root) is None
 
 
+async def test_after_a_sync_the_writes_of_other_sessions_are_seen(
+    store: ZooKeeperStore, new_session: NewSession, root: str
+) -> None:
+    await store.create(root, b"0")
+    other = await new_session()
+    for number in range(1, 20):
+        await store.set(root, str(number).encode())
+        await other.sync(root)
+        assert (await other.get(root))[0] == str(number).encode()
+    await other.sync(f"{root}/nobody")
+    await other.close()
+
+
 async def test_make_parents(store: ZooKeeperStore, root: str) -> None:
     await store.create(f"{root}/a/b", b"x", make_parents=True)
     assert (await store.get(f"{root}/a"))[0] is None
