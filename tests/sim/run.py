@@ -7,7 +7,7 @@ import multiprocessing
 import signal
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from types import FrameType
@@ -26,19 +26,26 @@ SEEDS_PER_WORKER = 40
 """A worker is replaced after that many seeds, which bounds its memory."""
 
 
-def run_seed(seed: int, choice: Choice, trace_path: Path | None = None) -> Result:
-    """Run one seed; what goes wrong is in the result."""
+def run_seed(
+    seed: int,
+    choice: Choice,
+    trace_path: Path | None = None,
+    limit: AbstractContextManager[None] | None = None,
+) -> Result:
+    """Run one seed; what goes wrong is in the result. ``limit``: entered for the time of the run, not of the collection."""
     start = time.perf_counter()
     with nullcontext() if trace_path is None else trace_path.open("w", encoding="utf-8") as sink:
         worlds = [World(seed, choice, chooser(choice.profile), Trace(sink))]
-        result = worlds[0].run()
+        with limit or nullcontext():
+            result = worlds[0].run()
     collect_remains(worlds)
     result.wall_seconds = time.perf_counter() - start
     return result
 
 
-def _limited(choice: Choice, seed: int) -> Result:
-    """In a worker: no seed takes for ever."""
+@contextmanager
+def _computing_limit() -> Iterator[None]:
+    """TooSlowError, wherever the seed is, after CPU_LIMIT_SECONDS."""
 
     def give_up(_number: int, _frame: FrameType | None) -> NoReturn:
         raise TooSlowError(f"more than {CPU_LIMIT_SECONDS} s of computing")
@@ -46,9 +53,16 @@ def _limited(choice: Choice, seed: int) -> Result:
     signal.signal(signal.SIGPROF, give_up)
     signal.setitimer(signal.ITIMER_PROF, CPU_LIMIT_SECONDS)
     try:
-        return run_seed(seed, choice)
+        yield
     finally:
         signal.setitimer(signal.ITIMER_PROF, 0)
+
+
+def _limited(choice: Choice, seed: int) -> Result:
+    """In a worker: every seed ends."""
+    try:
+        return run_seed(seed, choice, limit=_computing_limit())
+    finally:
         gc.freeze()  # what is left are caches
 
 
