@@ -13,6 +13,7 @@ from waltz_cluster.older_copy import FENCE_REACH
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import StoreState
+from waltz_server.store.backoff import wait_for
 
 pytestmark = pytest.mark.looptime
 
@@ -259,3 +260,11 @@ async def test_a_store_that_asks_can_be_closed_and_gets_other_replicas() -> None
         other.store.close()
         assert other.task is not None
         await asyncio.wait_for(other.task, 5)
+
+
+async def test_a_wait_of_which_a_rounding_error_is_left_lets_the_clock_advance() -> None:
+    """Else whoever waits for the rest again and again keeps the loop busy for the seconds between two timers."""
+    loop = asyncio.get_running_loop()
+    start = loop.time()
+    assert not await wait_for(asyncio.Event(), 1e-16)
+    assert loop.time() > start
