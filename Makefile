@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -33,17 +33,27 @@ check: setup
 	$(BIN)/lint-imports
 	$(BIN)/pytest -q tests/repo
 
-# Unit tests on two workers, then simulated clusters, then everything that starts real processes, one at a time.
+# The tests of a change, in minutes: unit tests, simulated clusters, real processes. One member alone, in seconds:
+# make unit MEMBER=services/server. What is left out carries the mark "long", and is run by make test-long.
 test: unit simulation integration
 
+# Slow files first, so that neither worker is left with one at the end.
+PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=1
+MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e
 unit: setup
-	$(BIN)/pytest -q -n 2 --dist loadfile libs services client tools operator spark-on-k8s tests/repo tests/interop tests/unit_mutants tests/e2e
+	$(PYTEST) -m "not long" $(MEMBER)
 
 simulation: setup
-	$(BIN)/pytest -q tests/sim tests/fuzz tests/second_opinion
+	$(PYTEST) -m "not long" tests/sim tests/fuzz tests/second_opinion
 
 integration: setup
-	$(BIN)/pytest -q tests/integration
+	$(PYTEST) -m "not long" tests/integration
+
+# The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
+test-long: setup
+	$(PYTEST) -m long operator spark-on-k8s services tests/interop
+	$(PYTEST) -m long tests/sim
+	$(PYTEST) -m long tests/integration
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0

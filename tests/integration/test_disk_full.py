@@ -29,7 +29,7 @@ from waltz_storage.engine.storage_manager import StorageManager
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 DATA_BYTES = 128 * 1024
 KIB = 1024

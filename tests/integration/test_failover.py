@@ -17,7 +17,7 @@ from waltz_tools.cli.common import parse_partitions
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 SESSION_TIMEOUT_MS = 2_000
 PROGRESS_SECONDS = 30.0

@@ -16,7 +16,7 @@ from tests.integration.cli.blocks import Block, blocks
 from tests.repo.files import ROOT
 from waltz_tools.local.java import find_java
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 _SECONDS = 240
 _OURS = re.compile(r"waltz|pyspark_waltz|pip\b|pip-|__pycache__|.*\.pth$")

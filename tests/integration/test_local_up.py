@@ -18,7 +18,7 @@ from waltz_tools.local import LocalCluster, LocalSettings
 WALTZ = [sys.executable, "-m", "waltz_tools"]
 SECONDS = 90.0
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 async def waltz(*arguments: str, stdin: bytes = b"") -> tuple[int, str, str]:

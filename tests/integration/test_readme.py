@@ -12,7 +12,7 @@ import pytest_asyncio
 from tests.integration.processes import run_program
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 ROOT = Path(__file__).parents[2]
 MAX_LINES_OF_THE_FIRST = 15

@@ -22,7 +22,7 @@ from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 from waltz_tools.local.seeding import ClusterAdmin
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 SECONDS = 60.0
 A, B, C = "storage-1", "storage-2", "storage-3"

@@ -21,7 +21,7 @@ from waltz_protocol.errors import TlsSettingsError
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get_json
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 HOST = "127.0.0.1"
 

@@ -16,7 +16,7 @@ import yaml
 from waltz_testkit.ports import free_port
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 ROOT = Path(__file__).parents[2]
 TUTORIAL = ROOT / "docs" / "tutorial.md"

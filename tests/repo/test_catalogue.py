@@ -1,5 +1,6 @@
 """docs/compatibility.md and docs/safety.md name tests; those tests exist, and nothing is left out."""
 
+import ast
 import re
 from functools import cache
 
@@ -27,6 +28,25 @@ def all_test_names() -> frozenset[str]:
         for path in text_files(".py")
     )
     return frozenset(name for found in names for name in found)
+
+
+@cache
+def quick_test_names() -> frozenset[str]:
+    """Those that `make test` runs: without the mark `long`, of their own or of their file."""
+    names: set[str] = set()
+    for path in text_files(".py"):
+        if not path.name.startswith("test_"):
+            continue
+        tree = ast.parse(path.read_text())
+        if any("mark.long" in ast.unparse(one) for one in tree.body if isinstance(one, ast.Assign)):
+            continue
+        names |= {
+            one.name
+            for one in ast.walk(tree)
+            if isinstance(one, ast.FunctionDef | ast.AsyncFunctionDef)
+            and "pytest.mark.long" not in [ast.unparse(decorator) for decorator in one.decorator_list]
+        }
+    return frozenset(names)
 
 
 def rows() -> list[tuple[str, str, str]]:
@@ -71,8 +91,13 @@ def test_each_weakness_has_a_test_of_its_number() -> None:
 
 
 @pytest.mark.parametrize("rule", safety_rules())
-def test_every_safety_rule_has_tests(rule: str) -> None:
-    assert [name for name in all_test_names() if name.startswith(f"test_safety_{rule.lower()}_")]
+def test_every_safety_rule_has_tests_that_make_test_runs(rule: str) -> None:
+    assert [name for name in quick_test_names() if name.startswith(f"test_safety_{rule.lower()}_")]
+
+
+def test_every_weakness_is_touched_by_make_test() -> None:
+    named = {number: NAME.findall(tests) for number, _, tests in rows() if number not in UNTRIED}
+    assert not [number for number, tests in named.items() if not quick_test_names() & set(tests)]
 
 
 def test_all_safety_rules_are_found() -> None:

@@ -80,14 +80,14 @@ IN_SHORT = {
     "bench": f"{DOCUMENTS}::test_benchmark_lines_in_short",
     "demo-spark": "tests/integration/test_demo_spark.py::test_the_spark_demo_passes_with_few_rows",
     "soak": "tests/integration/test_soak.py::test_deleted_directory_and_older_copy_under_load",
-    "sim": "tests/sim/test_simulation.py::test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs",
+    "sim": "tests/sim/test_simulation.py::test_seeds_are_clean",
     "mutants": "tests/sim/test_mutants.py::test_some_planted_bugs_are_found_at_the_seeds_noted",
     "mutants-unit": "tests/unit_mutants/test_run.py::test_a_bug_is_noticed_where_it_is_and_nowhere_else",
     "nemesis": "tests/integration/test_nemesis.py::test_a_minute_of_faults_loses_nothing",
     "fuzz": "tests/fuzz/test_corpus.py::test_random_changes_are_handled",
     "images": "tests/e2e/images.py::build",
     **{f"image-{name}": "images" for name in ("storage", "server", "operator", "zookeeper", "spark")},
-    "check": ".ci/run", "test": ".ci/run", "e2e": ".ci/run",
+    "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
     "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
 BY_HAND = {"fmt", "lock", "clean", "coverage"}

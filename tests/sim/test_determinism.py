@@ -11,7 +11,7 @@ import pytest
 from tests.sim.cluster.world import Choice
 from tests.sim.run import run_seed
 
-SEEDS = (3, 9)
+SEEDS = (3, pytest.param(9, marks=pytest.mark.long))
 PROGRAM = (
     "import sys\n"
     "from tests.sim.cluster.world import Choice\n"

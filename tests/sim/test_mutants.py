@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 
+import pytest
+
 from tests.sim.mutants.catalogue import MUTANTS
 from tests.sim.mutants.loader import module_of
 from tests.sim.mutants.run import look_for
@@ -29,6 +31,7 @@ def test_every_planted_bug_says_what_it_is() -> None:
         assert all("/src/" in edit.file and module_of(edit.file) for edit in mutant.edits), mutant.name
 
 
+@pytest.mark.long
 def test_some_planted_bugs_are_found_at_the_seeds_noted() -> None:
     """The machinery works, from the import to the invariant. A hint may be out of date: a few seeds more are allowed."""
 

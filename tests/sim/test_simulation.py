@@ -15,14 +15,29 @@ from tests.sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
 
-SEEDS = 300
 WORKERS = max(1, min(2, os.cpu_count() or 1))
+FEW = [("default", "0:40"), ("outside", "0:8")]
+MANY = [("default", "40:340"), ("outside", "8:48"), ("dense", "0:6")]
 
 
 @pytest.mark.timeout(1200)
-def test_seeds_of_the_default_profile_are_clean_and_every_kind_of_fault_occurs() -> None:
-    """In a process of its own, as a person runs it: it ends with 1 for a violation, and for a kind of fault that never occurred."""
-    command = [sys.executable, "-m", "tests.sim", "--seeds", f"0:{SEEDS}", "--workers", str(WORKERS)]
+@pytest.mark.parametrize(
+    ("profile", "seeds"), [*FEW, *(pytest.param(*one, marks=pytest.mark.long) for one in MANY)]
+)
+def test_seeds_are_clean(profile: str, seeds: str) -> None:
+    """In a process of its own, as a person runs it: it ends with 1 for a violation, and, of so many seeds that every kind of
+    fault has to occur among them, for one that did not."""
+    command = [
+        sys.executable,
+        "-m",
+        "tests.sim",
+        "--profile",
+        profile,
+        "--seeds",
+        seeds,
+        "--workers",
+        str(WORKERS),
+    ]
     done = subprocess.run(
         command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )

@@ -12,7 +12,7 @@ from spark_tests.local_log import LocalLog, reason
 from waltz_client import FeedTransaction
 from waltz_spark import WaltzDataSource
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 Row = tuple[object, ...]
 

@@ -15,7 +15,7 @@ from pyspark.sql import Row, SparkSession
 
 from spark_tests.local_log import LocalLog
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 COUNT = 6_000
 PAYLOAD_BYTES = 4_000

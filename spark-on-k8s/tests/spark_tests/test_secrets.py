@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_tests.conftest import SparkFiles
 from spark_tests.local_log import LocalLog
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 PLANTED = "Planted-4711-Secret"
 SECRETS = {

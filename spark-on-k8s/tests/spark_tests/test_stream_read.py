@@ -13,7 +13,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 from spark_tests.local_log import LocalLog
 from waltz_spark import Lag, LagListener
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 SECONDS = 90.0
 PARTITIONS = "1,3"
@@ -69,6 +69,7 @@ def ids_since(log: LocalLog, starts: dict[int, int]) -> list[tuple[int, int]]:
     return [(p, i) for p, start in starts.items() for i in range(start, log.end(p))]
 
 
+@pytest.mark.long
 def test_available_now_reads_what_is_there_in_portions_and_goes_on_from_its_checkpoint(
     spark: SparkSession, log: LocalLog, tmp_path: Path
 ) -> None:

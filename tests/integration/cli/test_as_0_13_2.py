@@ -10,7 +10,7 @@ from tests.integration.cli.live import RAN, Live
 from tests.integration.processes import contents
 from tests.repo.test_tools_doc import GROUPS, OF_0_13_2
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 def elsewhere(live: Live, tmp_path: Path) -> str:

@@ -13,7 +13,7 @@ import pytest
 from tests.integration.cli.live import Live
 from tests.integration.processes import WALTZ
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.timeout(300)]
 
 
 def lines(out: str) -> list[dict[str, object]]:

@@ -18,7 +18,7 @@ from waltz_storage.engine.files import OsFileSystem
 from waltz_storage.engine.sidecar import Sidecar
 from waltz_tools.cli.common import Context, run_admin
 
-pytestmark = [pytest.mark.slow, pytest.mark.staged, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.staged, pytest.mark.timeout(300)]
 
 BLOCKS = {
     block.run: block for block in blocks(ROOT / "docs" / "operations.md", ROOT) if block.run is not None

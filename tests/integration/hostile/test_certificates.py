@@ -15,7 +15,7 @@ from tests.integration.hostile.wires import Target
 from tests.integration.processes import SERVER, STORAGE, Patient, run_program
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")]
 
 HOST = "127.0.0.1"
 PORTS = ("client", "storage", "admin")

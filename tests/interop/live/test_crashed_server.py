@@ -12,7 +12,7 @@ from tests.interop.live.loads import loads, until_progress
 from tests.interop.live.mix import OURS, RELEASE, open_mix
 from tests.interop.live.release import Release
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 SESSION_TIMEOUT_MS = 40_000
 _BEFORE_THE_GHOST_ENDS = 25.0

@@ -16,7 +16,7 @@ from tests.interop.live.mix import NODES, OURS, RELEASE, SERVERS, Mix, open_mix
 from tests.interop.live.release import Release
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
 PAGE = ROOT / "docs" / "upgrade-from-0.13.2.md"
 

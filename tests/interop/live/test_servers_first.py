@@ -17,7 +17,7 @@ from tests.interop.live.release import Release
 from tests.interop.live.segments import read_partition
 from waltz_client import WaltzClient
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 BEFORE, LATER = 20, 50
 _SECONDS = 60.0

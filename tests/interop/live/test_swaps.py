@@ -20,7 +20,7 @@ from tests.interop.live.release import Release
 
 SWAPS = int(os.environ.get("WALTZ_LIVE_SWAPS", "10"))
 SEED = int(os.environ.get("WALTZ_LIVE_SEED", "0"))
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(300 + 120 * SWAPS)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300 + 120 * SWAPS)]
 
 KILL, TERM = signal.SIGKILL, signal.SIGTERM
 CLIENT = "client"

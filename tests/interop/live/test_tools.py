@@ -8,7 +8,7 @@ import pytest
 from tests.interop.live.mix import NODES, OURS, RELEASE, SERVERS, Mix, open_mix
 from tests.interop.live.release import Release
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 
 def test_tools_of_each_understand_the_other(release: Release, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ STORIES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("name", STORIES)
 def test_a_killed_operator_s_successor_goes_on(plane: Plane, name: str, record_property: Tell) -> None:

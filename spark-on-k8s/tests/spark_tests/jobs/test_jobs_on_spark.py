@@ -15,7 +15,7 @@ from ledger.events import Opened, Refused, Transfer, Transferred, encode
 from spark_tests.local_log import LocalLog
 from waltz_client import Append, Committed
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600)]
 
 LEDGER, ALERTS = 0, 1
 
@@ -50,6 +50,7 @@ def expected_balances(given: list[Any]) -> Counter[str]:
     return found
 
 
+@pytest.mark.long
 def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
     jobs = {name: importlib.import_module(name) for name in ("ledger_balances", "fraud_windows")}
     start, alerts_start = log.end(LEDGER), log.end(ALERTS)

@@ -17,7 +17,7 @@ from spark_tests.sink.program import BATCH, DIE, KILL_DRIVER, STAND_STILL, STREA
 from waltz_spark.sink import CLAIM_HEADER
 from waltz_spark.sink.claims import Claim
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ROWS = 800
 SOURCE, TARGET = 2, 3

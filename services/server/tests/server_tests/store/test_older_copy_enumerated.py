@@ -196,6 +196,7 @@ def rolled_back() -> Iterator[tuple[str, World]]:
             yield f"{case} copy={number} of {len(after.copies)}", world
 
 
+@pytest.mark.long
 def test_safety_a8_no_older_copy_of_zookeeper_loses_an_acknowledged_record() -> None:
     """Sessions are tried one after another, with every two or three replicas, each interrupted or not."""
     faults = opened = ways_out = 0
