@@ -176,12 +176,22 @@ async def replace(world: World, fault: Fault) -> None:
     finally:
         old.release()
     try:
-        await until_done(
-            world, partial(world.admin.replace, old.name, spares[0].name, options, REPLACE_SECONDS)
-        )
+        await until_done(world, partial(_finish, world, old, spares, options))
     finally:
         for partition in partitions:
             state.changing[partition] -= 1
+
+
+async def _finish(world: World, old: StorageRole, spares: list[StorageRole], options: ReplaceOptions) -> None:
+    """Alone, by whichever new node knows of it: another one may have finished before this one was added. RefusedError."""
+    for spare in spares:
+        try:
+            await world.admin.replace(old.name, spare.name, options, REPLACE_SECONDS)
+        except RefusedError:
+            if spare is spares[-1]:
+                raise
+        else:
+            return
 
 
 HANDLERS = {"several-forget": forget, "several-replace": replace}
