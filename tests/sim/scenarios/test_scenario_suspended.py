@@ -1,4 +1,5 @@
-"""Servers whose virtual machine is suspended and runs on: by their own clock they are still the owner (D8), and are not."""
+"""Servers that are still the owner by all they can know (D8), and are not: their virtual machine was suspended and runs on, or
+the member of ZooKeeper that they are connected to is cut off from the majority."""
 
 from __future__ import annotations
 
@@ -60,7 +61,7 @@ class LateUser:
 
 @pytest.mark.parametrize("storage_reachable", [True, False])
 @pytest.mark.parametrize("seed", seeds(3))
-def test_scenario_suspended_owner_acknowledges_and_confirms_nothing(
+def test_safety_d4_suspended_owner_acknowledges_and_confirms_nothing(
     seed: int, storage_reachable: bool
 ) -> None:
     """Rule D4: what a server says of its session is asked of the storage nodes, never read off its own clock.
@@ -88,6 +89,41 @@ def test_scenario_suspended_owner_acknowledges_and_confirms_nothing(
         await asyncio.sleep(TRUST_SECONDS)
         assert mounted == [False]
         assert [op.outcome.value for op in ops] == ["pending"]
+        await late.finish()
+        assert [op.outcome.value for op in ops] == ["committed"]
+
+    play(seed, script)
+
+
+@pytest.mark.parametrize("seed", seeds(3))
+def test_safety_d4_owner_at_a_cut_off_member_of_zookeeper_confirms_nothing(seed: int) -> None:
+    """Heartbeats are answered, the session is over: by its lease (D8) the server may serve, and it is told READY nowhere."""
+
+    async def script(stage: Stage) -> None:
+        ops: list[AppendOp] = []
+        mounted: list[bool] = []
+
+        async def use(client: TrackedClient) -> None:
+            mounted.append(await client.writable(0, TRUST_SECONDS / 2))
+            ops.append(stage.new_append(LATE))
+            await client.append(ops[0], deadline_seconds=60.0)
+
+        late = LateUser(stage, use)
+        await late.ready.wait()
+        assert len(await stage.write(10)) == 10
+        old = stage.owner()
+        stage.zookeeper.cut_off_member([old.name, LATE])
+        await stage.until(lambda: 0 in stage.other(old).served(), 30.0, "the other server takes over")
+        assert len(await stage.write(10, name="meanwhile")) == 10
+        assert old.session is not None
+        assert stage.loop.now - old.session.last_contact < old.session.session_timeout_seconds / 2
+        assert old.served() == [0]
+        stage.loop.network.reset(LATE, old.name)
+        late.go.set()
+        await asyncio.sleep(TRUST_SECONDS)
+        assert mounted == [False]
+        assert [op.outcome.value for op in ops] == ["pending"]
+        stage.zookeeper.rejoin(with_writes=False)
         await late.finish()
         assert [op.outcome.value for op in ops] == ["committed"]
 
