@@ -174,7 +174,7 @@ class World:
         return self.loop.create_task(look())
 
     def _all_run(self) -> bool:
-        return all(role.alive or role.finished for role in self.roles().values())
+        return all(role.alive for role in (*self.servers.values(), *self.storage.values()))
 
     async def _build(self) -> None:
         loop, shape = self.loop, self.shape
