@@ -211,3 +211,10 @@ def test_on_application_says_the_id() -> None:
     scene.transfer.on_application()
     assert scene.op.transaction_id == 9
     assert scene.broken() == []
+
+
+def test_two_clients_that_were_given_the_same_id_are_two() -> None:
+    """The second may have received what the first was never told (seed 1660)."""
+    scene = Scene(None)
+    again = TrackedClient(cast(WaltzClient, Liar(None)), scene.history, "process")
+    assert again.name != scene.client.name

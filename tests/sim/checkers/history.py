@@ -266,6 +266,13 @@ class History:
         """Of the servers: for so long one may serve that has been replaced (D8). 0: nothing is known of it."""
         self._on_violation = on_violation
         self._order = 0
+        self._opened: Counter[str] = Counter()
+
+    def client_opened(self, process: str, client_id: int) -> str:
+        """A name for a client object that no other has, though ids are given out again when their counter goes back."""
+        name = f"{process}/client-{client_id}"
+        self._opened[name] += 1
+        return name if self._opened[name] == 1 else f"{name}/{self._opened[name]}"
 
     def report(self, violation: Violation) -> None:
         """A violation seen while running."""

@@ -36,7 +36,7 @@ class TrackedClient:
         self.client = client
         self.history = history
         self.process = process
-        self.name = f"{process}/client-{client.client_id}"
+        self.name = history.client_opened(process, client.client_id)
         self.ops: list[AppendOp] = []
         self.closing = False
         self._seen: dict[int, int] = {}
