@@ -12,7 +12,7 @@ import pytest
 from tests.integration.processes import WALTZ, Ended, Patient, contents, read_only, run_program
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 
 async def _up(directory: Path, *options: str) -> Ended:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 ROWS = 2_000
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"

@@ -92,6 +92,7 @@ def test_the_line_for_applications(fresh: Path, tmp_path: Path) -> None:
     _run("python program.py", fresh, tmp_path)
 
 
+@pytest.mark.long
 def test_the_lines_for_spark(fresh: Path, tmp_path: Path) -> None:
     """Afterwards Spark finds `format("waltz")` by itself, with the Python of PYSPARK_PYTHON."""
     commands = _block("docs/spark.md").commands

@@ -22,7 +22,7 @@ from tests.integration.ledger_services import (
 from waltz_testkit.postgres import find_binaries, postgres_server
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 
 ROUNDS = 10
 CUSTOMERS = 4

@@ -67,7 +67,7 @@ def _transactions(out: str) -> list[tuple[int, int, str]]:
     return [(line["partition"], line["transaction"], line["data"]) for line in lines]
 
 
-@pytest.mark.parametrize("tls", ["--tls", "--no-tls"])
+@pytest.mark.parametrize("tls", ["--tls", pytest.param("--no-tls", marks=pytest.mark.long)])
 async def test_up_append_tail_stop_and_up_again_finds_all_data(tmp_path: Path, tls: str) -> None:
     directory = tmp_path / "cluster"
     async with up(directory, tls, "--partitions", "4") as (process, facts):

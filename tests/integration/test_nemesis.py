@@ -14,7 +14,7 @@ import pytest
 from tests.integration.nemesis.run import Settings, run
 from tests.integration.nemesis.table import table
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 MINUTES = 1.0
 END_SECONDS = 60.0

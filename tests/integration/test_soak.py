@@ -11,7 +11,7 @@ from tests.integration.soak_rounds import Plan, rounds
 from tests.integration.workload import Workload, check_log
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 CHOSEN = ("deleted", "older copy")
 

@@ -17,7 +17,7 @@ from waltz_client import WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.java import find_java
 
-pytestmark = [pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(600), pytest.mark.asyncio(loop_scope="module")]
 
 HOST = "127.0.0.1"
 PROGRAM = Path(__file__).with_name("spark_reader.py")

@@ -21,7 +21,7 @@ from waltz_client.sql import SqlTables
 from waltz_testkit.postgres import find_binaries, postgres_server
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")]
 
 KILLS = 6
 PARTITIONS = 2

@@ -17,7 +17,7 @@ from tests.integration.cli.live import SECONDS, Live
 from tests.repo.files import ROOT
 from waltz_testkit.ports import free_ports
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 ELSEWHERE = re.compile(
     r"make |kubectl |waltz demo|waltz local up|\.venv/bin/waltz local up|waltz tail .*--follow"

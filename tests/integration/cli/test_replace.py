@@ -16,7 +16,7 @@ from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.integration.processes import WALTZ
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.staged, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.staged, pytest.mark.timeout(300)]
 
 
 @pytest.fixture(scope="module")
