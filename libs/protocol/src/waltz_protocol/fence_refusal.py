@@ -15,9 +15,14 @@ def fenced_off(session_id: int, current: int) -> str:
     return f"session {session_id} is fenced off: this node takes session {current} or later"
 
 
+def named_fence(refusal: str) -> int | None:
+    """The session that a node of ours says it takes; None: another refusal, or one of 0.13.2."""
+    found = _OURS.search(refusal)
+    return None if found is None else int(found[1])
+
+
 def fence_in(refusal: str, session_id: int) -> int | None:
     """Where the fence is, at least, of the node that refused ``session_id`` with this text; None: another refusal."""
-    ours = _OURS.search(refusal)
-    if ours is not None:
-        return int(ours[1])
-    return session_id + 1 if _THEIRS in refusal else None
+    if _THEIRS in refusal:
+        return session_id + 1
+    return named_fence(refusal)

@@ -41,6 +41,7 @@ class Owner(Protocol):
     keeper: MetadataKeeper
     directory: ReplicaDirectory
     settings: StoreSettings
+    seen_fence: int
 
     @property
     def state(self) -> StoreState: ...
@@ -210,8 +211,8 @@ class Opening:
 
     def _least(self) -> int:
         """An id that some node has seen is not taken again."""
-        beyond = self._beyond_reach()
-        seen = [fence for name, fence in self._fences.items() if name not in beyond]
+        reach = self._recorded.session_id + FENCE_REACH
+        seen = [fence for fence in (*self._fences.values(), self._store.seen_fence) if fence <= reach]
         return max(seen, default=self._recorded.session_id) + 1
 
     def _raise_if_interrupted(self) -> None:

@@ -16,12 +16,14 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from waltz_cluster.older_copy import FENCE_REACH
 from waltz_protocol.errors import (
     ChannelClosedError,
     RequestFailedError,
     RequestTimeoutError,
     WaltzProtocolError,
 )
+from waltz_protocol.fence_refusal import named_fence
 from waltz_server.store.backoff import Backoff
 from waltz_server.store.recovery_steps import (
     Compare,
@@ -100,7 +102,7 @@ class ReplicaRecovery:
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
             self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
-            shut_out = self._marked and not asked and isinstance(error, RequestFailedError)
+            shut_out = isinstance(error, RequestFailedError) and not asked and self._is_shut_out(error)
             self._absent(str(error))
             self._unwatch()
             if self._recovery.is_listed(name) or shut_out:
@@ -113,6 +115,15 @@ class ReplicaRecovery:
         if self.replica is not None and self._run.session is not None:
             await self.replica.take_part(self._run.session)
         return True
+
+    def _is_shut_out(self, error: RequestFailedError) -> bool:
+        """Only a later session can take the replica: its copy was removed, or its fence is above this session (an
+        administrator put it down to the next one, say). One that is out of reach is no reason to begin another."""
+        fence = named_fence(error.message)
+        if fence is not None and self._run.session_id < fence <= self._run.session_id + FENCE_REACH:
+            self._run.store.seen_fence = max(self._run.store.seen_fence, fence)
+            return True
+        return self._marked
 
     def _absent(self, reason: str) -> None:
         self.tried = True

@@ -61,6 +61,7 @@ class QuorumPartitionStore:
         self.settings = settings
         self.keeper = MetadataKeeper(metadata, partition_id, rng)
         self.known_mark = -1
+        self.seen_fence = -1  # the highest that shut a session out; the next one is numbered above it
         self.list_size = ListSize()
         self.leftovers: list[AppendEntry] = []
         self._generation = generation

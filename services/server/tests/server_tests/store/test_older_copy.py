@@ -224,6 +224,32 @@ async def test_safety_b4_one_node_out_of_reach_is_left_out_and_a_majority_is_a_n
         cluster.check_equal(13)
 
 
+async def test_a_node_whose_fence_is_above_the_session_is_taken_by_the_next_one() -> None:
+    """It was down when the session began, and an administrator put its fence down to where no session was."""
+    async with Cluster() as cluster:
+        server = cluster.server()
+        await server.opened()
+        cluster.nodes["b:1"].kill()
+        await server.append(entries(5))
+        await until(lambda: server.store.session_id == 1 and server.store.state is StoreState.OPEN, 60)
+        cluster.nodes["b:1"].fence = 5
+        cluster.nodes["b:1"].start()
+        await until(lambda: all(r.state == "voting" for r in server.store.replicas), 60)
+        assert server.store.session_id == 6
+        await server.append(entries(5))
+        await until(lambda: cluster.nodes["b:1"].max_txid == 9, 60)
+        cluster.check_equal(9)
+        cluster.nodes["b:1"].kill()
+        await server.append(entries(1))
+        cluster.nodes["b:1"].fence = 2**63 - 1  # out of reach: no session is begun for it
+        cluster.nodes["b:1"].start()
+        await asyncio.sleep(60)
+        session = server.store.session_id
+        await asyncio.sleep(300)
+        assert server.store.session_id == session
+        assert server.store.state is StoreState.OPEN
+
+
 async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is() -> None:
     """A majority that knows nothing has opened a session (its disks were lost besides): the witness is kept, untouched."""
     async with Cluster() as cluster:
