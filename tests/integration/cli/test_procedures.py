@@ -147,7 +147,8 @@ def test_zookeeper_is_put_back_from_an_older_copy(stage: Stage, load: Load) -> N
         if not restarted:
             assert stage.waltz("cluster", "verify", "--wait", "120").code == 0
     stage.until(lambda: "accept-restored -p 0 --dry-run" in stage.waltz("doctor").out, "the fault is named")
-    assert "ZooKeeper is older than its replicas" in stage.waltz("cluster", "status").out
+    status = stage.waltz("cluster", "status", "--output", "json")
+    assert "ZooKeeper is older than its replicas" in status.out
     dry, written, *_ = stage.follow(block("zookeeper-put-back"))
     assert dry.out.count("the last one: decides") == written.out.count("the last one: decides") == 24
     assert "nothing to accept" in stage.waltz("zk", "accept-restored", "-p", "0-7").error()
@@ -159,6 +160,8 @@ def test_a_fence_that_is_too_high(stage: Stage, load: Load) -> None:
         sidecar = Sidecar.open(OsFileSystem(), str(stage.data("s7") / str(partition)), partition)
         sidecar.raise_fence(2**63 - 1)
         sidecar.close()
+    stage.start("s7")
+    until_open(stage.ports["s7"]["admin"], stage.processes["s7"], stage.directory / "s7.log")
     _, dry, lowered, *_ = stage.follow(block("lower-fence"))
     assert dry.out.count("9223372036854775807 to ") == lowered.out.count("9223372036854775807 to ") == 8
 

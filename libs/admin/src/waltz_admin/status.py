@@ -291,16 +291,16 @@ def _why_unhealthy(
     metadata: PartitionMetadata | str | None,
     partition: int,
 ) -> str:
+    if status.ahead:
+        return "ZooKeeper is older than its replicas: " + "; ".join(
+            f"{r.node}: {r.reason}" for r in status.ahead
+        )
     if not status.replicas:
         return "no replica is assigned"
     if not view.servers:
         return "no server is registered"
     if isinstance(metadata, str):
         return f"its metadata cannot be read: {metadata}"
-    if status.ahead:
-        return "ZooKeeper is older than its replicas: " + "; ".join(
-            f"{r.node}: {r.reason}" for r in status.ahead
-        )
     short = shortage({replica.node: replica.unable for replica in status.replicas})
     if short and metadata is not None:
         return short
