@@ -11,8 +11,8 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from waltz_admin.accept_restored import knows_more
 from waltz_admin.disks import NodeDisk
+from waltz_admin.restored_metadata import knows_more
 from waltz_admin.storage_admin import NodePartition, NodeStatus, list_nodes
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, ServerAnswer, gather

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 
 from waltz_admin import assignments, nodes, seeding
-from waltz_admin.accept_restored import Rebuilt, accept_restored
+from waltz_admin.accept_restored import accept_restored
 from waltz_admin.dry_run import DryRunStore
+from waltz_admin.restored_metadata import Rebuilt
 from waltz_admin.view import ClusterView, read_view
 from waltz_admin.waiting import wait_complete
 from waltz_cluster.serializers import PartitionMetadata
@@ -221,17 +222,36 @@ def auto_assign(
 def accept_restored_(
     config: ConfigOption,
     partition: PartitionsOption,
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lost",
+            help="host:port of a storage node whose disk is lost for good; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    removed: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--removed",
+            help="host:port of a storage node that was taken out of these partitions since the copy was made; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was put back from an older copy.
 
-    Nothing that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
+    All storage nodes must answer, or be named as lost or removed; nodes that this copy does not know must be added first. Then
+    nothing that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
     """
     chosen = parse_partitions(partition)
+    gone = [str(parse_endpoint(node)) for node in lost or ()]
+    out = [str(parse_endpoint(node)) for node in removed or ()]
 
     async def work(c: Context) -> tuple[list[Rebuilt], list[int]]:
-        return await accept_restored(_store(c, dry_run), c.root, chosen, tls=c.tls)
+        return await accept_restored(_store(c, dry_run), c.root, chosen, tls=c.tls, lost=gone, removed=out)
 
     found, fine = run_admin(config, work)
     listing = Listing(
@@ -252,6 +272,8 @@ def accept_restored_(
                 closing,
                 why,
             )
+        for node in one.unassign:
+            listing.add(one.partition_id, None, None, node, None, None, "was taken out: no longer assigned")
     for number in fine:
         listing.add(number, None, None, None, None, None, "nothing is wrong with it")
     render_listings(output, [listing])

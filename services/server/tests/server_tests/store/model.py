@@ -9,6 +9,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from waltz_admin.storage_admin import NodePartition
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
 from waltz_server.store.recovery import Recovery
@@ -66,6 +67,12 @@ class Node:
 
     def wipe(self) -> None:
         self.log, self.session, self.lwm, self.local_lwm = [], -1, -1, -1
+
+
+def reported(node: Node) -> NodePartition:
+    """What the node says on its admin port."""
+    marks = (node.session, node.lwm, node.local_lwm)
+    return NodePartition(PartitionId(0), *marks, True, True, node.max_txid, 0, node.session)
 
 
 def answer(recovery: Recovery, nodes: dict[str, Node], name: str) -> None:

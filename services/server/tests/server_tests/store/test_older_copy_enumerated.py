@@ -16,16 +16,15 @@ from server_tests.store.model import (
     acknowledged,
     answer,
     metadata,
+    reported,
     run_until_stuck,
     stream,
     take_step,
 )
-from waltz_admin.accept_restored import NothingToAcceptError, rebuild
 from waltz_admin.errors import UnsafeChangeError
-from waltz_admin.storage_admin import NodePartition
+from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, rebuild
 from waltz_cluster.older_copy import evidence
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.types import PartitionId
 from waltz_server.store.recovery import Recovery
 
 NAMES = "ABC"
@@ -145,14 +144,10 @@ def judge(world: World, recovery: Recovery, case: str) -> None:
             assert world.nodes[name].log[: len(world.truth)] == world.truth, f"lost on {name}: {case}"
 
 
-def held(world: World, names: str) -> dict[str, NodePartition]:
-    return {
-        name: NodePartition(
-            PartitionId(0), node.session, node.lwm, node.local_lwm, True, True, node.max_txid, 0, node.session
-        )
-        for name in names
-        for node in (world.nodes[name],)
-    }
+def asked(world: World, names: str = NAMES) -> Nodes:
+    """What the way out is given: the others are silent, and named as lost."""
+    held = {name: reported(world.nodes[name]) for name in names}
+    return Nodes(NAMES, NAMES, names, held, lost=set(NAMES) - set(names))
 
 
 def check_way_out(world: World, case: str) -> int:
@@ -160,7 +155,7 @@ def check_way_out(world: World, case: str) -> int:
     decided = 0
     for answering in SOME:
         try:
-            rebuilt = rebuild(0, world.now, list(NAMES), held(world, answering))
+            rebuilt = rebuild(0, world.now, asked(world, answering))
         except (NothingToAcceptError, UnsafeChangeError):
             continue
         for first, limit in itertools.product(SOME, (None, 1, 3)):
@@ -182,7 +177,7 @@ def check_way_out(world: World, case: str) -> int:
 
 def rebuild_needed(world: World) -> bool:
     try:
-        rebuild(0, world.now, list(NAMES), held(world, NAMES))
+        rebuild(0, world.now, asked(world))
     except NothingToAcceptError:
         return False
     return True
@@ -229,7 +224,7 @@ def test_safety_a8_the_way_out_loses_nothing_with_a_disk_lost_besides() -> None:
             twin.nodes[lost].wipe()
             for answering, present in itertools.product(SOME, SOME):
                 try:
-                    rebuilt = rebuild(0, twin.now, list(NAMES), held(twin, answering))
+                    rebuilt = rebuild(0, twin.now, asked(twin, answering))
                 except (NothingToAcceptError, UnsafeChangeError):
                     continue
                 again = twin.twin()
@@ -243,11 +238,14 @@ def test_safety_a8_the_way_out_loses_nothing_with_a_disk_lost_besides() -> None:
 def test_safety_a8_a_session_that_a_majority_contradicts_is_not_accepted() -> None:
     """One node claims a session that nobody else knows, and a majority holds more records than it."""
     world = next(world for case, world in HISTORIES if "first='ABC' second='ABC'" in case)
-    copies = held(world, NAMES)
+    nodes = asked(world)
+    copies = dict(nodes.held)
     shortest = min(copies, key=lambda name: copies[name].max_transaction_id or 0)
-    copies[shortest] = replace(copies[shortest], session_id=1000, max_transaction_id=0)
+    copies[shortest] = replace(
+        copies[shortest], session_id=1000, low_water_mark=0, local_low_water_mark=0, max_transaction_id=0
+    )
     with pytest.raises(UnsafeChangeError, match="hold more records"):
-        rebuild(0, world.now, list(NAMES), copies)
+        rebuild(0, world.now, replace(nodes, held=copies))
 
 
 def test_the_histories_are_many_and_differ() -> None:
