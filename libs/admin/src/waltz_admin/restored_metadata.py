@@ -180,12 +180,8 @@ class _Rebuild:
             )
 
     def _rebuilt(self, absent: Sequence[str], joined: Sequence[str]) -> Rebuilt:
-        took_part = self._session
-        if joined and not absent:
-            # So it stays later than all that are listed, and what it decided wins over another tail of who joined.
-            took_part -= 1
         decides = f"completed session {self._session}, the last one: decides"
-        listed = dict.fromkeys(self._took_part, (took_part, UNRESOLVED, decides))
+        listed = dict.fromkeys(self._took_part, (self._session, UNRESOLVED, decides))
         for node in joined:
             listed[node] = self._joining(node, closed=bool(absent))
         for node in absent:

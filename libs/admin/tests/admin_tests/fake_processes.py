@@ -61,6 +61,8 @@ class FakeNode:
     admin_port: int = 0
     storage_port: int = 0
     refuse: str | None = None
+    refuse_storage: str | None = None
+    """The same on the storage port."""
     orders: list[Any] = field(default_factory=list)
     other_sessions: dict[int, SessionInfo | None] = field(default_factory=dict)
     """Partitions that have another session than ``session``; None = the question fails."""
@@ -119,6 +121,8 @@ class FakeNode:
 
     def answer_storage(self, message: Any) -> Any:
         ids = (message.session_id, message.seq_num, message.partition_id)
+        if self.refuse_storage and not isinstance(message, storage.OpenRequest):
+            return storage.FailureResponse(*ids, RpcError(self.refuse_storage))
         match message:
             case storage.MaxTransactionIdRequest():
                 return storage.MaxTransactionIdResponse(*ids, len(self.records) - 1)

@@ -248,11 +248,17 @@ class Opening:
         partition_id, session_id = self._store.partition_id, self._recorded.session_id
         number = self._round
         try:
-            return await _asked(link, session_id, partition_id)
+            answer = await _asked(link, session_id, partition_id)
         except RequestFailedError as error:
             fence = fence_in(error.message, session_id)
             if fence is None or fence <= session_id:
                 raise
+        else:
+            if number == self._round:
+                self._fences.pop(
+                    name, None
+                )  # of an earlier question: its node was restarted, or an administrator put it down
+            return answer
         try:
             answer = await _asked(link, fence, partition_id)
         except RequestFailedError as error:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 import pytest
 
 from server_tests.store.fakes import PARTITION, ROOT, Cluster, Server, entries, until
+from waltz_admin.forget import without_replica
 from waltz_cluster.memory_store import Fault
 from waltz_cluster.older_copy import FENCE_REACH
 from waltz_cluster.serializers import PartitionMetadata
@@ -250,6 +251,36 @@ async def test_a_node_whose_fence_is_above_the_session_is_taken_by_the_next_one(
         assert server.store.state is StoreState.OPEN
 
 
+async def test_safety_b4_a_fence_that_was_out_of_reach_is_forgotten_when_its_node_answers() -> None:
+    """One node of 0.13.2 was restarted, which lowers its fence, and then another fence turns out to be out of reach."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        first, second, third = (cluster.nodes[name] for name in ("a:1", "b:1", "c:1"))
+        first.of_0_13_2 = True
+        first.fence = 2**40
+        second.kill()
+        third.kill()
+        server = cluster.server(generation=2)
+        states: list[StoreState] = []
+        report = server.store.report
+
+        def noted(state: StoreState, reason: str) -> None:
+            states.append(state)
+            report(state, reason)
+
+        server.store.report = noted  # type: ignore[method-assign]
+        await asyncio.sleep(5)
+        first.kill()
+        first.start()
+        await asyncio.sleep(5)
+        second.fence = 2**63 - 1
+        second.start()
+        await asyncio.sleep(5)
+        assert StoreState.FAULT not in states
+        third.start()
+        await server.opened()
+
+
 async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is() -> None:
     """A majority that knows nothing has opened a session (its disks were lost besides): the witness is kept, untouched."""
     async with Cluster() as cluster:
@@ -270,6 +301,17 @@ async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is
         assert "has completed session 1, later than the 0" in server.store.replicas[0].reason
         await asyncio.sleep(60)
         assert witness.log == before
+
+
+async def test_a_replica_that_was_given_up_and_comes_back_is_no_evidence() -> None:
+    """`waltz storage forget`, and the node is there again before the next session: it is new, and filled."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 2)
+        await cluster.write(lambda m: without_replica(m, "c:1"))
+        server = cluster.server(generation=3)
+        await server.opened()
+        assert server.store.high_water_mark == 19
+        await until(lambda: all(r.state == "voting" for r in server.store.replicas), 60)
 
 
 async def test_a_store_that_asks_can_be_closed_and_gets_other_replicas() -> None:

@@ -23,6 +23,7 @@ from server_tests.store.model import (
     stream,
 )
 from waltz_admin.errors import UnsafeChangeError
+from waltz_admin.forget import without_replica
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, rebuild
 from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata
@@ -214,3 +215,25 @@ def test_safety_a8_the_way_out_loses_nothing_with_one_node_lost_besides() -> Non
                 with pytest.raises(UnsafeChangeError, match=f"bring back: {lost}"):
                     ask(twin, silent=lost)
     assert done > 500
+
+
+def test_safety_a8_a_disk_that_is_lost_after_the_way_out_loses_nothing() -> None:
+    """Before the partition has opened. If it cannot be decided without that replica, `waltz storage forget` gives up what is empty."""
+    forgotten = 0
+    for case, world in ROLLED_BACK:
+        rebuilt = settled(world)
+        if rebuilt is None or any(world.nodes.get(n, Node()).session < 0 for n in rebuilt.after.replicas):
+            continue  # the disk would be the second one
+        for lost in rebuilt.after.replicas:
+            twin = accepted(world, rebuilt)
+            twin.nodes[lost].wipe()
+            recovery = twin.recover(twin.assigned)
+            judge(twin, recovery, f"{case} {lost=}")
+            if not recovery.quorum_recovered:
+                forgotten += 1
+                for empty in [name for name in twin.now.replicas if twin.nodes[name].session < 0]:
+                    twin.write(without_replica(twin.now, empty))
+                recovery = twin.recover(twin.assigned)
+                judge(twin, recovery, f"{case} {lost=} forgotten")
+                assert recovery.quorum_recovered, f"{case} {lost=} {recovery.condition()}"
+    assert forgotten > 20

@@ -1,0 +1,197 @@
+"""ZooKeeper was put back from an older copy: who is listed again, who is asked, and what is refused (rule A8)."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Collection
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+
+import pytest
+
+from admin_tests.fake_processes import FakeNode
+from waltz_admin import assignments, nodes, seeding
+from waltz_admin.accept_restored import accept_restored, lowest_free_session
+from waltz_admin.errors import UnsafeChangeError
+from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, rebuild
+from waltz_admin.storage_admin import NodePartition
+from waltz_admin.tree import read_maps
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import UNRESOLVED, PartitionId, Record, ReqId, SessionInfo
+
+ROOT = "/test"
+P = PartitionId(0)
+NO_TLS = TlsSettings(enabled=False)
+
+
+def copy(session: int, low: int, last: int | None, local: int | None = None) -> NodePartition:
+    return NodePartition(P, session, low, low if local is None else local, True, True, last, 0, session)
+
+
+def recorded(session: int, **states: tuple[int, int]) -> PartitionMetadata:
+    return PartitionMetadata(
+        1, session, {name: ReplicaState(P, name, *state) for name, state in states.items()}
+    )
+
+
+ALL = (0, UNRESOLVED)
+ABC = recorded(0, A=ALL, B=ALL, C=ALL)
+
+
+def written(
+    before: PartitionMetadata,
+    assigned: str,
+    held: dict[str, NodePartition],
+    *,
+    answering: str = "ABCDE",
+    lost: Collection[str] = (),
+    removed: Collection[str] = (),
+) -> dict[str, tuple[int, int]]:
+    found = rebuild(0, before, Nodes("ABCDE", assigned, answering, held, lost, removed))
+    return {
+        name: (state.session_id, state.closing_high_water_mark)
+        for name, state in found.after.replicas.items()
+    }
+
+
+def test_safety_a8_who_was_taken_out_since_the_copy_has_no_voice() -> None:
+    """Five replicas became three; 12 records are acknowledged by two of them, and the other three would be a majority of five."""
+    five = recorded(0, **dict.fromkeys("ABCDE", ALL))
+    old = copy(0, -1, 5)
+    held = {"A": copy(1, 5, 12), "B": copy(1, 5, 12), "C": copy(1, 5, 9), "D": old, "E": old}
+    assert written(five, "ABCDE", held) == dict.fromkeys("ABC", (1, UNRESOLVED))
+
+
+def test_safety_a8_a_silent_node_may_know_of_a_later_session() -> None:
+    """Replicas ABC became ABD, D holds an acknowledged record that B does not hold, and is down."""
+    held = {"A": copy(1, 5, 12), "B": copy(1, 5, 9), "C": copy(0, -1, 5)}
+    with pytest.raises(UnsafeChangeError, match="bring back: D, or name it with --lost"):
+        written(ABC, "ABC", held, answering="ABCE")
+    with pytest.raises(UnsafeChangeError, match="bring back: A"):  # it is not said what it holds
+        written(ABC, "ABC", held | {"A": copy(1, 5, None)})
+    assert written(ABC, "ABC", held, answering="ABCE", lost="D") == dict.fromkeys("ABD", (1, UNRESOLVED))
+
+
+def test_safety_a8_a_copy_that_was_marked_and_not_filled_does_not_say_which_session_was_the_last() -> None:
+    held = {"A": copy(1, 5, 12), "B": copy(1, 5, 12), "C": copy(2, 12, 5, 5)}
+    before = recorded(1, A=(1, UNRESOLVED), B=(1, UNRESOLVED), C=(0, 5))
+    found = rebuild(0, before, Nodes("ABC", "ABC", "ABC", held))
+    assert {name: state.session_id for name, state in found.after.replicas.items()} == {"A": 1, "B": 1}
+    assert found.after.session_id == 2
+
+
+def test_safety_a8_one_that_took_part_alone_gets_another_beside_it() -> None:
+    """An interrupted recovery marked A only. If its disk is lost now, another one still counts with all that it holds."""
+    held = {"A": copy(3, 12, 12), "B": copy(1, 5, 12), "C": copy(1, 5, 11)}
+    before = recorded(1, **dict.fromkeys("ABC", (1, UNRESOLVED)))
+    assert written(before, "ABC", held) == {"A": (3, UNRESOLVED), "B": (1, UNRESOLVED)}
+    del held["C"]
+    listed = written(before, "ABC", held, answering="ABDE", lost="C")
+    assert listed == {"A": (3, UNRESOLVED), "B": (1, 5), "C": (3, UNRESOLVED)}
+
+
+def test_what_is_named_and_is_not_so_is_refused() -> None:
+    held = {"A": copy(1, 5, 12), "B": copy(1, 5, 9)}
+    with pytest.raises(UnsafeChangeError, match="A is named as lost or removed, and answers with a copy"):
+        written(ABC, "ABC", held, lost="A")
+    with pytest.raises(
+        UnsafeChangeError, match="Z is not known to ZooKeeper: `waltz zk add-storage-node` first"
+    ):
+        written(ABC, "ABC", held, removed="Z")
+    assert written(ABC, "ABC", held, removed="C") == dict.fromkeys("AB", (1, UNRESOLVED))
+
+
+def test_too_few_that_know_anything_are_refused_with_what_to_do() -> None:
+    held = {"A": copy(1, 5, 12)}
+    with pytest.raises(UnsafeChangeError, match=r"bring back: B, C\. Name with --removed"):
+        written(ABC, "ABC", held)
+    with pytest.raises(UnsafeChangeError, match="bring back"):
+        written(ABC, "ABC", held | {"B": copy(0, 3, 2), "C": copy(-1, -1, -1)}, lost="DE")
+    with pytest.raises(NothingToAcceptError):
+        written(ABC, "ABC", {"A": copy(0, -1, 5)})
+
+
+# ---- the command
+
+
+@dataclass
+class Cluster:
+    store: ZooKeeperStore
+    nodes: list[FakeNode]
+    metadata: StoreMetadata
+
+
+@asynccontextmanager
+async def running(count: int = 3, assigned: int = 3) -> AsyncIterator[Cluster]:
+    store = MemoryZooKeeper().session()
+    params = (await seeding.create(store, ROOT, "demo", 1)).params
+    async with AsyncExitStack() as stack:
+        found = [
+            await stack.enter_async_context(FakeNode(params.cluster_key).running()) for _ in range(count)
+        ]
+        for number, node in enumerate(found):
+            await nodes.add_storage_node(store, ROOT, node.connect_string, node.admin_port, 0)
+            if number < assigned:
+                await assignments.assign(store, ROOT, [0], node.connect_string, tls=NO_TLS)
+                node.status[0] = True
+        yield Cluster(store, found, StoreMetadata(store, ROOT))
+
+
+def records(count: int) -> list[Record]:
+    return [Record(n, ReqId(1, 0, 0, n), 0, b"", 0) for n in range(count)]
+
+
+async def test_safety_a8_nodes_of_0_13_2_are_asked_for_their_last_record() -> None:
+    """Their metrics do not name it, and their mark is -1 in the first session: it looks as if nothing was written."""
+    async with running() as cluster:
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(0, -1, -1), records(10)
+        found, fine = await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        assert not fine
+        assert [state.session_id for state in found[0].after.replicas.values()] == [0, 0, 0]
+
+
+async def test_safety_a8_a_node_of_0_13_2_that_does_not_say_what_it_holds_counts_as_silent() -> None:
+    async with running() as cluster:
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(1, -1, -1), records(10)
+        mute = cluster.nodes[1]
+        mute.refuse_storage = "not now"
+        with pytest.raises(UnsafeChangeError, match=f"bring back: {mute.connect_string}"):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+
+
+async def test_a_node_that_was_taken_out_is_no_longer_assigned() -> None:
+    async with running() as cluster:
+        a, b, out = cluster.nodes
+        states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes}
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0, states))
+        for node in (a, b):
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        out.status.clear()
+        removed = [out.connect_string]
+        found, _ = await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS, removed=removed)
+        assert set(found[0].after.replicas) == {a.connect_string, b.connect_string}
+        maps = await read_maps(cluster.store, ClusterPaths(ROOT))
+        assert not maps.partitions[out.connect_string]
+
+
+async def test_a_fence_is_lowered_only_while_no_other_node_is_silent() -> None:
+    """The stopped node is not known as a replica, and another one is down: that one may know of a later session."""
+    async with running(4) as cluster:
+        states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes[:3]}
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 4, states))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(0, -1, -1), records(3)
+        assert await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS) == 5
+        cluster.nodes[3].refuse = "stopped"
+        assert await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS) == 5
+        cluster.nodes[0].refuse = "down"
+        with pytest.raises(UnsafeChangeError, match="all storage nodes but the stopped one must"):
+            await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS)
