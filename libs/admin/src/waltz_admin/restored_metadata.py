@@ -1,5 +1,5 @@
-"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was put back from an older copy. Pure (rule A8,
-ADR 8).
+"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was put back from an older copy (rule A8,
+ADR 8). Nobody is asked here, and nothing is written.
 
 Let L be the last session that an intact copy wrote down; who wrote it down took part in it. Intact means that the copy holds
 everything up to its own marks: one that a recovery marked early and did not fill knows of a session and holds nothing of it.

@@ -255,9 +255,7 @@ class Opening:
                 raise
         else:
             if number == self._round:
-                self._fences.pop(
-                    name, None
-                )  # of an earlier question: its node was restarted, or an administrator put it down
+                self._fences.pop(name, None)  # it was restarted, or an administrator put it down
             return answer
         try:
             answer = await _asked(link, fence, partition_id)
