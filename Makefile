@@ -106,8 +106,9 @@ soak: setup
 
 # Simulated clusters under faults, then the planted bugs. The long run: make sim SEEDS=0:10000
 SEEDS ?= 0:1000
+PROFILE ?= default
 sim: setup
-	$(BIN)/python -m tests.sim --seeds $(SEEDS)
+	$(BIN)/python -m tests.sim --seeds $(SEEDS) --profile $(PROFILE)
 	$(BIN)/python -m tests.sim.mutants
 
 mutants: setup

@@ -4,6 +4,10 @@ The server side ends a session when it has heard nothing for the session timeout
 than the newest request that was answered, so until ``last_contact + session timeout`` the session lives for sure, and
 from then on it may not. The lease calls ``expired`` at that moment, at LOST at once, and once per loss; contact made
 again later arms it anew.
+
+Two things can make that moment too late: the machine was suspended and its clock stood still, or requests were answered by
+a member of the ensemble that the majority has cut off. So nothing that must be true rests on the lease alone: appends are
+fenced by the storage nodes, answers that promise something are confirmed by them (B1, D4).
 """
 
 import asyncio
