@@ -35,6 +35,8 @@ class NodeMemory:
         self.report = report
         self._known: dict[int, Durable] = {}
         self._dark = False
+        self.blind = False
+        """It starts as a node without a synced mark, which can tell no damage above its low-water mark from a torn tail."""
 
     def forget(self) -> None:
         """Its disk is another one now."""
@@ -60,7 +62,9 @@ class NodeMemory:
     def opened(self, manager: StorageManager) -> None:
         """A process has opened the directory."""
         dark, self._dark = self._dark, False
-        for violation in kept(self.name, self._known, durable(manager), self.damaged(), dark=dark):
+        for violation in kept(
+            self.name, self._known, durable(manager), self.damaged(), dark=dark or self.blind
+        ):
             self.report(violation.invariant, violation.text)
 
     def ran(self, manager: StorageManager, arguments: tuple[object, ...]) -> None:

@@ -78,6 +78,7 @@ class StorageRole(Role):
         system = self.disk.mount(process, OldFileSystem if self.old else None)
         if self.old or self._was_old:
             self.memory.forget_fences()
+        self.memory.blind = self.old
         self._was_old = self.old
         if self.restored:
             reset_for_restore(DATA_DIRECTORY, fs=system)
