@@ -150,7 +150,10 @@ def test_zookeeper_is_put_back_from_an_older_copy(stage: Stage, load: Load) -> N
     status = stage.waltz("cluster", "status", "--output", "json")
     assert "ZooKeeper is older than its replicas" in status.out
     dry, written, *_ = stage.follow(block("zookeeper-put-back"))
-    assert dry.out.count("the last one: decides") == written.out.count("the last one: decides") == 24
+    decides = (
+        "the last one: decides"  # by one node at least in each, also where a stop interrupted a recovery
+    )
+    assert 8 <= dry.out.count(decides) == written.out.count(decides)
     assert "nothing to accept" in stage.waltz("zk", "accept-restored", "-p", "0-7").error()
 
 

@@ -1,7 +1,7 @@
 """The metadata of one partition, or of all, is put back from an older copy; then an administrator settles it by the book.
 
-Within the promise: nobody's disk is lost at the same time, and the replicas were not changed after the copy was made. What cannot
-be told apart then is written in docs/zookeeper-layout.md.
+Within the promise: nobody's disk is lost at the same time, and one replica at least is the same as in the copy: if all were changed
+it cannot be told apart (docs/adr/0008).
 """
 
 from __future__ import annotations
@@ -66,7 +66,9 @@ def _may(world: World, partition: int, copy: bytes | None, now: bytes | None) ->
     if copy is None or now is None or copy == now or state.changing[partition]:
         return False
     before, after = state.replicas_in(copy), state.replicas_in(now)
-    if not before or before != after or after != set(state.assigned(partition)):
+    if not before or after != set(state.assigned(partition)):
+        return False
+    if not before & after:
         return False
     return not any(state.is_lost(name, partition) for name in after)
 
