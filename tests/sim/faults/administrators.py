@@ -140,6 +140,10 @@ async def replace(world: World, fault: Fault) -> None:
         state.changing[p] or any(rot == p for _, rot in state.rotten) for p in partitions
     ):
         raise SkippedError("nothing is on it, or its partitions are damaged, or being changed")
+    if any(len(state.assigned(p)) == 1 for p in partitions):
+        raise SkippedError(
+            "it has the only replica of a partition: with the new one two decide, and one of two may not leave (A6)"
+        )
     for partition in partitions:
         state.changing[partition] += 1
     spares = (
