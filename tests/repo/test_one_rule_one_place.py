@@ -2,21 +2,61 @@
 
 import re
 
+import pytest
+
 from tests.repo.files import ROOT, text_files
 from tests.repo.import_graph import modules
 
-MAJORITY = re.compile(r"// 2 \+ 1")
-MAJORITY_WRITTEN = {"libs/cluster/src/waltz_cluster/quorum.py"}
+MAJORITY = "libs/cluster/src/waltz_cluster/quorum.py"
+RULES = "libs/cluster/src/waltz_cluster/replica_rules.py"
+PARTS_OF_A_RULE = {
+    "a replica takes part": (
+        r"\.resolved (or|and)\b|\bsession_id [!=]= (\w+\.)*(metadata|state|record)\.session_id",
+        {RULES},
+    ),
+    "a change is complete": (
+        r"\b(set|sorted)\((\w+\.)*replicas\) [!=]=|[!=]= (set|sorted)\((\w+\.)*replicas\)",
+        {RULES},
+    ),
+    "the record at the mark is there": (
+        r"\.holds_low_water_mark",
+        # The operator passes the answer on; who gives a replica up wants to know that the others could say it.
+        {RULES, "operator/src/waltz_operator/model/facts.py", "libs/admin/src/waltz_admin/forget.py"},
+    ),
+    "an answer is fresh": (r"FRESH_SECONDS", {RULES}),
+    "as many as a quorum": (
+        r"len\(\w+\) >= (needed|quorum_of\()",
+        # Other questions with a quorum in them: do more than those of the last session hold more (A8), what a partition waits
+        # for, and are enough copies near enough for a restart of one more node.
+        {
+            RULES,
+            "libs/admin/src/waltz_admin/restored_metadata.py",
+            "libs/admin/src/waltz_admin/status.py",
+            "operator/src/waltz_operator/plan/safety_gates.py",
+        },
+    ),
+}
+"""What a second definition of a rule about copies could not do without, and where it may be written."""
 RULE = re.compile(r"\brules? ([A-F]\d)\b|\(([A-F]\d)\)")
 
 
-def test_a_majority_is_defined_once() -> None:
-    found = {
+def written_in(pattern: str) -> set[str]:
+    """The shipped modules in which something is written."""
+    return {
         str(module.path.relative_to(ROOT))
         for module in modules().values()
-        if MAJORITY.search(module.path.read_text())
+        if re.search(pattern, module.path.read_text())
     }
-    assert found == MAJORITY_WRITTEN
+
+
+def test_a_majority_is_defined_once() -> None:
+    assert written_in(r"// 2 \+ 1") == {MAJORITY}
+
+
+@pytest.mark.parametrize("part", PARTS_OF_A_RULE)
+def test_a_rule_about_copies_is_defined_once(part: str) -> None:
+    pattern, places = PARTS_OF_A_RULE[part]
+    assert written_in(pattern) == places
 
 
 def test_rules_named_in_code_are_rules_of_the_safety_document() -> None:

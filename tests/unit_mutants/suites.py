@@ -158,6 +158,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_older_copy.py",
     ),
     "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
+    "waltz_cluster/replica_rules.py": ("libs/cluster/tests/cluster_tests/test_replica_rules.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),

@@ -115,7 +115,7 @@ def test_it_is_refused_when_something_could_be_lost(stage: Stage, load: Load) ->
     before = _holders(stage)
     done = stage.waltz(*_replace(stage, "s4", "s6"))
     assert done.code == 1
-    assert "are proven to be caught up" in done.error()
+    assert "are proven to be current" in done.error()
     after = _holders(stage)
     assert {name: after[name] for name in before} == before
     stage.start("s5")

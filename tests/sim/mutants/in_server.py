@@ -177,9 +177,9 @@ SERVER_MUTANTS = (
         rule="A6",
         edits=(
             Edit(
-                "libs/admin/src/waltz_admin/safety.py",
-                "    if len(live) >= max(old_quorum, new_quorum):\n        return version\n",
-                "    if len(live) >= 0:\n        return version\n",
+                "libs/cluster/src/waltz_cluster/replica_rules.py",
+                "    if len(live) >= needed or (allow_pause",
+                "    if len(live) >= 0 or (allow_pause",
             ),
         ),
         expected=("acknowledged", "progress", "fork", "replicas_settle"),

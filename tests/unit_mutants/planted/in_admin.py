@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("libs/admin/src/waltz_admin")
+_rule = bugs_in("libs/cluster/src/waltz_cluster")
 
 ADMIN_BUGS = (
     # ---- changes of replicas
@@ -12,81 +13,97 @@ ADMIN_BUGS = (
         "session_that_changed_meanwhile_is_the_same",
         "A6",
         "safety.py",
-        "    live = [node for node in staying if await _caught_up(probe, state, node, partition_id)]\n    if (await metadata.read_partition(partition_id))[1] != version:\n",
-        "    live = [node for node in staying if await _caught_up(probe, state, node, partition_id)]\n    if (await metadata.read_partition(partition_id))[1] < version:\n",
+        "    if (await metadata.read_partition(partition_id))[1] != version:\n",
+        "    if (await metadata.read_partition(partition_id))[1] < version:\n",
         "The proof is made of answers from two store sessions.",
     ),
-    _bug(
+    _rule(
         "incomplete_change_is_built_upon",
         "A6",
-        "safety.py",
-        "    if set(state.replicas) != set(old):\n",
-        "    if not set(state.replicas) & set(old):\n",
+        "replica_rules.py",
+        "    if set(metadata.replicas) == set(assigned):\n",
+        "    if set(metadata.replicas) & set(assigned):\n",
         "A second change is made before a session ran with the replicas of the first.",
     ),
-    _bug(
+    _rule(
         "pause_with_an_old_replica_missing",
         "A6",
-        "safety.py",
-        "    if allow_pause and set(old) <= set(new) and len(live) == len(set(old)):\n",
-        "    if allow_pause and set(old) <= set(new):\n",
+        "replica_rules.py",
+        "(allow_pause and live == set(old))",
+        "(allow_pause and set(old) <= set(new))",
         "Replicas are added to a set that is not complete: afterwards nobody may know the last record.",
     ),
-    _bug(
+    _rule(
         "pause_allowed_for_removals",
         "A6",
-        "safety.py",
-        "    if allow_pause and set(old) <= set(new) and len(live) == len(set(old)):\n",
-        "    if allow_pause and len(live) == len(staying):\n",
+        "replica_rules.py",
+        "(allow_pause and live == set(old))",
+        "(allow_pause and live == staying)",
         "A pause is accepted for a change that takes replicas away.",
     ),
-    _bug(
-        "unavailable_replica_is_caught_up",
+    _rule(
+        "unavailable_replica_is_current",
         "A6",
-        "safety.py",
-        "        and answer.available\n        and answer.session_id == state.session_id\n",
-        "        and answer.session_id == state.session_id\n",
+        "replica_rules.py",
+        "    if not answer.available:\n",
+        "    if not answer.available and not answer.holds_low_water_mark:\n",
         "A replica that is out of service counts for the proof.",
     ),
-    _bug(
-        "replica_without_its_mark_is_caught_up",
+    _rule(
+        "replica_without_its_mark_is_current",
         "A6",
-        "safety.py",
-        "        and answer.session_id == state.session_id\n        and answer.holds_low_water_mark\n",
-        "        and answer.session_id == state.session_id\n",
+        "replica_rules.py",
+        "    if not answer.holds_low_water_mark:\n",
+        "    if answer.holds_low_water_mark is None:\n",
         "A replica that lost the record at its low-water mark counts for the proof.",
     ),
-    _bug(
-        "replica_of_an_older_session_is_caught_up",
+    _rule(
+        "replica_of_an_older_session_is_current",
         "A6",
-        "safety.py",
-        "        and answer.session_id == state.session_id\n        and answer.holds",
-        "        and answer.session_id <= state.session_id\n        and answer.holds",
+        "replica_rules.py",
+        "    if answer.session_id < listed_session_id:\n",
+        "    if answer.session_id < listed_session_id - 1:\n",
         "A replica that was set back to an older session counts for the proof.",
     ),
-    _bug(
+    _rule(
+        "replica_of_a_later_session_is_a_proof",
+        "A6",
+        "replica_rules.py",
+        "    if answer.session_id > metadata.session_id and not later_session_passes:\n",
+        "    if answer.session_id > metadata.session_id + 1 and not later_session_passes:\n",
+        "A proof is made of ZooKeeper's data of one session and an answer of the next one.",
+    ),
+    _rule(
+        "who_was_not_asked_counts",
+        "A6",
+        "replica_rules.py",
+        'if not_current.get(node) == ""}',
+        "if not not_current.get(node)}",
+        "A replica that nobody asked counts for the proof.",
+    ),
+    _rule(
         "listing_of_an_older_session_is_enough",
         "A6",
-        "safety.py",
-        "    if known.resolved or known.session_id != state.session_id:\n",
-        "    if known.resolved:\n",
+        "replica_rules.py",
+        "    if listed.session_id != metadata.session_id:\n",
+        "    if listed.session_id > metadata.session_id:\n",
         "A replica that ZooKeeper lists in an earlier session is asked and counted.",
     ),
-    _bug(
+    _rule(
         "copy_removed_with_half_a_quorum",
         "A6",
-        "safety.py",
-        "    if len(live) < quorum_of(len(set(assigned))):\n",
-        "    if len(live) < quorum_of(len(set(assigned))) - 1:\n",
+        "replica_rules.py",
+        "    if len(live) >= needed:\n",
+        "    if len(live) >= needed - 1:\n",
         "A copy is taken away while fewer than a quorum of the others are known to be complete.",
     ),
-    _bug(
-        "copy_removed_that_the_session_counts",
+    _rule(
+        "copy_removed_during_a_change",
         "A6",
-        "safety.py",
-        "    if connect_string in state.replicas or set(state.replicas) != set(assigned):\n",
-        "    if set(state.replicas) - {connect_string} != set(assigned):\n",
-        "A copy is taken away although the last store session counts it among its replicas.",
+        "replica_rules.py",
+        '    if incomplete:\n        return Refusal(Obstacle.CHANGE_INCOMPLETE, f"',
+        '    if incomplete and not assigned:\n        return Refusal(Obstacle.CHANGE_INCOMPLETE, f"',
+        "A copy is taken away although no session has run yet with the replicas that are assigned.",
     ),
     _bug(
         "write_not_tied_to_the_proof",
@@ -133,17 +150,17 @@ ADMIN_BUGS = (
         "well_replica_given_up",
         "A1",
         "forget.py",
-        "        if _is_well(current.replicas[self._node], await self._asker.ask(self._node, partition)):\n",
+        "        if not why_not_intact(current.replicas[self._node], await self._asker.ask(self._node, partition)):\n",
         "        if not current.replicas:\n",
         "A replica that answers and holds everything is given up.",
     ),
-    _bug(
-        "set_back_replica_is_well",
+    _rule(
+        "set_back_replica_is_intact",
         "A1",
-        "forget.py",
-        "        and answer.session_id >= recorded.session_id\n",
-        "        and answer.session_id >= -1\n",
-        "A replica whose disk was lost cannot be given up, because it is taken to be well.",
+        "replica_rules.py",
+        "    if answer.session_id < listed_session_id:\n",
+        "    if answer.session_id < -1:\n",
+        "A replica whose disk was lost cannot be given up, because it is taken to be intact.",
     ),
     _bug(
         "changed_metadata_overwritten",
@@ -211,7 +228,7 @@ ADMIN_BUGS = (
         "What the source was told to be committed during the copy is left out.",
     ),
     # ---- checks
-    bugs_in("libs/cluster/src/waltz_cluster")(
+    _rule(
         "one_replica_less_is_no_shortage",
         "13.2",
         "quorum.py",
@@ -220,12 +237,12 @@ ADMIN_BUGS = (
         "A partition with one replica too few is reported to take writes.",
     ),
     _bug(
-        "nodes_set_back_are_well",
+        "only_the_first_copy_is_looked_at",
         "A1",
         "verify.py",
-        "if own is not None and own < session_id\n",
-        "if own is not None and own < session_id - 1\n",
-        "A listed node whose disk is one session old is reported as well.",
+        "        for node in replicas\n    }\n",
+        "        for node in replicas[:1]\n    }\n",
+        "A listed node whose disk was set back is reported as well, unless it is the first one.",
     ),
     _bug(
         "health_without_a_quorum",

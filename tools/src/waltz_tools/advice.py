@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, StorageStatus
+from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, StorageStatus
 from waltz_cluster.quorum import said_once
+from waltz_cluster.replica_rules import Standing
 
 FEW_DAYS = 14
 """A disk that is full sooner is a finding: enough time to get another one."""
@@ -155,6 +156,12 @@ def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> 
             return Advice(
                 f"{where} behind, by up to {lag:,} transactions: {held[0][1].reason}",
                 "wait: it is being caught up",
+            )
+        case Standing.INCOMPLETE:
+            return Advice(
+                f"{where} takes part, but {held[0][1].reason}: it is not counted on, and the next recovery cannot use it",
+                "see the node's log; if the record is damaged, `waltz storage remove-partition --delete-storage-files` and "
+                "`add-partition`, while the others are current",
             )
         case Standing.NOT_STARTED:
             return Advice(f"{where} no store session yet", "start a server; the first session is opened then")

@@ -8,9 +8,9 @@ from waltz_admin.status import (
     PartitionStatus,
     Replica,
     ServerStatus,
-    Standing,
     StorageStatus,
 )
+from waltz_cluster.replica_rules import Standing
 from waltz_protocol.types import Endpoint
 from waltz_tools.advice import advise
 from waltz_tools.cli.figures import Days, Seconds, SizeBytes, days_or_none, size_or_none

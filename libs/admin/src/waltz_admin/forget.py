@@ -10,13 +10,14 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from waltz_admin.errors import AdminError, UnsafeChangeError
-from waltz_admin.safety import AdminPortProbe, ReplicaAnswer, ReplicaProbe
+from waltz_admin.safety import AdminPortProbe, ReplicaProbe
 from waltz_admin.tree import read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import ClusterError, VersionConflictError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.replica_rules import ReplicaAnswer, why_not_intact
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 
@@ -131,18 +132,22 @@ class _Forgetting:
             self.unknown.append(partition)
             return
         changed = without_replica(current, self._node)
-        if _is_well(current.replicas[self._node], await self._asker.ask(self._node, partition)):
+        if not why_not_intact(current.replicas[self._node], await self._asker.ask(self._node, partition)):
             self.well.append(partition)
             return
         answers = {name: await self._asker.ask(name, partition) for name in changed.replicas}
-        silent = sorted(name for name, answer in answers.items() if answer is None)
+        silent = sorted(
+            name
+            for name, answer in answers.items()
+            if not isinstance(answer, ReplicaAnswer) or answer.holds_low_water_mark is None
+        )
         if silent:
             raise UnsafeChangeError(
                 f"partition {partition}: {', '.join(silent)} does not answer; bring it back before "
                 f"{self._node} is given up, or more may be lost than that"
             )
         self._others |= {
-            name for name, state in changed.replicas.items() if not _is_well(state, answers[name])
+            name for name, state in changed.replicas.items() if why_not_intact(state, answers[name])
         }
         self.changes[partition] = changed, version
 
@@ -183,12 +188,3 @@ class _Forgetting:
 
 def _listed(partitions: Sequence[int]) -> str:
     return ",".join(map(str, partitions))
-
-
-def _is_well(recorded: ReplicaState, answer: ReplicaAnswer | None) -> bool:
-    return (
-        answer is not None
-        and answer.available
-        and answer.holds_low_water_mark
-        and answer.session_id >= recorded.session_id
-    )

@@ -30,6 +30,7 @@ from waltz_admin.waiting import wait_complete
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.replica_rules import NeverStarted, why_not_current, why_not_listed, why_still_needed
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
@@ -260,7 +261,7 @@ class NodeReplacement:
         try:
             async with admin_connection(admin, params, self._tls) as connection:
                 told = sorted(await connection.partition_status())
-            held = [partition for partition in told if await self._not_counted(partition)]
+            held = [partition for partition in told if await self._not_needed(partition)]
             if held:
                 self._say(f"telling {self._old} that partitions {','.join(map(str, held))} are not its own")
                 await set_assignment(
@@ -276,27 +277,26 @@ class NodeReplacement:
             return str(error)
         return None
 
-    async def _not_counted(self, partition: int) -> bool:
-        """ZooKeeper says that the last store session ran without the old node, or that none ever ran."""
+    async def _not_needed(self, partition: int) -> bool:
+        """ZooKeeper needs the copy on the old node no longer, or no session of the partition ever ran."""
+        holders = assignments.replicas((await self._maps()).partitions, partition)
         if await self._metadata.never_started(partition):
-            return True
+            return why_still_needed(NeverStarted(), self._old, holders) is None
         state, _ = await self._metadata.read_partition(partition)
-        return state is not None and self._old not in state.replicas
+        return state is not None and why_still_needed(state, self._old, holders) is None
 
     # -- questions -------------------------------------------------------------------------------------------
 
     async def _old_takes_part(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> bool:
-        """Whether the old node answers and is in the present session of each of these partitions."""
+        """Whether the old node is current in each of these partitions, so that it may stay while the new one is added."""
         probe = self._probe(params, maps)
         for partition in chunk:
             if await self._metadata.never_started(partition):
                 continue
             state, _ = await self._metadata.read_partition(partition)
-            known = None if state is None else state.replicas.get(self._old)
-            if state is None or known is None or known.resolved or known.session_id != state.session_id:
+            if state is None or why_not_listed(state, self._old):
                 return False
-            answer = await probe.ask(self._old, partition)
-            if answer is None or not answer.available or answer.session_id != state.session_id:
+            if why_not_current(state, self._old, await probe.ask(self._old, partition)):
                 return False
         return True
 

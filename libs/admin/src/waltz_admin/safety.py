@@ -1,43 +1,47 @@
-"""May the replicas of a partition be changed now? (safety rule A6) Unknown means no.
+"""May the replicas of a partition be changed now, may a copy be removed? (safety rule A6) Unknown means no.
 
-The next store session decides what was committed by the *old* replicas and then needs a quorum of the *new* ones. So
-before every change the members of old ∩ new that are caught up, by their own fresh answers, must be a quorum of both.
-Caught up = the partition's metadata lists the node as taking part in its present session, and the node itself says:
-that is my session, I am available, and here is the record at its low-water mark.
+The rules themselves are those of `waltz_cluster.replica_rules`. Here the evidence is collected: the metadata from ZooKeeper, and
+fresh answers of the storage nodes, asked for this question alone. ZooKeeper is read again after the answers: a session that
+began meanwhile makes them worthless.
 
 A partition that never was started (ZooKeeper proves it: no metadata, and none was ever deleted) has nothing to lose.
 """
 
 import logging
 from collections.abc import Collection
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.tree import admin_endpoint
 from waltz_cluster.errors import SerializationError
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.quorum import quorum_of
+from waltz_cluster.replica_rules import (
+    Answer,
+    NeverStarted,
+    NoAnswer,
+    NotHeld,
+    Refusal,
+    ReplicaAnswer,
+    change_incomplete,
+    why_not_change,
+    why_not_current,
+    why_not_listed,
+    why_not_remove,
+    why_still_needed,
+)
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.aio.storage_connection import StorageAdminConnection
 from waltz_protocol.aio.tls import TlsSettings, client_context
-from waltz_protocol.errors import WaltzProtocolError
+from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 
 _log = logging.getLogger(__name__)
 
 
-class ReplicaAnswer(NamedTuple):
-    """What a storage node says of one partition now."""
-
-    session_id: int
-    available: bool
-    holds_low_water_mark: bool
-
-
 class ReplicaProbe(Protocol):
-    """Asks storage nodes; None = no answer, or none that says enough."""
+    """Asks storage nodes about their copies."""
 
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None: ...
+    async def ask(self, connect_string: str, partition_id: int) -> Answer: ...
 
 
 class AdminPortProbe:
@@ -55,10 +59,10 @@ class AdminPortProbe:
         self._num_partitions = num_partitions
         self._tls = tls
 
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
         port = self._admin_ports.get(connect_string)
         if port is None:
-            return None
+            return NoAnswer("its admin port is not in ZooKeeper")
         context = client_context(self._tls)  # a wrong setting is for the person to see, not a silent node
         try:
             connection = await StorageAdminConnection.open(
@@ -69,23 +73,39 @@ class AdminPortProbe:
             )
         except (WaltzProtocolError, OSError) as error:
             _log.debug("%s does not answer: %s", connect_string, error)
-            return None
+            return NoAnswer(str(error))
         try:
             available = (await connection.partition_status()).get(partition_id)
-            if available is None:
-                return None
-            info = await connection.last_session_info(partition_id)
-            mark = info.low_water_mark
-            holds = mark < 0 or any(
-                record.transaction_id == mark
-                for record in await connection.record_list(partition_id, mark, 1)
-            )
-            return ReplicaAnswer(info.session_id, available, holds)
+            return NotHeld() if available is None else await ask_copy(connection, partition_id, available)
         except (WaltzProtocolError, OSError) as error:
             _log.debug("%s does not answer about partition %d: %s", connect_string, partition_id, error)
-            return None
+            return NoAnswer(str(error))
         finally:
             connection.close()
+
+
+async def ask_copy(connection: StorageAdminConnection, partition_id: int, available: bool) -> ReplicaAnswer:
+    """What a node says of a copy that it has. A question about it that the node refuses is an answer too.
+
+    ``available``: by its list of partitions. WaltzProtocolError, OSError: it did not answer.
+    """
+    try:
+        info = await connection.last_session_info(partition_id)
+    except RequestFailedError as error:
+        return ReplicaAnswer(-1, False, None, f"it is out of service: {error}")
+    shows = await shows_record(connection, partition_id, info.low_water_mark)
+    return ReplicaAnswer(info.session_id, available, shows)
+
+
+async def shows_record(connection: StorageAdminConnection, partition_id: int, mark: int) -> bool | None:
+    """Whether the node shows the record at the mark (or the mark is -1); None when it refuses: it could not read it."""
+    if mark < 0:
+        return True
+    try:
+        records = await connection.record_list(partition_id, mark, 1)
+    except RequestFailedError:
+        return None
+    return any(record.transaction_id == mark for record in records)
 
 
 async def check_change(
@@ -97,38 +117,18 @@ async def check_change(
     *,
     allow_pause: bool = False,
 ) -> int | None:
-    """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now.
+    """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now (`why_not_change`).
 
     Returns the version of the partition's metadata that the proof rests on (None: nothing changes, or it was never
     started): the write must be made under it, for a follower of ZooKeeper may have answered with what was true before.
-
-    ``allow_pause``: when replicas are only added (1 → 2, 1 → 3, 2 → 4), accept that writes stop until enough new ones
-    have caught up; all old ones must be there and caught up then. Nothing can be lost by it.
     """
     if set(old) == set(new) or await metadata.never_started(partition_id):
         return None
     state, version = await _read(metadata, partition_id)
-    if not new:
-        raise UnsafeChangeError(f"partition {partition_id} would have no replica left")
-    if set(state.replicas) != set(old):
-        raise UnsafeChangeError(
-            f"partition {partition_id}: an earlier change is not complete, its last session had the replicas "
-            f"{_names(state.replicas)}, assigned are {_names(old)}"
-        )
-    staying = [node for node in old if node in new]
-    live = [node for node in staying if await _caught_up(probe, state, node, partition_id)]
-    if (await metadata.read_partition(partition_id))[1] != version:
-        raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
-    old_quorum, new_quorum = quorum_of(len(set(old))), quorum_of(len(set(new)))
-    if len(live) >= max(old_quorum, new_quorum):
-        return version
-    if allow_pause and set(old) <= set(new) and len(live) == len(set(old)):
-        return version
-    raise UnsafeChangeError(
-        f"partition {partition_id}: of the replicas that stay {len(live)} are proven to be caught up "
-        f"({_names(live)}), but {max(old_quorum, new_quorum)} are needed (quorum of {len(set(old))} old replicas: "
-        f"{old_quorum}, of {len(set(new))} new ones: {new_quorum})"
-    )
+    staying = () if change_incomplete(state, old) else tuple(node for node in old if node in new)
+    not_current = await _ask(metadata, probe, partition_id, state, version, staying)
+    _raise(partition_id, why_not_change(state, old, new, not_current, allow_pause=allow_pause))
+    return version
 
 
 async def check_removal(
@@ -138,28 +138,20 @@ async def check_removal(
     connect_string: str,
     assigned: Collection[str],
 ) -> None:
-    """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now: it is not assigned there (``assigned``:
-    who has it), the last store session ran without it, and a quorum of those who have it is caught up, by fresh answers."""
-    if connect_string in assigned:
-        raise UnsafeChangeError(
-            f"partition {partition_id} is assigned to {connect_string}: unassign it first"
-        )
+    """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now (`why_not_remove`), by fresh answers.
+    ``assigned``: the nodes that ZooKeeper assigns it to."""
     if await metadata.never_started(partition_id):
+        _raise(partition_id, why_still_needed(NeverStarted(), connect_string, assigned))
         return
     state, version = await _read(metadata, partition_id)
-    if connect_string in state.replicas or set(state.replicas) != set(assigned):
-        raise UnsafeChangeError(
-            f"partition {partition_id}: its last store session ran with {_names(state.replicas)}, assigned are "
-            f"{_names(assigned)}: the copy on {connect_string} may still be needed"
-        )
-    live = [node for node in assigned if await _caught_up(probe, state, node, partition_id)]
-    if (await metadata.read_partition(partition_id))[1] != version:
-        raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
-    if len(live) < quorum_of(len(set(assigned))):
-        raise UnsafeChangeError(
-            f"partition {partition_id}: only {_names(live)} of {_names(assigned)} are proven to be caught up; the copy on "
-            f"{connect_string} is kept"
-        )
+    _raise(partition_id, why_still_needed(state, connect_string, assigned))
+    not_current = await _ask(metadata, probe, partition_id, state, version, assigned)
+    _raise(partition_id, why_not_remove(state, connect_string, assigned, not_current))
+
+
+def _raise(partition_id: int, refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise UnsafeChangeError(f"partition {partition_id}: {refusal.reason}")
 
 
 async def _read(metadata: StoreMetadata, partition_id: int) -> tuple[PartitionMetadata, int]:
@@ -174,18 +166,19 @@ async def _read(metadata: StoreMetadata, partition_id: int) -> tuple[PartitionMe
     return state, version
 
 
-async def _caught_up(probe: ReplicaProbe, state: PartitionMetadata, node: str, partition_id: int) -> bool:
-    known = state.replicas[node]
-    if known.resolved or known.session_id != state.session_id:
-        return False
-    answer = await probe.ask(node, partition_id)
-    return (
-        answer is not None
-        and answer.available
-        and answer.session_id == state.session_id
-        and answer.holds_low_water_mark
-    )
-
-
-def _names(nodes: Collection[str]) -> str:
-    return ", ".join(sorted(nodes)) or "none"
+async def _ask(
+    metadata: StoreMetadata,
+    probe: ReplicaProbe,
+    partition_id: int,
+    state: PartitionMetadata,
+    version: int,
+    nodes: Collection[str],
+) -> dict[str, str]:
+    """Why each of the nodes is not proven to be current. Who is not listed need not be asked."""
+    reasons = {
+        node: why_not_listed(state, node) or why_not_current(state, node, await probe.ask(node, partition_id))
+        for node in nodes
+    }
+    if (await metadata.read_partition(partition_id))[1] != version:
+        raise UnsafeChangeError(f"partition {partition_id}: its store session changed meanwhile, try again")
+    return reasons

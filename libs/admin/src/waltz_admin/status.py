@@ -7,7 +7,6 @@ release 0.13.2 answer all of it except the last transaction of a replica, whose 
 from __future__ import annotations
 
 import asyncio
-import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,23 +17,11 @@ from waltz_admin.tree import admin_endpoint
 from waltz_admin.verify import Answers, ServerAnswer, gather
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.quorum import alike, quorum_of, said_once, shortage
-from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.replica_rules import Standing, change_incomplete, standing_of
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
-
-
-class Standing(enum.Enum):
-    """Where a replica stands. Only CURRENT ones acknowledge appends."""
-
-    CURRENT = "current"
-    BEHIND = "behind"
-    UNAVAILABLE = "unavailable"
-    UNASSIGNED = "not assigned on the node"
-    SET_BACK = "set back"
-    AHEAD = "ahead of ZooKeeper"
-    UNREACHABLE = "unreachable"
-    NOT_STARTED = "not started"
 
 
 @dataclass(frozen=True, slots=True)
@@ -199,7 +186,7 @@ def _partition(
     metadata = {int(key): value for key, value in view.metadata.items()}.get(partition)
     assigned = sorted(node for node, held in view.nodes.partitions.items() if partition in held)
     known = metadata if isinstance(metadata, PartitionMetadata) else None
-    replicas = _with_lag([_replica(node, partition, known, nodes.get(node)) for node in assigned])
+    replicas = _with_lag([_replica(node, partition, known, nodes.get(node), answers) for node in assigned])
     server, answer = _owner(view, answers, partition)
     session = known.session_id if known is not None else None
     healthy = bool(server is not None and answer.health and answer.health.get(partition, False))
@@ -214,7 +201,7 @@ def _partition(
     problem = "; ".join(
         f"{r.node} is {r.standing.value}{f' ({r.reason})' if r.reason else ''}" for r in behind
     )
-    if known is not None and sorted(known.replicas) != assigned:
+    if known is not None and change_incomplete(known, assigned):
         problem = "a change of its replicas is not complete" + (f"; {problem}" if problem else "")
     return PartitionStatus(partition, server, True, session, replicas, problem)
 
@@ -246,34 +233,26 @@ def _owner(view: ClusterView, answers: Answers, partition: int) -> tuple[Endpoin
     return present[owners[0]], answers.servers.get(owners[0], ServerAnswer())
 
 
+_LIMITED_BY_A_FULL_DISK = frozenset(
+    {Standing.CURRENT, Standing.BEHIND, Standing.INCOMPLETE, Standing.UNAVAILABLE}
+)
+
+
 def _replica(
-    node: str, partition: int, metadata: PartitionMetadata | None, status: NodeStatus | None
+    node: str,
+    partition: int,
+    metadata: PartitionMetadata | None,
+    status: NodeStatus | None,
+    answers: Answers,
 ) -> Replica:
+    """By the rule of all tools, and one thing more: a copy on a full disk is complete and takes no append."""
     if status is None or status.error is not None:
         return Replica(node, Standing.UNREACHABLE)  # why is said once, of the node
     held: NodePartition | None = next((p for p in status.partitions if p.partition_id == partition), None)
-    if held is None or not held.assigned:
-        return Replica(node, Standing.UNASSIGNED, "its files are missing, or sync-partitions was not run")
-    last = held.max_transaction_id
-    if metadata is None:
-        return Replica(node, Standing.NOT_STARTED, last_transaction=last)
-    recorded = metadata.replicas.get(node)
-    if recorded is not None and held.session_id < recorded.session_id:
-        return Replica(node, Standing.SET_BACK, "its disk was lost or is an older copy", last)
-    if not held.available:
-        return Replica(node, Standing.UNAVAILABLE, "switched off, or out of service", last)
-    if status.disk is not None and status.disk.full:
-        return Replica(node, Standing.UNAVAILABLE, "its disk is full", last)
-    if recorded is None:
-        return Replica(node, Standing.BEHIND, "new: it is filled first", last)
-    if recorded.resolved or recorded.session_id != metadata.session_id:
-        return Replica(node, Standing.BEHIND, _since(recorded), last)
-    return Replica(node, Standing.CURRENT, last_transaction=last)
-
-
-def _since(state: ReplicaState) -> str:
-    at = f" at {state.closing_high_water_mark}" if state.resolved else ""
-    return f"dropped out in session {state.session_id}{at}"
+    standing, reason = standing_of(metadata, node, answers.copy(node, partition), later_session_passes=True)
+    if status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:
+        standing, reason = Standing.UNAVAILABLE, "its disk is full"
+    return Replica(node, standing, reason, held.max_transaction_id if held is not None else None)
 
 
 def _with_lag(replicas: Sequence[Replica]) -> tuple[Replica, ...]:

@@ -1,18 +1,19 @@
 """Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout, tools)."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
 from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
-from waltz_admin.safety import AdminPortProbe, check_removal
+from waltz_admin.safety import AdminPortProbe, check_removal, shows_record
 from waltz_admin.tree import admin_endpoint, parse_connect_string, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.replica_rules import why_still_needed
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.storage_connection import StorageAdminConnection, StorageConnection
@@ -151,16 +152,12 @@ async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings
         metrics = await connection.metrics()
         partitions = parse_metrics(metrics)
         status = await connection.partition_status()
-        holds = {p.partition_id for p in partitions if p.low_water_mark < 0}
-        for partition in partitions:
-            mark = partition.low_water_mark
-            if mark >= 0 and partition.partition_id in status:
-                try:
-                    records = await connection.record_list(partition.partition_id, mark, 1)
-                except RequestFailedError:
-                    continue  # it cannot show the record: that is the answer
-                if any(record.transaction_id == mark for record in records):
-                    holds.add(partition.partition_id)
+        holds = {
+            p.partition_id
+            for p in partitions
+            if p.low_water_mark < 0
+            or (p.partition_id in status and await shows_record(connection, p.partition_id, p.low_water_mark))
+        }
     broken = {p.partition_id for p in partitions if p.available and status.get(p.partition_id) is False}
     return NodeInspection(
         partitions,
@@ -337,6 +334,9 @@ async def sync_partitions(
     metadata = StoreMetadata(store, root)
     report = SyncReport()
 
+    def holders(partition_id: int) -> list[str]:
+        return [node for node, held in maps.partitions.items() if partition_id in held]
+
     async def one(node: str, wanted: tuple[PartitionId, ...]) -> None:
         port = maps.admin_ports.get(node)
         if port is None:
@@ -355,7 +355,7 @@ async def sync_partitions(
                     [
                         p
                         for p in surplus
-                        if remove_surplus and await _not_needed(metadata, p, node, connection)
+                        if remove_surplus and await _not_needed(metadata, p, node, holders(p), connection)
                     ]
                 )
                 if removable:
@@ -372,14 +372,18 @@ async def sync_partitions(
 
 
 async def _not_needed(
-    metadata: StoreMetadata, partition_id: int, node: str, connection: StorageAdminConnection
+    metadata: StoreMetadata,
+    partition_id: int,
+    node: str,
+    assigned: Collection[str],
+    connection: StorageAdminConnection,
 ) -> bool:
-    """Whether ZooKeeper says that the last session of the partition ran without this node (or none ever ran), and the node
+    """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and the node
     itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the replica that tells it."""
     if await metadata.never_started(partition_id):
         return True
     state, _ = await metadata.read_partition(partition_id)
-    if state is None or not state.replicas or node in state.replicas:
+    if state is None or why_still_needed(state, node, assigned) is not None:
         return False
     try:
         return (await connection.last_session_info(partition_id)).session_id <= state.session_id

@@ -5,9 +5,10 @@ one result per partition and check. A question without an answer fails the check
 quorum is that of the partition's own replicas, a partition without replicas is a failure and not a crash, health also
 needs a quorum of available nodes, and ``passed`` says the whole truth (a tool exits with it).
 
-Recovery is not believed from ZooKeeper alone. Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late
-joiner too, only after its node has completed *set low-water mark* of that session. So a listed node whose own last session is
-older was emptied or set back meanwhile. A newer one is the next session on its way: nodes are asked after ZooKeeper.
+Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
+(`waltz_cluster.replica_rules`). Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late joiner too, only
+after its node has completed *set low-water mark* of that session. So a listed node whose own last session is older was emptied
+or set back meanwhile. A newer one is the next session on its way: nodes are asked after ZooKeeper.
 """
 
 import asyncio
@@ -16,16 +17,24 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from waltz_admin.errors import AdminError
+from waltz_admin.safety import ask_copy
 from waltz_admin.server_admin import ServerAdminConnection
 from waltz_admin.storage_admin import admin_connection
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.quorum import said_once, shortage
+from waltz_cluster.replica_rules import (
+    Answer,
+    NoAnswer,
+    NotHeld,
+    ReplicaAnswer,
+    change_incomplete,
+    why_not_current,
+)
 from waltz_cluster.serializers import PartitionMetadata, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.types import PartitionId
 
 
@@ -86,10 +95,18 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node said: which partitions are available (None = no answer), and the last session of each."""
+    """What one storage node said: which partitions are available (None = no answer), and what it says of its copies."""
 
     partitions: Mapping[int, bool] | None = None
-    sessions: Mapping[int, int] = field(default_factory=dict)
+    copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
+
+    def copy(self, partition_id: int) -> Answer:
+        """Its answer about its copy of the partition."""
+        if self.partitions is None:
+            return NoAnswer()
+        if partition_id not in self.partitions:
+            return NotHeld()
+        return self.copies.get(partition_id, NoAnswer("it did not say how its copy is"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +119,10 @@ class Answers:
     def partitions(self, node: str) -> Mapping[int, bool] | None:
         """The partitions a storage node says it has; None = no answer."""
         return self.nodes.get(node, NodeAnswer()).partitions
+
+    def copy(self, node: str, partition_id: int) -> Answer:
+        """What a storage node says of its copy of a partition."""
+        return self.nodes.get(node, NodeAnswer()).copy(partition_id)
 
 
 async def verify_cluster(
@@ -124,7 +145,7 @@ async def verify_cluster(
 async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
-    """Ask every registered server and every storage node at the same time, about sessions only of ``chosen`` partitions."""
+    """Ask every registered server and every storage node at the same time, about copies only of ``chosen`` partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
         asyncio.gather(*(_ask_server(server, tls, timeout_seconds) for server in servers)),
@@ -156,12 +177,12 @@ async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_second
 async def _ask_node(
     view: ClusterView, node: str, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> NodeAnswer:
-    """One connection; the sessions one after another, each within the timeout, until one is not answered in time."""
+    """One connection; the copies one after another, each within the timeout, until one is not answered in time."""
     port = view.nodes.admin_ports.get(node)
     if port is None:
         return NodeAnswer()
     held: Mapping[int, bool] | None = None
-    sessions: dict[int, int] = {}
+    copies: dict[int, ReplicaAnswer] = {}
     try:
         async with (
             asyncio.timeout(timeout_seconds) as limit,
@@ -171,13 +192,10 @@ async def _ask_node(
             # A node of 0.13.2 closes the connection when it is asked for a partition that it does not have.
             for partition_id in sorted({*view.nodes.partitions[node]} & {*held} & {*chosen}):
                 limit.reschedule(asyncio.get_running_loop().time() + timeout_seconds)
-                try:
-                    sessions[partition_id] = (await connection.last_session_info(partition_id)).session_id
-                except RequestFailedError:
-                    continue  # this partition is out of order; the others may be well
+                copies[partition_id] = await ask_copy(connection, partition_id, held[partition_id])
     except (AdminError, ClusterError, TimeoutError):
-        return NodeAnswer(held, sessions)
-    return NodeAnswer(held, sessions)
+        return NodeAnswer(held, copies)
+    return NodeAnswer(held, copies)
 
 
 def check(partition_id: PartitionId, view: ClusterView, answers: Answers) -> list[CheckResult]:
@@ -265,28 +283,14 @@ def _recovery(
         return metadata
     if not replicas:
         return "no replica is assigned"
-    if sorted(metadata.replicas) != replicas:
-        return f"the last session had the replicas {', '.join(sorted(metadata.replicas)) or 'none'}"
-    behind = [
-        node
-        for node, state in sorted(metadata.replicas.items())
-        if state.resolved or state.session_id != metadata.session_id
-    ]
-    if behind:
-        return f"not in session {metadata.session_id}: {', '.join(behind)}"
-    return _set_back(partition_id, replicas, metadata.session_id, answers)
-
-
-def _set_back(partition_id: int, replicas: list[str], session_id: int, answers: Answers) -> str:
-    """All replicas are listed in the session; do their nodes remember it?"""
-    sessions = {node: answers.nodes[node].sessions.get(partition_id) for node in replicas}
-    back = [
-        f"{node} (session {own})" for node, own in sessions.items() if own is not None and own < session_id
-    ]
-    if back:
-        return f"set back behind session {session_id}: {', '.join(back)}"
-    silent = [node for node, own in sessions.items() if own is None]
-    return f"no session from {', '.join(silent)}" if silent else ""
+    incomplete = change_incomplete(metadata, replicas)
+    if incomplete:
+        return incomplete
+    reasons = {
+        node: why_not_current(metadata, node, answers.copy(node, partition_id), later_session_passes=True)
+        for node in replicas
+    }
+    return "; ".join(f"{node}: {why}" for node, why in reasons.items() if why)
 
 
 def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:

@@ -15,9 +15,9 @@ from waltz_admin.forget import (
     forget_replica,
     without_replica,
 )
-from waltz_admin.safety import ReplicaAnswer
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.types import Generation, PartitionId, SessionId
@@ -33,9 +33,9 @@ class Nodes:
         self.silent = silent
         self.answers: dict[str, ReplicaAnswer] = {}
 
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
         return (
-            None
+            NoAnswer()
             if connect_string in self.silent
             else self.answers.get(connect_string, ReplicaAnswer(4, True, True))
         )
@@ -122,7 +122,7 @@ class Busy(Nodes):
         super().__init__(LOST)
         self.metadata, self.left, self.changed = metadata, times, changed
 
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
         answer = await super().ask(connect_string, partition_id)
         if partition_id == 1 and connect_string == LOST and self.left:
             self.left -= 1

@@ -12,11 +12,11 @@ from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, offline_copy, seeding, server_admin, storage_admin, verify
 from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import Progress
-from waltz_admin.safety import ReplicaAnswer
 from waltz_admin.server_admin import ServerAdminConnection
 from waltz_admin.verify import Check
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.replica_rules import Answer, ReplicaAnswer
 from waltz_cluster.serializers import (
     PartitionAssignment,
     PartitionMetadata,
@@ -120,9 +120,9 @@ async def test_zookeeper_6_18_the_quorum_is_that_of_the_replicas_of_the_partitio
         await nodes.add_storage_node(world.store, ROOT, f"127.0.0.1:{port}", port + 1, 9)
     assert await world.failed() == {}
     world.nodes[0].status[0] = False
-    assert await world.failed() == {}
+    assert await world.failed() == {0: {Check.RECOVERY}}
     world.nodes[1].status[0] = False
-    assert await world.failed() == {0: {Check.QUORUM, Check.HEALTH}}
+    assert await world.failed() == {0: {Check.QUORUM, Check.HEALTH, Check.RECOVERY}}
 
 
 async def test_zookeeper_6_18_health_that_stays_true_without_a_quorum_is_not_believed(world: World) -> None:
@@ -160,9 +160,7 @@ async def test_zookeeper_6_18_a_replica_that_was_set_back_within_the_session_is_
         b.other_sessions[1] = older
         assert await world.failed() == {1: {Check.RECOVERY}}
         (failure,) = (await world.report()).failures
-        assert failure.reason == (
-            f"set back behind session {SESSION.session_id}: {b.connect_string} (session {older.session_id})"
-        )
+        assert failure.reason == f"{b.connect_string}: its disk was lost or is an older copy"
     # A late joiner was refilled before it was listed; whoever has the next session already took part in this one.
     b.other_sessions[1] = SessionInfo(SESSION.session_id, 0, 0)
     c.other_sessions[1] = SessionInfo(SESSION.session_id + 1, -1, -1)
@@ -170,7 +168,8 @@ async def test_zookeeper_6_18_a_replica_that_was_set_back_within_the_session_is_
     # A replica that cannot say it fails its own partition only.
     a.other_sessions[0] = None
     assert await world.failed() == {0: {Check.RECOVERY}}
-    assert (await world.report()).failures[0].reason == f"no session from {a.connect_string}"
+    reason = (await world.report()).failures[0].reason
+    assert reason.startswith(f"{a.connect_string}: it is out of service: ")
 
 
 async def test_verify_asks_a_node_only_for_sessions_of_partitions_it_has(world: World) -> None:
@@ -319,7 +318,7 @@ async def test_zookeeper_6_17_sync_goes_on_and_keeps_surplus(world: World) -> No
 
 
 class AllWell:
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
         return ReplicaAnswer(SESSION.session_id, True, True)
 
 

@@ -6,9 +6,10 @@ import pytest
 
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.errors import StorageNodeError, UnsafeChangeError
-from waltz_admin.safety import ReplicaAnswer, check_change
+from waltz_admin.safety import check_change
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
@@ -24,9 +25,9 @@ class Probe:
         self.answers = answers
         self.asked: list[str] = []
 
-    async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+    async def ask(self, connect_string: str, partition_id: int) -> Answer:
         self.asked.append(connect_string)
-        return self.answers.get(connect_string)
+        return self.answers.get(connect_string) or NoAnswer()
 
 
 async def metadata(replicas: dict[str, int], session_id: int = 5) -> tuple[MemoryStore, StoreMetadata]:
@@ -76,7 +77,7 @@ async def test_safety_a6_by_enumeration() -> None:
 )
 async def test_safety_a6_unknown_means_no(answer: ReplicaAnswer | None) -> None:
     _, meta = await metadata(up("a", "b", "c"))
-    with pytest.raises(UnsafeChangeError, match="1 are proven to be caught up"):
+    with pytest.raises(UnsafeChangeError, match="1 are proven to be current"):
         await check_change(meta, Probe(a=GOOD, b=answer, c=answer), 0, ["a", "b", "c"], ["a", "b"])
     await check_change(meta, Probe(a=GOOD, b=GOOD, c=answer), 0, ["a", "b", "c"], ["a", "b"])
 
@@ -104,7 +105,7 @@ async def test_safety_a6_lost_metadata_is_never_taken_for_a_fresh_partition() ->
 
 async def test_zookeeper_6_16_no_second_change_before_the_first_is_complete() -> None:
     _, meta = await metadata(up("a", "b", "c"))
-    with pytest.raises(UnsafeChangeError, match="an earlier change is not complete"):
+    with pytest.raises(UnsafeChangeError, match="a change of its replicas is not complete"):
         await check_change(
             meta, Probe(a=GOOD, b=GOOD, c=GOOD), 0, ["a", "b", "c", "d"], ["a", "b", "c", "d", "e"]
         )
@@ -114,7 +115,7 @@ async def test_safety_a6_a_session_that_changes_meanwhile_is_unknown() -> None:
     _, meta = await metadata(up("a", "b", "c"))
 
     class Moving(Probe):
-        async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+        async def ask(self, connect_string: str, partition_id: int) -> Answer:
             state, version = await meta.read_partition(0)
             if state is not None:
                 await meta.write_partition(0, state, version)
@@ -177,7 +178,7 @@ async def test_zookeeper_6_16_assign_and_unassign_ask_before_they_write() -> Non
         await assignments.unassign(store, ROOT, [0], "a:1", probe=silent)
     assert (await store.get(f"{ROOT}/store/assignment"))[0] == before
     assert await assignments.unassign(store, ROOT, [0], "c:1", probe=silent) == (0,)
-    with pytest.raises(UnsafeChangeError, match="an earlier change"):
+    with pytest.raises(UnsafeChangeError, match="a change of its replicas is not complete"):
         await assignments.assign(store, ROOT, [0], "d:1", probe=silent)
     with pytest.raises(StorageNodeError, match=r"partition 0 still counts c:1 among its replicas"):
         await nodes.remove_storage_node(store, ROOT, "c:1")

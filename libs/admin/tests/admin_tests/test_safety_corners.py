@@ -7,11 +7,12 @@ import pytest
 from admin_tests.test_safety import GOOD, P0, ROOT, Probe, metadata, up
 from waltz_admin import assignments, nodes
 from waltz_admin.errors import AssignmentError, UnsafeChangeError
-from waltz_admin.safety import ReplicaAnswer, check_change, check_removal
+from waltz_admin.safety import check_change, check_removal
 from waltz_admin.verify import Answers, Check, CheckResult, NodeAnswer, VerifyReport, check
 from waltz_admin.view import read_view
 from waltz_cluster.memory_store import MemoryStore
 from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.replica_rules import Answer
 from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
@@ -101,7 +102,7 @@ async def test_safety_a6_a_session_that_begins_while_a_copy_is_looked_at_is_unkn
     _, meta = await metadata(up("a", "b"))
 
     class Moving(Probe):
-        async def ask(self, connect_string: str, partition_id: int) -> ReplicaAnswer | None:
+        async def ask(self, connect_string: str, partition_id: int) -> Answer:
             state, version = await meta.read_partition(0)
             if state is not None:
                 await meta.write_partition(0, state, version)

@@ -6,11 +6,12 @@ from uuid import UUID
 import pytest
 
 from waltz_admin.disks import NodeDisk, parse_disk
-from waltz_admin.status import ClusterStatus, Standing, summarize
+from waltz_admin.status import ClusterStatus, summarize
 from waltz_admin.storage_admin import NodePartition, NodeStatus
 from waltz_admin.tree import NodeMaps
 from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer, VerifyReport, check
 from waltz_admin.view import ClusterView
+from waltz_cluster.replica_rules import ReplicaAnswer, Standing
 from waltz_cluster.serializers import (
     ClusterParams,
     PartitionAssignment,
@@ -77,7 +78,17 @@ def page(
         else:
             disk = (disks or {}).get(node[0])
             statuses[node] = NodeStatus(endpoint, (told,) if told is not None else (), disk=disk)
-    return summarize(view, Answers({1: answer}, dict.fromkeys(NODES, NodeAnswer())), statuses)
+    answers = {node: _answer(nodes.get(node[0], held())) for node in NODES}
+    return summarize(view, Answers({1: answer}, answers), statuses)
+
+
+def _answer(told: NodePartition | str | None) -> NodeAnswer:
+    """What the node says on its admin port, besides its metrics."""
+    if isinstance(told, str):
+        return NodeAnswer()
+    if told is None or not told.assigned:
+        return NodeAnswer({})
+    return NodeAnswer({0: told.available}, {0: ReplicaAnswer(told.session_id, told.available, True)})
 
 
 def test_a_healthy_cluster_has_no_problems() -> None:
@@ -119,7 +130,7 @@ def test_standing_of_a_replica(
 
 def test_a_replica_that_dropped_out_says_where() -> None:
     replica = page(metadata(b=(4, 77)), {"b": held(session=4, last=77)}).partitions[0].replicas[1]
-    assert (replica.reason, replica.lag) == ("dropped out in session 4 at 77", 23)
+    assert (replica.reason, replica.lag) == ("it dropped out in session 4 at 77", 23)
 
 
 def test_nodes_of_0_13_2_do_not_tell_their_lag() -> None:
@@ -167,7 +178,9 @@ def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
     left = {node: state for node, state in known.replicas.items() if node != "c:1"}
     status = page(PartitionMetadata(1, 5, left), {})
     assert "a change of its replicas is not complete" in status.problems[0]
-    assert status.partitions[0].replicas[2].reason == "new: it is filled first"
+    assert status.partitions[0].replicas[2].reason == (
+        "it is not among the replicas of the last session: it is filled first"
+    )
 
 
 def test_metadata_that_is_missing_or_unreadable() -> None:
@@ -217,7 +230,9 @@ def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
     )
     reached = {"a:1": False, "b:1": False, "c:1": True}
     answer = ServerAnswer(frozenset(range(count)), reached, dict.fromkeys(range(count), False))
-    available = NodeAnswer(dict.fromkeys(range(count), True), dict.fromkeys(range(count), 5))
+    available = NodeAnswer(
+        dict.fromkeys(range(count), True), dict.fromkeys(range(count), ReplicaAnswer(5, True, True))
+    )
     answers = Answers({1: answer}, {"a:1": NodeAnswer(), "b:1": NodeAnswer(), "c:1": available})
     partitions = tuple(NodePartition(p, 5, 10, 10, True, True, 100) for p in ids)
     nodes = {

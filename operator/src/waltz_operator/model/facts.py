@@ -10,6 +10,17 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from waltz_cluster.replica_rules import (
+    Answer,
+    NeverStarted,
+    NoAnswer,
+    NotHeld,
+    ReplicaAnswer,
+    change_incomplete,
+    why_not_current,
+    why_stale,
+)
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.topology import NodeIdentity, node_identity
@@ -18,10 +29,8 @@ from waltz_operator.model.rendered import Rendered, rendered
 from waltz_operator.model.snapshot import (
     JobView,
     KubeView,
-    NeverStarted,
     NodeReplica,
     NodeView,
-    PartitionRecord,
     ServerView,
     Snapshot,
     TreeBroken,
@@ -34,8 +43,6 @@ from waltz_operator.model.task import Task, task_of
 from waltz_operator.model.times import seconds
 from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, impossible_changes
 
-FRESH_SECONDS = 10.0
-"""An answer older than this proves nothing."""
 MAX_RESTART_LAG = 10_000
 """A copy that is more transactions behind than this is not counted on while another one is taken down."""
 
@@ -87,7 +94,7 @@ class Facts:
         """Nodes that ZooKeeper assigns the partition to."""
         return self.placement.get(partition, ())
 
-    def record(self, partition: int) -> PartitionRecord | NeverStarted | Unknown:
+    def record(self, partition: int) -> PartitionMetadata | NeverStarted | Unknown:
         """The partition's metadata."""
         if not isinstance(self.tree, TreeView):
             return Unknown("ZooKeeper was not read")
@@ -103,7 +110,7 @@ class Facts:
         """The first partition whose metadata counts the node among its replicas."""
         if isinstance(self.tree, TreeView):
             for partition, record in self.tree.partitions.items():
-                if isinstance(record, PartitionRecord) and node in record.replicas:
+                if isinstance(record, PartitionMetadata) and node in record.replicas:
                     return partition
         return None
 
@@ -112,9 +119,8 @@ class Facts:
     def node(self, node: str) -> NodeView | Unknown:
         """Its fresh, complete answer."""
         view = self.nodes.get(node, _NO_NODE)
-        if isinstance(view, NodeView) and self.now - view.observed_at > FRESH_SECONDS:
-            return Unknown(f"its answer is {self.now - view.observed_at:.0f} s old")
-        return view
+        stale = why_stale(self.now - view.observed_at) if isinstance(view, NodeView) else ""
+        return Unknown(stale) if stale else view
 
     def replica(self, partition: int, node: str) -> NodeReplica | Unknown | None:
         """What the node says of the partition; None: a complete answer without it."""
@@ -122,23 +128,23 @@ class Facts:
         return view if isinstance(view, Unknown) else view.partitions.get(partition)
 
     def not_current(self, partition: int, node: str) -> str:
-        """Why the node is not proven to be current; empty when it is (safety rule A6's "caught up")."""
+        """Why the node is not proven to be current; empty when it is (safety rule A6)."""
         record = self.record(partition)
         if isinstance(record, Unknown):
             return record.reason
         if isinstance(record, NeverStarted):
             return "the partition was never started"
-        listed = record.replicas.get(node)
-        if listed is None:
-            return "it is not among the replicas of the present session"
-        if listed.closing is not None or listed.session_id != record.session_id:
-            return f"it dropped out in session {listed.session_id}"
+        return why_not_current(record, node, self._answer(partition, node))
+
+    def _answer(self, partition: int, node: str) -> Answer:
         replica = self.replica(partition, node)
         if isinstance(replica, Unknown):
-            return f"no answer: {replica.reason}"
+            return NoAnswer(replica.reason)
         if replica is None:
-            return "it does not have the partition"
-        return _own_word(replica, record.session_id)
+            return NotHeld()
+        return ReplicaAnswer(
+            replica.session_id, replica.available, replica.holds_low_water_mark, replica.trouble
+        )
 
     def current(self, partition: int, nodes: Iterable[str]) -> list[str]:
         """Those of the nodes that are proven to be current."""
@@ -148,7 +154,7 @@ class Facts:
         """Positive proof that a replica that took part in a session has lost its data: by a complete answer of the node it has not the
         partition, or is set back behind the session that ZooKeeper recorded of it."""
         record = self.record(partition)
-        if not isinstance(record, PartitionRecord) or node not in record.replicas:
+        if not isinstance(record, PartitionMetadata) or node not in record.replicas:
             return False
         recorded = record.replicas[node].session_id
         replica = self.replica(partition, node)
@@ -183,18 +189,6 @@ class Facts:
     def job(self, name: str) -> JobView | None:
         """The copy job of that name; None: there is none (Kubernetes must have been read)."""
         return self.kube.jobs.get(name) if isinstance(self.kube, KubeView) else None
-
-
-def _own_word(replica: NodeReplica, session_id: int) -> str:
-    if replica.trouble:
-        return replica.trouble
-    if not replica.available:
-        return "it is unavailable"
-    if replica.session_id != session_id:
-        return f"it is in session {replica.session_id}, not {session_id}"
-    if not replica.holds_low_water_mark:
-        return "it did not show the record at its low-water mark"
-    return ""
 
 
 def placement_of(tree: object) -> dict[int, tuple[str, ...]]:
@@ -335,6 +329,6 @@ def all_current(facts: Facts) -> bool:
         if isinstance(record, NeverStarted):
             continue
         holders = facts.holders(partition)
-        if set(record.replicas) != set(holders) or len(facts.current(partition, holders)) < len(holders):
+        if change_incomplete(record, holders) or len(facts.current(partition, holders)) < len(holders):
             return False
     return True

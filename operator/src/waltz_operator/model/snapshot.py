@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from waltz_cluster.replica_rules import NeverStarted
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
 
@@ -25,28 +27,6 @@ class Unknown:
 
 
 # ---------------------------------------------------------------------------------------------------- ZooKeeper
-
-
-class ReplicaRecord(NamedTuple):
-    """A replica in a partition's metadata. ``closing`` is None while the replica takes part (UNRESOLVED)."""
-
-    session_id: int
-    closing: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class PartitionRecord:
-    """A partition's metadata as read with ``version``."""
-
-    generation: int
-    session_id: int
-    replicas: Mapping[str, ReplicaRecord]
-    version: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class NeverStarted:
-    """Proof by ZooKeeper that the partition never had metadata (none is there, none was ever deleted)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +45,7 @@ class TreeView:
     admin_ports: Mapping[str, int]
     versions: tuple[int, int, int]
     """Data versions of the groups, the assignments and the admin ports."""
-    partitions: Mapping[int, PartitionRecord | NeverStarted | Unknown]
+    partitions: Mapping[int, PartitionMetadata | NeverStarted | Unknown]
     servers: Mapping[int, str] = field(default_factory=dict)
     """Registered servers: id → host:port."""
     owners: Mapping[int, int] = field(default_factory=dict)

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from waltz_cluster.replica_rules import NeverStarted, change_incomplete
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.migration import MoveState
 from waltz_operator.model.actions import (
     Action,
@@ -29,10 +31,8 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     JobView,
-    NeverStarted,
     NodeReplica,
     ObjectKey,
-    PartitionRecord,
     TreeView,
     Unknown,
 )
@@ -289,7 +289,7 @@ def _wait_current(facts: Facts, move: Move, target: str, ladder: Ladder) -> Step
     record = facts.record(move.partition)
     if reason and not isinstance(record, NeverStarted):
         return Step(MoveState.ASSIGNED, message=f"{target} catches up: {reason}")
-    if isinstance(record, PartitionRecord) and set(record.replicas) != set(facts.holders(move.partition)):
+    if isinstance(record, PartitionMetadata) and change_incomplete(record, facts.holders(move.partition)):
         return Step(MoveState.ASSIGNED, message="the new session is not complete")
     job = facts.job(ladder.job)
     if job is not None:
@@ -328,7 +328,7 @@ def _take_out(facts: Facts, tree: TreeView, move: Move, source: str, ladder: Lad
         return _stop(
             MoveState.SOURCE_UNASSIGNED, denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
         )
-    if isinstance(record, PartitionRecord) and source in record.replicas:
+    if isinstance(record, PartitionMetadata) and source in record.replicas:
         return Step(
             MoveState.SOURCE_UNASSIGNED, message=f"the metadata still counts {source} among the replicas"
         )

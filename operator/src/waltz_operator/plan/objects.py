@@ -9,12 +9,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.model.actions import ApplyObject, Blocked, DeleteObject
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
-from waltz_operator.model.snapshot import KubeView, NeverStarted, ObjectKey, TreeView
+from waltz_operator.model.snapshot import (
+    KubeView,
+    ObjectKey,
+    TreeView,
+)
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.diff import difference, surplus
 from waltz_operator.plan.placement import copies_in, group_names

@@ -4,10 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 
+from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import NeverStarted, NodeView, TreeView, Unknown
+from waltz_operator.model.snapshot import (
+    NodeView,
+    TreeView,
+    Unknown,
+)
 from waltz_operator.model.task import Task, TaskKind, move_kind
 
 

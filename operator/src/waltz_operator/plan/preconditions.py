@@ -3,6 +3,7 @@ the write anything may have happened, and the first one may have been an old ans
 
 from __future__ import annotations
 
+from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.model.actions import (
     Action,
     AssignInZooKeeper,
@@ -20,7 +21,6 @@ from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     KubeView,
-    NeverStarted,
     NodeReplica,
     Snapshot,
     TreeBroken,

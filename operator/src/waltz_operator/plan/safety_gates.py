@@ -11,16 +11,23 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from waltz_cluster.quorum import quorum_of
+from waltz_cluster.replica_rules import (
+    NeverStarted,
+    Obstacle,
+    change_incomplete,
+    why_not_change,
+    why_not_listed,
+    why_not_remove,
+)
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import MAX_RESTART_LAG, Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     KubeView,
-    NeverStarted,
     NodeReplica,
     NodeView,
-    PartitionRecord,
     TreeView,
     Unknown,
     registered,
@@ -53,57 +60,51 @@ def denied(what: str, reason: Reason, text: str, partition: int | None = None) -
     return Denied(Blocked(what, reason, shown, partition))
 
 
+_REASONS = {
+    Obstacle.NO_REPLICA_LEFT: Reason.UNSAFE_CHANGE,
+    Obstacle.CHANGE_INCOMPLETE: Reason.CHANGE_INCOMPLETE,
+    Obstacle.STILL_ASSIGNED: Reason.STILL_LISTED,
+    Obstacle.STILL_COUNTED: Reason.STILL_LISTED,
+}
+
+
 def may_change(
     facts: Facts, what: str, partition: int, new: Collection[str], *, allow_pause: bool = False
 ) -> Answer:
     """Safety rule A6: from the replicas that ZooKeeper assigns now to ``new``."""
-    old = facts.holders(partition)
-    record = facts.record(partition)
+    old, record = facts.holders(partition), facts.record(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
+    refusal = why_not_change(record, old, new, _not_current(facts, partition, old), allow_pause=allow_pause)
+    if refusal is not None:
+        reason = _REASONS.get(refusal.obstacle, Reason.UNSAFE_CHANGE)
+        return denied(what, reason, refusal.reason, partition)
     if isinstance(record, NeverStarted):
         return Allowed("the partition was never started")
-    if not new:
-        return denied(what, Reason.UNSAFE_CHANGE, "it would have no replica left", partition)
-    if set(record.replicas) != set(old):
-        text = f"its last session had the replicas {_names(record.replicas)}, assigned are {_names(old)}"
-        return denied(what, Reason.CHANGE_INCOMPLETE, text, partition)
-    staying = [node for node in old if node in new]
-    live = facts.current(partition, staying)
-    needed = max(quorum_of(len(old)), quorum_of(len(set(new))))
-    if len(live) >= needed:
-        return Allowed(f"{len(live)} of the staying replicas are current, {needed} are needed")
-    if allow_pause and set(old) <= set(new) and len(live) == len(old):
-        return Allowed(f"all {len(old)} replicas are current, and writes may pause")
-    missing = next((node for node in staying if node not in live), None)
-    why = f"; {missing}: {facts.not_current(partition, missing)}" if missing is not None else ""
-    text = f"of the replicas that stay {len(live)} are proven to be current, {needed} are needed{why}"
-    return denied(what, Reason.UNSAFE_CHANGE, text, partition)
+    live = facts.current(partition, [node for node in old if node in new])
+    return Allowed(f"of the replicas that stay {len(live)} are current: {', '.join(live)}")
 
 
 def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
     """Whether what the node has of the partition is needed by nobody: neither assigned nor in the metadata, and a quorum of those that
     are is current."""
-    record = facts.record(partition)
+    record, holders = facts.record(partition), facts.holders(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
-    holders = facts.holders(partition)
-    if node in holders:
-        return denied(what, Reason.STILL_LISTED, f"{node} is still assigned in ZooKeeper", partition)
+    refusal = why_not_remove(record, node, holders, _not_current(facts, partition, holders))
+    if refusal is not None:
+        reason = _REASONS.get(refusal.obstacle, Reason.NO_QUORUM_WITHOUT)
+        return denied(what, reason, refusal.reason, partition)
     if isinstance(record, NeverStarted):
         return Allowed("the partition was never started")
-    if node in record.replicas:
-        return denied(
-            what, Reason.STILL_LISTED, f"its metadata still counts {node} among the replicas", partition
-        )
-    needed = quorum_of(len(record.replicas))
-    live = facts.current(partition, record.replicas)
-    if not record.replicas or len(live) < needed:
-        text = f"{len(live)} of {len(record.replicas)} replicas are proven to be current, {needed} are needed"
-        return denied(what, Reason.NO_QUORUM_WITHOUT, text, partition)
+    current = ", ".join(sorted(facts.current(partition, holders)))
     return Allowed(
-        f"gone from ZooKeeper and from the metadata of session {record.session_id}; current: {_names(live)}"
+        f"gone from ZooKeeper and from the metadata of session {record.session_id}; current: {current}"
     )
+
+
+def _not_current(facts: Facts, partition: int, nodes: Collection[str]) -> dict[str, str]:
+    return {node: facts.not_current(partition, node) for node in nodes}
 
 
 def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
@@ -112,7 +113,7 @@ def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
     what, record = f"partition {partition} on {node}", facts.record(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
-    if isinstance(record, PartitionRecord) and node in record.replicas:
+    if isinstance(record, PartitionMetadata) and node in record.replicas:
         took_part = record.replicas[node].session_id
         if took_part >= 0:
             text = (
@@ -198,11 +199,12 @@ def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: b
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
     if isinstance(record, NeverStarted):
         return None
-    if not ready and not _in_service(facts, partition, node) and _not_a_member(record, node):
+    if not ready and not _in_service(facts, partition, node) and why_not_listed(record, node):
         return None
     holders = facts.holders(partition)
-    if set(record.replicas) != set(holders):
-        return denied(what, Reason.CHANGE_INCOMPLETE, "a change of its replicas is not complete", partition)
+    incomplete = change_incomplete(record, holders)
+    if incomplete:
+        return denied(what, Reason.CHANGE_INCOMPLETE, incomplete, partition)
     others = facts.current(partition, [one for one in holders if one != node and not _ending(facts, one)])
     near = [one for one in others if (facts.lag(partition, one) or 0) <= MAX_RESTART_LAG]
     if len(near) >= quorum_of(len(holders)):
@@ -227,11 +229,6 @@ def _ending(facts: Facts, node: str) -> bool:
         else None
     )
     return pod is not None and pod.deleting
-
-
-def _not_a_member(record: PartitionRecord, node: str) -> bool:
-    listed = record.replicas.get(node)
-    return listed is None or listed.closing is not None or listed.session_id != record.session_id
 
 
 def _in_service(facts: Facts, partition: int, node: str) -> bool:
@@ -267,7 +264,3 @@ def _copying(kube: KubeView, node: str) -> int | None:
         if job.state == "active" and node in (job.source, job.target):
             return job.partition
     return None
-
-
-def _names(nodes: Collection[str]) -> str:
-    return ", ".join(sorted(nodes)) or "none"

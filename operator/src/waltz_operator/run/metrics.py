@@ -9,9 +9,10 @@ from collections.abc import Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, generate_latest
 
-from waltz_cluster.quorum import quorum_of
+from waltz_cluster.quorum import shortage
 from waltz_operator.model.actions import Blocked
-from waltz_operator.model.snapshot import NodeView, PartitionRecord, Snapshot, TreeView
+from waltz_operator.model.facts import Facts, facts_of
+from waltz_operator.model.snapshot import NodeView, Snapshot, TreeView
 
 _OBJECT = ("namespace", "name")
 _DURATIONS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -52,11 +53,11 @@ class OperatorMetrics:
             (*_OBJECT, "reason"),
         )
         self._replicas = gauge("replicas", "Replicas assigned in ZooKeeper.")
-        self._caught_up = gauge(
-            "replicas_caught_up", "Replicas proven to take part in the present store session."
-        )
+        self._caught_up = gauge("replicas_caught_up", "Replicas proven to be current (safety rule A6).")
         self._partitions = gauge("partitions", "Partitions.")
-        self._quorum = gauge("partitions_with_quorum", "Partitions a quorum of whose replicas is caught up.")
+        self._quorum = gauge(
+            "partitions_with_quorum", "Partitions a quorum of whose replicas is proven to be current."
+        )
         self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
         self._copied = counter("migration_bytes_total", "Bytes copied by migrations.")
         self._expiry = gauge(
@@ -102,7 +103,7 @@ class OperatorMetrics:
         for role, end in expiry.items():
             self._expiry.labels(*key, role).set(end)
         if isinstance(snapshot.tree, TreeView):
-            replicas, caught_up, quorum = replica_figures(snapshot.tree, snapshot)
+            replicas, caught_up, quorum = replica_figures(facts_of(snapshot))
             self._replicas.labels(*key).set(replicas)
             self._caught_up.labels(*key).set(caught_up)
             self._partitions.labels(*key).set(snapshot.tree.num_partitions)
@@ -150,31 +151,12 @@ def _remove(metric: Gauge | Counter, key: Key) -> None:
         metric.remove(*key)
 
 
-def replica_figures(tree: TreeView, snapshot: Snapshot) -> tuple[int, int, int]:
-    """(replicas assigned, caught up, partitions with a quorum of caught-up replicas). Pure."""
-    holders: dict[int, list[str]] = {}
-    for node, partitions in tree.assignments.items():
-        for partition in partitions:
-            holders.setdefault(partition, []).append(node)
-    caught_up = quorum = 0
-    for partition, nodes in holders.items():
-        live = sum(_caught_up(tree, snapshot, partition, node) for node in nodes)
-        caught_up += live
-        quorum += live >= quorum_of(len(nodes))
-    return sum(map(len, holders.values())), caught_up, quorum
-
-
-def _caught_up(tree: TreeView, snapshot: Snapshot, partition: int, node: str) -> bool:
-    record, view = tree.partitions.get(partition), snapshot.nodes.get(node)
-    if not isinstance(record, PartitionRecord) or not isinstance(view, NodeView):
-        return False
-    replica, told = record.replicas.get(node), view.partitions.get(partition)
-    return (
-        replica is not None
-        and replica.closing is None
-        and replica.session_id == record.session_id
-        and told is not None
-        and told.available
-        and not told.trouble
-        and told.session_id == record.session_id
-    )
+def replica_figures(facts: Facts) -> tuple[int, int, int]:
+    """(replicas assigned, current, partitions with a quorum of current replicas). Pure."""
+    replicas = current = quorum = 0
+    for partition, holders in facts.placement.items():
+        reasons = {node: facts.not_current(partition, node) for node in holders}
+        replicas += len(reasons)
+        current += sum(not why for why in reasons.values())
+        quorum += not shortage(reasons)
+    return replicas, current, quorum

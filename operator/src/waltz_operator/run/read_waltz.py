@@ -5,13 +5,11 @@ from __future__ import annotations
 from waltz_admin.server_admin import ServerInspection
 from waltz_admin.storage_admin import NodeInspection
 from waltz_admin.view import BrokenTree, ClusterView, NoTree
+from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.model.snapshot import (
-    NeverStarted,
     NodeReplica,
     NodeView,
-    PartitionRecord,
-    ReplicaRecord,
     ServerView,
     TreeBroken,
     TreeMissing,
@@ -48,21 +46,10 @@ def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | TreeMissin
     )
 
 
-def _record(found: ClusterView, partition_id: PartitionId) -> PartitionRecord | NeverStarted | Unknown:
+def _record(found: ClusterView, partition_id: PartitionId) -> PartitionMetadata | NeverStarted | Unknown:
     metadata = found.metadata[partition_id]
     if isinstance(metadata, PartitionMetadata):
-        replicas = {
-            name: ReplicaRecord(
-                int(state.session_id), int(state.closing_high_water_mark) if state.resolved else None
-            )
-            for name, state in metadata.replicas.items()
-        }
-        return PartitionRecord(
-            int(metadata.generation),
-            int(metadata.session_id),
-            replicas,
-            found.metadata_versions.get(partition_id, 0),
-        )
+        return metadata
     if metadata is None:
         if partition_id in found.never_started:
             return NeverStarted()
@@ -81,7 +68,7 @@ def node_view(found: NodeInspection, observed_at: float) -> NodeView:
                 int(p.local_low_water_mark),
                 p.max_transaction_id,
                 p.partition_id in found.holds_mark,
-                "out of service" if p.partition_id in found.out_of_service else "",
+                "it is out of service" if p.partition_id in found.out_of_service else "",
                 found.log_bytes.get(p.partition_id),
             )
             for p in found.partitions

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, created_key
 from waltz_operator.model.facts import Facts, placement_of
@@ -16,10 +17,8 @@ from waltz_operator.model.snapshot import (
     NodeView,
     ObjectKey,
     ObjectView,
-    PartitionRecord,
     PodView,
     PVCView,
-    ReplicaRecord,
     ServerView,
     StatefulSetView,
     TreeView,
@@ -29,6 +28,7 @@ from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
+from waltz_protocol.types import UNRESOLVED, PartitionId
 
 KEY = created_key("a-uid")
 NOW = 1000.0
@@ -39,6 +39,11 @@ NODES = (0, 1, 2)
 def name(node: int) -> str:
     """Connect string of a node."""
     return f"n{node}:1"
+
+
+def listed(node: int | str, session_id: int = SESSION, closing: int = UNRESOLVED) -> ReplicaState:
+    """A replica in the metadata of partition 0: it takes part, or dropped out at a mark."""
+    return ReplicaState(PartitionId(0), node if isinstance(node, str) else name(node), session_id, closing)
 
 
 def identity(node: int) -> NodeIdentity:
@@ -122,8 +127,7 @@ def facts(
 ) -> Facts:
     """One look. ``says``: answers of nodes that are not simply well; ``closed``: copies that dropped out of the present session."""
     copies = {
-        name(node): ReplicaRecord(SESSION - 1 if node in closed else SESSION, 3 if node in closed else None)
-        for node in assigned
+        name(node): listed(node, SESSION - 1, 3) if node in closed else listed(node) for node in assigned
     }
     known = {name(node): node for node in nodes}
     tree = TreeView(
@@ -134,7 +138,7 @@ def facts(
         {one: (0,) if node in assigned else () for one, node in known.items()},
         dict.fromkeys(known, 2),
         (0, 0, 0),
-        {0: PartitionRecord(0, SESSION, copies)},
+        {0: PartitionMetadata(0, SESSION, copies)},
         {1: "h:1"},
         {0: 1},
     )

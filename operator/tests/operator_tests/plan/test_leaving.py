@@ -8,12 +8,12 @@ from uuid import UUID
 import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, UID, VARIANTS, cluster
+from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.cluster_status import NodeStatus, WaltzClusterStatus
 from waltz_operator.model.actions import RegisterNode
 from waltz_operator.model.facts import facts_of
 from waltz_operator.model.snapshot import (
     KubeView,
-    NeverStarted,
     Snapshot,
     TreeBroken,
     TreeMissing,

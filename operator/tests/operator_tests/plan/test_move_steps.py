@@ -6,7 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from operator_tests.plan.cluster import NODES, SESSION, answer, facts, name, replica
+from operator_tests.plan.cluster import NODES, SESSION, answer, facts, listed, name, replica
+from waltz_cluster.replica_rules import NeverStarted
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.migration import MoveState
 from waltz_operator.model.actions import (
     Action,
@@ -25,11 +27,8 @@ from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     JobView,
     KubeView,
-    NeverStarted,
     NodeReplica,
     NodeView,
-    PartitionRecord,
-    ReplicaRecord,
     TreeView,
     Unknown,
 )
@@ -66,7 +65,7 @@ def look(
     found = facts(KubeView(jobs={"copy": job} if job else {}), says, nodes=FOUR, assigned=held, closed=closed)
     if counted is not None:
         assert isinstance(found.tree, TreeView)
-        record = PartitionRecord(0, SESSION, {name(one): ReplicaRecord(SESSION) for one in counted})
+        record = PartitionMetadata(0, SESSION, {name(one): listed(one) for one in counted})
         found = replace(found, tree=replace(found.tree, partitions={0: record}))
     return found
 

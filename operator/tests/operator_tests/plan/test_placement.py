@@ -7,17 +7,16 @@ from dataclasses import replace
 
 import pytest
 
-from operator_tests.plan.cluster import KEY, NOW, SESSION, replica
+from operator_tests.plan.cluster import KEY, NOW, SESSION, listed, replica
+from waltz_cluster.replica_rules import NeverStarted
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind
 from waltz_operator.model.facts import Facts, placement_of
 from waltz_operator.model.snapshot import (
     KubeView,
-    NeverStarted,
     NodeView,
-    PartitionRecord,
-    ReplicaRecord,
     TreeView,
     Unknown,
 )
@@ -57,7 +56,7 @@ def look(
         dict.fromkeys(everybody, 2),
         (0, 0, 0),
         {
-            p: PartitionRecord(0, SESSION, {node: ReplicaRecord(SESSION) for node in holders[p]})
+            p: PartitionMetadata(0, SESSION, {node: listed(node) for node in holders[p]})
             if started
             else NeverStarted()
             for p in holders

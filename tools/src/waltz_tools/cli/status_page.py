@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping
 from rich.console import Group
 from rich.text import Text
 
-from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, Standing, read_status
+from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, read_status
+from waltz_cluster.replica_rules import Standing
 from waltz_tools.cli.common import Context, Listing, listing_table
 from waltz_tools.cli.figures import days_or_none, size_or_none
 

@@ -5,8 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from waltz_cluster.quorum import said_once, shortage
+from waltz_cluster.replica_rules import change_incomplete
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import PartitionRecord, ServerView, TreeView
+from waltz_operator.model.snapshot import (
+    ServerView,
+    TreeView,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,7 +61,7 @@ def why_unhealthy(facts: Facts, tree: TreeView, partition: int) -> str:
     server = facts.servers.get(owner)
     if not isinstance(server, ServerView):
         return f"its server {owner} does not answer"
-    if not isinstance(record, PartitionRecord):
+    if not isinstance(record, PartitionMetadata):
         return "it has not been started yet"
     short = shortage({node: facts.not_current(partition, node) for node in holders})
     if not short and not server.healthy.get(partition, False):
@@ -66,8 +71,8 @@ def why_unhealthy(facts: Facts, tree: TreeView, partition: int) -> str:
 
 def _behind(facts: Facts, partition: int) -> str:
     record, holders = facts.record(partition), facts.holders(partition)
-    if not isinstance(record, PartitionRecord):
+    if not isinstance(record, PartitionMetadata):
         return "it has not been started yet"
-    if set(record.replicas) != set(holders):
-        return "a change of its replicas is not complete"
-    return next((f"{node}: {why}" for node in holders if (why := facts.not_current(partition, node))), "")
+    return change_incomplete(record, holders) or next(
+        (f"{node}: {why}" for node in holders if (why := facts.not_current(partition, node))), ""
+    )

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parents[5]
 _OPERATOR = "operator/src/waltz_operator"
+_RULES = "libs/cluster/src/waltz_cluster/replica_rules.py"
 LIMIT = 20_000
 """States after which a bug counts as not found."""
 SAMPLE_EVERY = 20
@@ -32,9 +33,9 @@ MUTANTS = {
         "exchange a group",
         (
             (
-                f"{_OPERATOR}/plan/safety_gates.py",
-                '    if len(live) >= needed:\n        return Allowed(f"{len(live)} of the',
-                '    if len(live) >= needed - 1:\n        return Allowed(f"{len(live)} of the',
+                _RULES,
+                "    if len(live) >= needed or (allow_pause",
+                "    if len(live) >= needed - 1 or (allow_pause",
             ),
         ),
     ),
@@ -44,8 +45,8 @@ MUTANTS = {
         (
             (
                 f"{_OPERATOR}/model/facts.py",
-                '        replica = self.replica(partition, node)\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
-                '        replica = self.replica(partition, node)\n        return ""\n        if isinstance(replica, Unknown):\n            return f"no answer: {replica.reason}"',
+                "        return why_not_current(record, node, self._answer(partition, node))\n",
+                '        return ""\n',
             ),
         ),
     ),
@@ -54,18 +55,23 @@ MUTANTS = {
         "drain a node",
         (
             (
-                f"{_OPERATOR}/plan/safety_gates.py",
-                '    if node in record.replicas:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
-                '    if not node:\n        return denied(\n            what, Reason.STILL_LISTED, f"its metadata',
+                _RULES,
+                "    if node in metadata.replicas:\n        return Refusal(\n",
+                "    if not node:\n        return Refusal(\n",
+            ),
+            (
+                _RULES,
+                '    if incomplete:\n        return Refusal(Obstacle.CHANGE_INCOMPLETE, f"',
+                '    if not node:\n        return Refusal(Obstacle.CHANGE_INCOMPLETE, f"',
             ),
             (
                 f"{_OPERATOR}/plan/move_steps.py",
-                "    if isinstance(record, PartitionRecord) and source in record.replicas:\n",
+                "    if isinstance(record, PartitionMetadata) and source in record.replicas:\n",
                 "    if not source:\n",
             ),
             (
                 f"{_OPERATOR}/plan/move_steps.py",
-                "    if isinstance(record, PartitionRecord) and set(record.replicas) != set(facts.holders(move.partition)):\n",
+                "    if isinstance(record, PartitionMetadata) and change_incomplete(record, facts.holders(move.partition)):\n",
                 "    if not target:\n",
             ),
         ),

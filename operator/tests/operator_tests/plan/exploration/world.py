@@ -10,6 +10,8 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from waltz_cluster.replica_rules import NeverStarted
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, created_key
 from waltz_operator.model.facts import Facts, placement_of
@@ -18,21 +20,19 @@ from waltz_operator.model.snapshot import (
     DeploymentView,
     JobView,
     KubeView,
-    NeverStarted,
     NodeReplica,
     NodeView,
     ObjectKey,
     ObjectView,
-    PartitionRecord,
     PodView,
     PVCView,
-    ReplicaRecord,
     StatefulSetView,
     TreeMissing,
     TreeView,
     Unknown,
 )
 from waltz_operator.model.task import Task
+from waltz_protocol.types import UNRESOLVED, PartitionId
 
 KEY = created_key("uid-of-the-cluster")
 NOW = 1000.0
@@ -255,10 +255,13 @@ def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
 
 
 @lru_cache(maxsize=50_000)
-def _record(meta: Meta) -> PartitionRecord:
-    return PartitionRecord(
-        0, meta.session, {connect(one.node): ReplicaRecord(one.session, one.closing) for one in meta.replicas}
-    )
+def _record(meta: Meta) -> PartitionMetadata:
+    return PartitionMetadata(0, meta.session, {connect(one.node): _state(one) for one in meta.replicas})
+
+
+def _state(one: Listed) -> ReplicaState:
+    closing = UNRESOLVED if one.closing is None else one.closing
+    return ReplicaState(PartitionId(0), connect(one.node), one.session, closing)
 
 
 _NEVER = NeverStarted()
@@ -273,7 +276,7 @@ def _tree_view(
     servers: bool,
     blind: int | None,
 ) -> TreeView:
-    partitions: dict[int, PartitionRecord | NeverStarted | Unknown] = {
+    partitions: dict[int, PartitionMetadata | NeverStarted | Unknown] = {
         p: _NEVER if one is None else _record(one) for p, one in enumerate(meta)
     }
     if blind is not None:
