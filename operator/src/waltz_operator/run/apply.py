@@ -133,6 +133,17 @@ class Applier:
             return one_line(failure)
         return ""
 
+    async def release_migrations(self, namespace: str, cluster: str) -> str:
+        """Let go the deleted migrations of a cluster that is gone: there is nothing that they could still have to undo. What went wrong with
+        that, empty when nothing did; LeaseLostError."""
+        try:
+            for body in await self._kube.deleted_migrations(namespace, cluster):
+                self._check()
+                await _to_its_end(self._kube.release_migration(body))
+        except KubeError as failure:
+            return one_line(failure)
+        return ""
+
     async def _tell_not_installed(self, action: Action, observation: Observation) -> None:
         """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes on."""
         about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)

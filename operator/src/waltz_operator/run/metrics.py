@@ -126,11 +126,9 @@ class OperatorMetrics:
         self._counted_jobs.pop(key, None)
         for metric in (
             self._age, self._passes, self._replicas, self._caught_up, self._partitions, self._quorum, self._unreachable, self._copied,
+            self._errors, self._writes, self._blocked, self._expiry,
         ):  # fmt: skip
             _remove(metric, key)
-        for metric in (self._errors, self._writes, self._blocked, self._expiry):
-            for labels in [values for values in metric._metrics if values[:2] == key]:
-                metric.remove(*labels)
 
     # ---- asked
 
@@ -147,8 +145,8 @@ class OperatorMetrics:
 
 
 def _remove(metric: Gauge | Counter, key: Key) -> None:
-    if key in metric._metrics:
-        metric.remove(*key)
+    """All series of the object, whatever further labels they have."""
+    metric.remove_by_labels(dict(zip(_OBJECT, key, strict=True)))
 
 
 def replica_figures(facts: Facts) -> tuple[int, int, int]:

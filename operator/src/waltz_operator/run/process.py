@@ -16,7 +16,6 @@ from dataclasses import replace
 
 from kubernetes.aio.client import Configuration
 
-from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.kube import config, kinds
 from waltz_operator.kube.client import Kube, KubeClient
 from waltz_operator.kube.errors import KubeError
@@ -56,8 +55,8 @@ class PurePlanner:
         return plan_migration(name, snapshot)
 
 
-class Shell:
-    """Everything between the API server and the planners, for one process. Owner of the sessions and files; ``close`` ends them."""
+class OperatorParts:
+    """The parts of one operator process, put together: everything between the API server and the planners. Owner of the sessions and files; ``close`` ends them."""
 
     def __init__(
         self,
@@ -124,25 +123,9 @@ class Shell:
         """A cluster does not exist any more: nothing of it is kept, and migrations that name it can go when they are deleted."""
         await self.ensembles.release(key)
         self.tls_files.forget(key)
-        await self._release_orphans(*key)
-
-    async def _release_orphans(self, namespace: str, cluster: str) -> None:
-        """Without a cluster there is nothing that a deleted migration could still have to undo."""
-        kind = kinds.WALTZ_MIGRATION
-        try:
-            for body in await self.kube.list(kind, namespace):
-                metadata = body["metadata"]
-                finalizers = metadata.get("finalizers") or []
-                if (body.get("spec") or {}).get("cluster") != cluster or FINALIZER not in finalizers:
-                    continue
-                if metadata.get("deletionTimestamp") is None:
-                    continue
-                self._check()
-                left = [one for one in finalizers if one != FINALIZER]
-                patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": left}}
-                await self.kube.merge_patch(kind, namespace, metadata["name"], patch)
-        except KubeError as error:
-            _log.warning("migrations of %s/%s, which is gone, are still held: %s", namespace, cluster, error)
+        error = await self.applier.release_migrations(*key)
+        if error:
+            _log.warning("migrations of %s/%s, which is gone, are still held: %s", *key, error)
 
     async def failed(self, key: tuple[str, str], text: str) -> None:
         """A pass ended early: say so where people look."""
@@ -172,15 +155,15 @@ async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
     kube = KubeClient(configuration)
     if not settings.operator_image:
         settings = replace(settings, operator_image=await own_image(kube, settings.lease_namespace))
-    shell = Shell(kube, settings)
-    process = _Process(shell, configuration)
-    health = HealthServer(shell.metrics, process.alive, process.ready)
+    parts = OperatorParts(kube, settings)
+    process = _Process(parts, configuration)
+    health = HealthServer(parts.metrics, process.alive, process.ready)
     try:
         await health.start(settings.http_host, settings.http_port)
         await process.run(stop)
     finally:
         await health.close()
-        await shell.close()
+        await parts.close()
         await kube.close()
 
 
@@ -202,50 +185,50 @@ async def own_image(kube: Kube, namespace: str) -> str:
 class _Process:
     """The life of one operator process."""
 
-    def __init__(self, shell: Shell, configuration: Configuration) -> None:
-        self._shell = shell
+    def __init__(self, parts: OperatorParts, configuration: Configuration) -> None:
+        self._parts = parts
         self._configuration = configuration
         self._watcher: Watcher | None = None
         self._standing_by = True
 
     def alive(self) -> str:
-        age = self._shell.metrics.oldest_age(asyncio.get_running_loop().time())
+        age = self._parts.metrics.oldest_age(asyncio.get_running_loop().time())
         return f"an object had no complete pass for {age:.0f} s" if age > STUCK_SECONDS else ""
 
     def ready(self) -> str:
         """Standing by is ready too: else a roll-out that waits for the new pod would never take the Lease from the old one."""
         if self._standing_by:
             return ""
-        if not self._shell.lease.holding:
+        if not self._parts.lease.holding:
             return "the lease is lost"
         return "" if self._watcher is not None and self._watcher.ready else "not watching yet"
 
     async def run(self, stop: asyncio.Event) -> None:
-        acquired = await _either(self._shell.lease.acquire(), stop)
+        acquired = await _either(self._parts.lease.acquire(), stop)
         if not acquired:
             return
         self._standing_by = False
-        self._shell.metrics.holding_lease.set_function(lambda: float(self._shell.lease.holding))
+        self._parts.metrics.holding_lease.set_function(lambda: float(self._parts.lease.holding))
         try:
             async with asyncio.TaskGroup() as group:
                 keeping = group.create_task(self._keep_lease(), name="lease")
                 watching = group.create_task(self._watch(stop), name="watches")
-                working = group.create_task(self._shell.workers.run(stop), name="workers")
-                listing = group.create_task(self._shell.resync(), name="resync")
+                working = group.create_task(self._parts.workers.run(stop), name="workers")
+                listing = group.create_task(self._parts.resync(), name="resync")
                 await working
                 for task in (keeping, watching, listing):
                     task.cancel()
         finally:
             if stop.is_set():
-                await self._shell.lease.release()
+                await self._parts.lease.release()
 
     async def _keep_lease(self) -> None:
-        await self._shell.lease.run()
+        await self._parts.lease.run()
         raise LeaseLostError("the Lease was lost to another operator; this one ends and may start again")
 
     async def _watch(self, stop: asyncio.Event) -> None:
-        namespaces = self._shell.settings.namespaces
-        async with Watcher(self._shell.workers.wake, lambda: self._configuration, namespaces) as watcher:
+        namespaces = self._parts.settings.namespaces
+        async with Watcher(self._parts.workers.wake, lambda: self._configuration, namespaces) as watcher:
             self._watcher = watcher
             await watcher.watch(stop)
 

@@ -84,6 +84,23 @@ class KubernetesWriter:
             await self._kube.merge_patch(kind, about["namespace"], about["name"], patch, status=True)
         await self._events.emit(about, Reason.INVALID_SPEC.value, error.line, "Warning")
 
+    async def deleted_migrations(self, namespace: str, cluster: str) -> list[Mapping[str, Any]]:
+        """Migrations of the cluster that are deleted and held by our finalizer. KubeError."""
+        return [
+            body
+            for body in await self._kube.list(kinds.WALTZ_MIGRATION, namespace)
+            if (body.get("spec") or {}).get("cluster") == cluster
+            and body["metadata"].get("deletionTimestamp") is not None
+            and FINALIZER in (body["metadata"].get("finalizers") or ())
+        ]
+
+    async def release_migration(self, body: Mapping[str, Any]) -> None:
+        """Take our finalizer off a migration, as it was read. KubeError."""
+        metadata = body["metadata"]
+        left = [name for name in metadata["finalizers"] if name != FINALIZER]
+        patch = {"metadata": {"resourceVersion": metadata["resourceVersion"], "finalizers": left}}
+        await self._kube.merge_patch(kinds.WALTZ_MIGRATION, metadata["namespace"], metadata["name"], patch)
+
     async def _apply(self, action: ApplyObject, observation: Observation) -> None:
         """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version is to be new, one with another is
         what was read then; else the uid is the precondition."""

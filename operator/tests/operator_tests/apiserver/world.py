@@ -22,7 +22,7 @@ from waltz_operator.kube.client import Kube, KubeClient, Object
 from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.model.actions import Action, EmitEvent
 from waltz_operator.run.observe import Observation
-from waltz_operator.run.process import Shell
+from waltz_operator.run.process import OperatorParts
 from waltz_operator.run.reconcile import PassResult
 from waltz_operator.run.zookeeper_sessions import Ensembles
 from waltz_operator.settings import OperatorSettings
@@ -76,14 +76,14 @@ class Operator:
         async def connect(_: ZooKeeperSettings) -> ZooKeeperStore:
             return zookeeper.session(10.0)
 
-        self.shell = Shell(
+        self.parts = OperatorParts(
             kube,
             OperatorSettings(identity="test", operator_image="waltz-operator:test"),
             Ensembles(connect),
             check=lambda: None,
             wall_clock=clock,
         )
-        really = self.shell.applier.carry_out
+        really = self.parts.applier.carry_out
 
         async def carry_out(action: Action, observation: Observation) -> None:
             if isinstance(action, EmitEvent):
@@ -95,13 +95,13 @@ class Operator:
             journal.lines.append(action.line)
             journal.live_or_die("after", write, action.line)
 
-        self.shell.applier.carry_out = carry_out  # type: ignore[method-assign]
+        self.parts.applier.carry_out = carry_out  # type: ignore[method-assign]
 
     async def one_pass(self, namespace: str) -> PassResult:
-        return await self.shell.reconciler.reconcile(namespace, NAME)
+        return await self.parts.reconciler.reconcile(namespace, NAME)
 
     async def close(self) -> None:
-        await self.shell.close()
+        await self.parts.close()
 
 
 class World:
