@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.interop.recordings import SESSIONS, frames
+from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import Protocol
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.messages.fields import Message
+from waltz_protocol.types import ReqId
 
 
 def decoded(protocol: Protocol, body: bytes, version: int) -> Message | None:
@@ -17,6 +19,10 @@ def decoded(protocol: Protocol, body: bytes, version: int) -> Message | None:
         message = protocol.decode(body, version)
     except ProtocolError:
         return None
+    for name in message.__dataclass_fields__:
+        value = getattr(message, name)
+        if isinstance(value, tuple) and value and isinstance(value[0], int) and not isinstance(value, ReqId):
+            assert len(value) <= MAX_LIST_INTEGERS, f"{name} has {len(value)} integers"
     encoded = protocol.encode_body(message, version)
     again = protocol.decode(encoded, version)
     assert again == message, f"{message} became {again}"

@@ -10,9 +10,9 @@ from collections.abc import Iterator
 
 from tests.fuzz.codec_properties import recorded_bodies
 from tests.fuzz.target import Target
-from waltz_protocol.append_frame import APPEND_TYPE, Append, encode_append, parse_append
+from waltz_protocol.append_frame import APPEND_TYPE, MAX_LOCKS, Append, encode_append, parse_append
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.errors import ProtocolError
+from waltz_protocol.errors import ProtocolError, TooManyLocksError
 from waltz_protocol.frame import FRAME_HEADER_SIZE, Magic
 from waltz_protocol.messages import client
 from waltz_protocol.records import unpack_record, verify_record
@@ -32,20 +32,31 @@ def check(data: bytes) -> None:
         message = None
     try:
         append = parse_append(memoryview(body), version)
+    except TooManyLocksError:
+        counts = (
+            [len(locks) for locks in _locks(message) if locks] if message is not None else [MAX_LOCKS + 1]
+        )
+        assert sum(counts) > MAX_LOCKS, "refused, but it has no more locks than are taken"
+        return
     except ProtocolError:
         assert not isinstance(message, client.AppendRequest), f"refused, but it is {message}"
         return
     assert isinstance(message, client.AppendRequest), "taken, but it is no append"
-    locks = (message.write_locks, message.read_locks, message.append_locks)
     if append is None:
-        assert None in locks
+        assert None in _locks(message)
         return
     _compare(append, message, version)
 
 
+def _locks(message: object) -> tuple[tuple[int, ...] | None, ...]:
+    assert isinstance(message, client.AppendRequest)
+    return message.write_locks, message.read_locks, message.append_locks
+
+
 def _compare(append: Append, message: client.AppendRequest, version: int) -> None:
-    locks = (message.write_locks, message.read_locks, message.append_locks)
-    assert (append.write_locks, append.read_locks, append.append_locks) == locks
+    locks = (append.write_locks, append.read_locks, append.append_locks)
+    assert locks == _locks(message)
+    assert sum(map(len, locks)) <= MAX_LOCKS
     assert append.req_id == message.req_id.pack()
     assert append.generation == message.req_id.generation
     assert append.client_high_water_mark == message.client_high_water_mark

@@ -1,13 +1,15 @@
 """The frame splitter under any stream in pieces of any size, compared with a simple reading of the same stream.
 
-First byte: expected magic and version, limit and starting size of the buffer. Second byte: how many bytes of pieces
-follow (used in turn, 0 = 1). The rest is the stream.
+First byte: expected magic and version, limit and starting size of the buffer. Second byte: how many bytes of
+pieces follow (used in turn, 0 = 1). The rest is the stream. It goes through a buffer of its own, and through
+one that is shared, a few frames at a time.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from itertools import islice
 
 from tests.fuzz.target import Target
 from tests.interop.recordings import frames
@@ -27,16 +29,22 @@ def check(data: bytes) -> None:
     limit, initial = LIMITS[data[0] >> 2 & 3], SIZES[data[0] >> 4 & 3]
     pieces = list(data[2 : 2 + data[1]]) or [255]
     stream = data[2 + data[1] :]
-    splitter = FrameSplitter(limit, expected, initial)
-    found, problem = _split(splitter, stream, pieces)
     wanted, wanted_problem = _reference(stream, limit, expected)
-    assert found == wanted
-    assert problem is wanted_problem
-    assert splitter.capacity_bytes <= max(initial, 4 * len(stream)), "a claimed length costs memory"
+    for scratch in (None, memoryview(bytearray(2 * initial))):
+        splitter = FrameSplitter(limit, expected, initial, scratch)
+        found, problem = _split(splitter, stream, pieces, scratch)
+        assert found == wanted
+        assert problem is wanted_problem
+        if problem is not None:
+            splitter.discard()
+        assert splitter.capacity_bytes <= max(initial, 4 * len(stream)), "a claimed length costs memory"
 
 
-def _split(splitter: FrameSplitter, stream: bytes, pieces: list[int]) -> tuple[Frames, type | None]:
+def _split(
+    splitter: FrameSplitter, stream: bytes, pieces: list[int], scratch: memoryview | None
+) -> tuple[Frames, type | None]:
     found: Frames = []
+    at_once = 1 + pieces[0] % 3
     position = turn = 0
     while position < len(stream):
         room = splitter.get_buffer()
@@ -45,11 +53,25 @@ def _split(splitter: FrameSplitter, stream: bytes, pieces: list[int]) -> tuple[F
         room[:size] = stream[position : position + size]
         position, turn = position + size, turn + 1
         try:
-            for magic, version, body in splitter.buffer_updated(size):
-                found.append((magic, version, bytes(body)))
+            splitter.received(size)
+            while True:
+                for magic, version, body in islice(splitter.frames(), at_once):
+                    found.append((magic, version, bytes(body)))
+                if not splitter.has_frame:
+                    break
+                splitter.keep()
+                _overwrite(scratch)
+            splitter.settle()
+            _overwrite(scratch)
         except ProtocolError as error:
             return found, type(error)
     return found, None
+
+
+def _overwrite(scratch: memoryview | None) -> None:
+    """Another connection reads."""
+    if scratch is not None:
+        scratch[:] = b"\xff" * len(scratch)
 
 
 def _reference(stream: bytes, limit: int, expected: tuple[int, int] | None) -> tuple[Frames, type | None]:

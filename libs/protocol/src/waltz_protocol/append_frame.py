@@ -7,13 +7,21 @@ a plain object is `messages.client.AppendRequest`.
 
 import struct
 import zlib
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
-from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.errors import EncodeError, ProtocolError, TooManyLocksError
 from waltz_protocol.types import REQ_ID_SIZE
 
 APPEND_TYPE = 2
+LARGE_BYTES = 1024 * 1024
+"""From this size of a body on an append is parsed in steps of `STEP_BYTES`: its bytes are copied and
+checked."""
+STEP_BYTES = 1024 * 1024
+MAX_LOCKS = 65_536
+"""In one append, of all three kinds together. Release 0.13.2 has no bound, but a lock table: of its 30,000
+slots so many locks raise 99.9 %, which already makes every other transaction with a lock fail. Each costs the
+server some forty bytes and a few microseconds."""
 
 _PREFIX = struct.Struct(
     ">b4xi8xqi"
@@ -33,9 +41,15 @@ _unpack_crc = struct.Struct(">I").unpack_from
 _GENERATION_OFFSET = 4  # inside a ReqId
 _TAIL_NO_LOCK = 37
 _TAIL_ONE_LOCK = 41
+FEW_LOCKS = 15
+"""Applications' appends have one to ten."""
+_FEW_LOCKS_END = (
+    _TAIL_NO_LOCK + 4 * FEW_LOCKS
+)  # where the header of an append with so many begins, at the latest
 _TAIL_OVERHEAD = 12  # header, length and checksum around the data
 _crc32 = zlib.crc32
 _make = tuple.__new__
+_WRONG_CHECKSUM = "the data of an append does not match its checksum"
 _LOCKS = [struct.Struct(f">{n}i") for n in range(9)]
 
 
@@ -51,11 +65,21 @@ class Append(NamedTuple):
     tail: bytes  # i32 header | i32 length | data | i32 crc; the crc is verified
 
 
-def _read_locks(body: memoryview, offset: int, count: int) -> tuple[int, ...]:
-    if 0 < count < 9:
+class AppendWithManyLocks(Append):
+    """The same with more than `FEW_LOCKS`; a class of its own, so that ordinary appends need no look at their
+    number."""
+
+    __slots__ = ()
+
+
+def _read_locks(body: memoryview, offset: int, count: int, most: int) -> tuple[int, ...]:
+    if 0 < count < 9 and count <= most:
         return _LOCKS[count].unpack_from(body, offset)
-    if count * 4 > len(body) - offset:  # before a format is built from a number that the peer chose
+    # before a format is built from a number that the peer chose
+    if count * 4 > len(body) - offset:
         raise ProtocolError(f"an append announces {count} locks that are not there")
+    if count > most:
+        raise TooManyLocksError(count, most)
     return struct.unpack_from(f">{count}i", body, offset)
 
 
@@ -89,17 +113,57 @@ def _parse_common(body: memoryview) -> Append | None:
     return _make(Append, (req_id, generation, high_water_mark, write, (), (), tail))
 
 
-def parse_append(body: memoryview, version: int) -> Append | None:
+def parse_append(body: memoryview, version: int, max_locks: int = MAX_LOCKS) -> Append | None:
     """Parse the body of an APPEND_REQUEST frame (without the 7 bytes of frame header).
 
-    Everything is copied out of `body`. Gives None for a well-formed request with a null lock array, which is to
-    be dropped without an answer (client-server protocol, "what a client observes for a bad append").
-    ProtocolError on a checksum mismatch, null data, bytes left over or missing: the connection is to be closed.
+    Everything is copied out of `body`. TooManyLocksError for more than `max_locks`, before any is read. Gives
+    None for a well-formed request with a null lock array, which is to be dropped without an answer
+    (client-server protocol, "what a client observes for a bad append"). ProtocolError on a checksum mismatch,
+    null data, bytes left over or missing: the connection is to be closed.
     """
     if version >= 2 and len(body) >= _TAIL_NO_LOCK + _TAIL_OVERHEAD:
         common = _parse_common(body)
         if common is not None:
             return common
+    generation, mark, write, read, append, dropped, offset = _parse_head(body, version, max_locks)
+    tail = bytes(body[offset:])
+    if _crc32(tail[8:-4]) != _unpack_crc(tail, len(tail) - 4)[0]:
+        raise ProtocolError(_WRONG_CHECKSUM)
+    if dropped:
+        return None
+    cls = Append if offset <= _FEW_LOCKS_END else AppendWithManyLocks
+    return _make(cls, (bytes(body[1:17]), generation, mark, write, read, append, tail))
+
+
+def parse_large_append(
+    body: memoryview, version: int, max_locks: int = MAX_LOCKS
+) -> Generator[int, None, Append | None]:
+    """The same in steps for a body of megabytes: yields after each the number of bytes that were worked on.
+    `body` must stay as it is until the end."""
+    generation, mark, write, read, append, dropped, offset = _parse_head(body, version, max_locks)
+    tail = bytearray(len(body) - offset)
+    for start in range(0, len(tail), STEP_BYTES):
+        end = min(start + STEP_BYTES, len(tail))
+        tail[start:end] = body[offset + start : offset + end]
+        yield end - start
+    data, crc = memoryview(tail)[8:-4], 0
+    for start in range(0, len(data), STEP_BYTES):
+        crc = _crc32(data[start : start + STEP_BYTES], crc)
+        yield min(STEP_BYTES, len(data) - start)
+    if crc != _unpack_crc(tail, len(tail) - 4)[0]:
+        raise ProtocolError(_WRONG_CHECKSUM)
+    # a bytearray where bytes stand otherwise: a copy would take as long as all the steps, and nobody changes it
+    if dropped:
+        return None
+    cls = Append if offset <= _FEW_LOCKS_END else AppendWithManyLocks
+    return _make(cls, (bytes(body[1:17]), generation, mark, write, read, append, tail))
+
+
+def _parse_head(
+    body: memoryview, version: int, max_locks: int
+) -> tuple[int, int, tuple[int, ...], tuple[int, ...], tuple[int, ...], bool, int]:
+    """Generation, high-water mark, the three kinds of locks, whether one is null, and where the header and
+    the data begin."""
     try:
         message_type, generation, high_water_mark, count = _PREFIX.unpack_from(body)
         if message_type != APPEND_TYPE:
@@ -110,7 +174,7 @@ def parse_append(body: memoryview, version: int) -> Append | None:
         read: tuple[int, ...] = ()
         append: tuple[int, ...] = ()
         if count > 0:
-            write = _read_locks(body, offset, count)
+            write = _read_locks(body, offset, count, max_locks)
             offset += 4 * count
         if version >= 1:
             (count,) = _INT.unpack_from(body, offset)
@@ -118,7 +182,7 @@ def parse_append(body: memoryview, version: int) -> Append | None:
             if count:
                 dropped = dropped or count < 0
                 if count > 0:
-                    read = _read_locks(body, offset, count)
+                    read = _read_locks(body, offset, count, max_locks - len(write))
                     offset += 4 * count
             if version >= 2:
                 (count,) = _INT.unpack_from(body, offset)
@@ -126,19 +190,14 @@ def parse_append(body: memoryview, version: int) -> Append | None:
                 if count:
                     dropped = dropped or count < 0
                     if count > 0:
-                        append = _read_locks(body, offset, count)
+                        append = _read_locks(body, offset, count, max_locks - len(write) - len(read))
                         offset += 4 * count
         length = _TAIL_HEAD.unpack_from(body, offset)[1]
     except struct.error:
         raise ProtocolError("an append is cut short") from None
-    tail = bytes(body[offset:])
-    if length < 0 or len(tail) != length + 12:
+    if length < 0 or len(body) - offset != length + _TAIL_OVERHEAD:
         raise ProtocolError("an append without data" if length < 0 else "an append has the wrong length")
-    if zlib.crc32(memoryview(tail)[8:-4]) != int.from_bytes(tail[-4:], "big"):
-        raise ProtocolError("the data of an append does not match its checksum")
-    if dropped:
-        return None
-    return Append(bytes(body[1:17]), generation, high_water_mark, write, read, append, tail)
+    return generation, high_water_mark, write, read, append, dropped, offset
 
 
 def encode_append(

@@ -9,6 +9,10 @@ from uuid import UUID
 
 from waltz_protocol.errors import EncodeError, ProtocolError
 
+MAX_LIST_INTEGERS = 131_072
+"""In one list of partition ids. No cluster has more partitions: ZooKeeper keeps at most 1 MiB in a znode, and
+that of the assignment takes 8 bytes for each."""
+
 _I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
 _I32 = struct.Struct(">i")
@@ -79,10 +83,12 @@ class Reader:
         return n
 
     def i32_array(self) -> tuple[int, ...] | None:
-        """i32 count and that many i32; a negative count is null."""
+        """i32 count and that many i32, at most `MAX_LIST_INTEGERS`; a negative count is null."""
         n = self.i32()
         if n < 0:
             return None
+        if n > MAX_LIST_INTEGERS:
+            raise ProtocolError(f"a list of {n} integers, more than {MAX_LIST_INTEGERS}")
         return struct.unpack(f">{n}i", self.raw(4 * n))
 
     def uuid(self) -> UUID:
@@ -146,10 +152,12 @@ class Writer:
         self.octets(None if value is None else value.encode("utf-8", "replace"))
 
     def i32_array(self, values: "tuple[int, ...] | list[int] | None") -> None:
-        """Count and values; None as count -1."""
+        """Count and values, at most `MAX_LIST_INTEGERS`; None as count -1."""
         if values is None:
             self.i32(-1)
             return
+        if len(values) > MAX_LIST_INTEGERS:
+            raise EncodeError(f"a list of {len(values)} integers, more than {MAX_LIST_INTEGERS}")
         try:
             self.parts.append(struct.pack(f">i{len(values)}i", len(values), *values))
         except struct.error as e:

@@ -22,6 +22,15 @@ class FrameTooLargeError(ProtocolError):
     """A frame announces more bytes than the configured limit."""
 
 
+class TooManyLocksError(ProtocolError):
+    """A well-formed append with more locks than are taken. It is dropped; the connection may stay."""
+
+    def __init__(self, count: int, most: int) -> None:
+        super().__init__(
+            f"an append with {count} locks of one kind, where {most} are left of those it may have"
+        )
+
+
 class EncodeError(WaltzProtocolError):
     """A message cannot be put on the wire: a value out of range, or a protocol version that lacks it."""
 

@@ -1,7 +1,12 @@
 """Frames: 7 bytes of header (i8 magic, i16 version, i32 length) and a body; sans-io splitting of a byte stream.
 
-`FrameSplitter` owns the receive buffer of one connection. Invariants:
+`FrameSplitter` owns what one connection has received. Connections that a process accepts share one buffer to
+read into (`scratch`): what is left of a read is kept in as many bytes as it has, so a connection at a frame
+boundary takes no memory, and one inside a small frame as much as has arrived of it. Only the rest of a large
+frame, and connections without a `scratch`, have a buffer of their own. Invariants:
 * bytes `[start, end)` of the buffer are received and not yet yielded, starting at a frame boundary;
+* the shared buffer is in use only between `get_buffer` and `settle` (or `keep`), within one call of the
+  transport;
 * the buffer grows only when it is full of received bytes, and never beyond one frame of the limit (storage protocol
   weakness: a claimed length must not cost memory): by doubling up to `MAPPED_BYTES`, then to the size of the frame,
   but mapped, so that it takes memory only as far as bytes have arrived;
@@ -25,6 +30,7 @@ MAX_READ_BYTES = 256 * 1024
 """Of one read, so that a peer that sends fast does not hold up the loop."""
 
 _HEADER = struct.Struct(">bhi")
+_NOTHING = memoryview(b"")
 
 
 class Magic:
@@ -44,21 +50,29 @@ def frame(magic: int, version: int, body: bytes | bytearray | memoryview) -> byt
         raise EncodeError(f"a frame cannot be encoded: {e}") from None
 
 
+def frame_header(magic: int, version: int, size: int) -> bytes:
+    """The 7 bytes in front of a body of `size` bytes."""
+    return _HEADER.pack(magic, version, size)
+
+
 def keep_alive_frame(magic: int, version: int) -> bytes:
     """A frame of length zero: says "still here", is never answered."""
-    return _HEADER.pack(magic, version, 0)
+    return frame_header(magic, version, 0)
 
 
 class FrameSplitter:
     """Turns received bytes into frames. Feed it: `get_buffer`, fill a part, `buffer_updated`.
 
-    `expected` is the (magic, version) every header must carry, compared as soon as the 7 header bytes are there;
-    it may be changed between two yielded frames (after a Hello). None accepts all.
+    `expected` is the (magic, version) every header must carry, compared as soon as the 7 header bytes are
+    there; it may be changed between two yielded frames (after a Hello). None accepts all. With `scratch`, at
+    least twice `initial_bytes` long, every read ends with `settle` or `keep`.
     """
 
     __slots__ = (
         "_calm_reads",
         "_end",
+        "_rest",
+        "_scratch",
         "_start",
         "_view",
         "expected",
@@ -71,14 +85,15 @@ class FrameSplitter:
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
         expected: tuple[int, int] | None = None,
         initial_bytes: int = INITIAL_BUFFER_BYTES,
+        scratch: memoryview | None = None,
     ) -> None:
+        self._scratch = scratch
+        self._rest = b""
         self.max_frame_bytes = max_frame_bytes
         self.expected = expected
         self.initial_bytes = max(initial_bytes, FRAME_HEADER_SIZE)
         self._calm_reads = 0
-        self._view = memoryview(
-            b""
-        )  # made when there is something to read: many peers connect and say nothing
+        self._view = _NOTHING  # made when there is something to read: many peers connect and say nothing
         self._start = 0
         self._end = 0
 
@@ -89,26 +104,65 @@ class FrameSplitter:
 
     @property
     def capacity_bytes(self) -> int:
-        """Size of the receive buffer."""
-        return len(self._view)
+        """Size of the receive buffer, or of what is kept without one."""
+        return len(self._view) or len(self._rest)
+
+    @property
+    def has_frame(self) -> bool:
+        """`frames` has something to say: the next frame is there as a whole, or its header is wrong."""
+        start = self._start
+        if self._end - start < FRAME_HEADER_SIZE:
+            return False
+        magic, version, length = _HEADER.unpack_from(self._view or self._rest, start)
+        if (magic, version) != self.expected and self.expected is not None:
+            return True
+        return bool(length > self.max_frame_bytes or start + FRAME_HEADER_SIZE + length <= self._end)
 
     @property
     def missing_bytes(self) -> int:
         """Bytes that are still to come of the frame under way; 0 while its header is not there."""
         if self._end - self._start < FRAME_HEADER_SIZE:
             return 0
-        length: int = _HEADER.unpack_from(self._view, self._start)[2]
+        length: int = _HEADER.unpack_from(self._view or self._rest, self._start)[2]
         return max(0, self._start + FRAME_HEADER_SIZE + length - self._end)
 
     def discard(self) -> None:
         """Forget everything and give the memory back; nothing may follow."""
-        self._view = memoryview(b"")
+        self._view, self._rest = _NOTHING, b""
         self._start = self._end = 0
+
+    def settle(self) -> None:
+        """Every whole frame has been taken: keep what is left in as little as it needs. For connections with
+        a `scratch`."""
+        if self._scratch is None:
+            return
+        held = self._end - self._start
+        if held <= self.initial_bytes >> 1:
+            self._rest = bytes(self._view[self._start : self._end]) if held else b""
+            self._view = _NOTHING
+            self._start, self._end = 0, held
+        elif self._view is self._scratch or self._start:  # the rest of a large frame: a buffer that grows
+            capacity = self.initial_bytes
+            while capacity <= held:
+                capacity *= 2
+            self._resize(min(capacity, max(self.max_frame_bytes + FRAME_HEADER_SIZE, held + 1)), held)
+
+    def keep(self) -> None:
+        """The next frames are taken later: keep them apart from the shared buffer."""
+        if self._view is self._scratch:
+            held = self._end - self._start
+            self._view = memoryview(bytearray(self._view[self._start : self._end]))
+            self._start, self._end = 0, held
 
     def get_buffer(self, sizehint: int = -1) -> memoryview:
         """Free room for received bytes, at least one byte; earlier bodies become invalid."""
         capacity = len(self._view)
         held = self._end - self._start
+        if not capacity and self._scratch is not None:
+            if not held:
+                return self._scratch
+            self._scratch[:held] = self._rest
+            return self._scratch[held:]
         if not held:
             received = self._end
             self._start = self._end = 0
@@ -151,10 +205,21 @@ class FrameSplitter:
     def buffer_updated(self, n: int) -> Iterator[tuple[int, int, memoryview]]:
         """`n` bytes were written into the last `get_buffer`: yields (magic, version, body) of each whole frame.
 
-        Keep-alives (length zero) are skipped. Exhaust the iterator, or stop for good. Raises ProtocolError for a
-        wrong magic or version and for a negative length, FrameTooLargeError above the limit.
+        Keep-alives (length zero) are skipped. Exhaust the iterator, stop for good, or go on with `frames`.
+        Raises ProtocolError for a wrong magic or version and for a negative length, FrameTooLargeError above
+        the limit.
         """
+        self.received(n)
+        return self.frames()
+
+    def received(self, n: int) -> None:
+        """`n` bytes were written into the last `get_buffer`."""
+        if not self._view and self._scratch is not None:
+            self._view, self._rest = self._scratch, b""
         self._end += n
+
+    def frames(self) -> Iterator[tuple[int, int, memoryview]]:
+        """Whole frames from where the last iterator stopped; see `buffer_updated`."""
         end = self._end
         view = self._view
         header = _HEADER.unpack_from

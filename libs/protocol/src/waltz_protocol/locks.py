@@ -138,9 +138,51 @@ class LockTable:
                 highest = max(highest, lowest)
         return highest
 
-    def commit(self, slots: Slots, transaction_id: int) -> None:
+    def commit(self, slots: Iterable[int], transaction_id: int) -> None:
         """The append that holds these slots committed as `transaction_id`; slots never go down."""
         table = self._table
         for slot in slots:
             if table[slot] < transaction_id:
                 table[slot] = transaction_id
+
+
+class LockCheck:
+    """The look-ups of one append with many locks, a slice at a time; what comes out is what `LockTable` says
+    at once.
+
+    Right only while no append is admitted that writes or appends one of these locks, and `table` is the
+    partition's: whoever slices sees to that.
+    """
+
+    __slots__ = ("_locks", "_place", "_read_from", "_read_to", "conflict", "slots", "table")
+
+    def __init__(self, table: LockTable, write_locks: Slots, read_locks: Slots, append_locks: Slots) -> None:
+        self.table = table
+        self.conflict = -1
+        """As `LockTable.estimate`, once it is done."""
+        self.slots: set[int] = set()
+        """Those to be raised by the commit: at most as many as the table has."""
+        self._locks = write_locks + read_locks + append_locks
+        self._read_from = len(write_locks)
+        self._read_to = self._read_from + len(read_locks)
+        self._place = 0
+
+    @property
+    def done(self) -> bool:
+        """Nothing is left to look up."""
+        return self._place == len(self._locks)
+
+    def advance(self, count: int) -> int:
+        """Look up at most so many more locks; returns how many."""
+        start = self._place
+        end = self._place = min(start + count, len(self._locks))
+        values, size, slots = self.table._table, self.table.size, self.slots
+        conflict, read_from, read_to = self.conflict, self._read_from, self._read_to
+        for place in range(start, end):
+            a, b, c = slots_of(self._locks[place], size)
+            if place < read_to:
+                conflict = max(conflict, min(values[a], values[b], values[c]))
+            if place < read_from or place >= read_to:
+                slots.update((a, b, c))
+        self.conflict = conflict
+        return end - start

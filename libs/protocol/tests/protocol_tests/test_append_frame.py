@@ -1,15 +1,23 @@
 """The hot path of appends and of the feed says the same as the codec."""
 
 import struct
+import tracemalloc
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from protocol_tests.strategies import DATA, I32, I64, REQ_IDS
-from waltz_protocol.append_frame import Append, encode_append, parse_append
+from waltz_protocol.append_frame import (
+    MAX_LOCKS,
+    STEP_BYTES,
+    Append,
+    encode_append,
+    parse_append,
+    parse_large_append,
+)
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.errors import EncodeError, ProtocolError, TooManyLocksError
 from waltz_protocol.feed_frame import (
     FEED_FRAME_SIZE,
     feed_frames_for_version,
@@ -102,6 +110,57 @@ def test_what_is_wrong_with_an_append_is_a_protocol_error() -> None:
     many[25:29] = b"\x7f\xff\xff\xff"
     with pytest.raises(ProtocolError, match="locks that are not there"):
         parse_append(memoryview(many), 4)
+
+
+@pytest.mark.parametrize(
+    ("write", "read", "append"), [(65_537, 0, 0), (65_000, 537, 0), (20, 65_000, 517), (0, 0, 65_537)]
+)
+def test_too_many_locks_are_refused_before_any_is_read(write: int, read: int, append: int) -> None:
+    """Of all three kinds together; one less is taken."""
+    kinds = (tuple(range(write)), tuple(range(read)), tuple(range(append)))
+    body = memoryview(encode_append(_R.pack(), 9, *kinds, 1, b"hello", 4))[FRAME_HEADER_SIZE:]
+    with pytest.raises(TooManyLocksError):
+        parse_append(body, 4)
+    taken = parse_append(body, 4, MAX_LOCKS + 1)
+    assert taken is not None
+    assert (taken.write_locks, taken.read_locks, taken.append_locks) == kinds
+
+
+def test_fifteen_million_locks_cost_no_memory() -> None:
+    body = memoryview(b"\x02" + _R.pack() + struct.pack(">qi", 9, 15_000_000) + bytes(60_000_000 + 25))
+    tracemalloc.start()
+    try:
+        with pytest.raises(TooManyLocksError, match="15000000 locks"):
+            parse_append(body, 4)
+        assert tracemalloc.get_traced_memory()[1] < 64 * 1024
+    finally:
+        tracemalloc.stop()
+
+
+def _in_steps(body: memoryview, version: int) -> tuple[Append | None, list[int]]:
+    steps, seen = parse_large_append(body, version), list[int]()
+    while True:
+        try:
+            seen.append(next(steps))
+        except StopIteration as parsed:
+            return parsed.value, seen
+
+
+@pytest.mark.parametrize("version", range(5))
+@pytest.mark.parametrize("size", [0, 1, STEP_BYTES - 12, STEP_BYTES, 3 * STEP_BYTES + 5])
+def test_a_large_append_in_steps_is_the_same_append(version: int, size: int) -> None:
+    data = bytes(range(251)) * (size // 251 + 1)
+    kinds = ([5, 6], [7] if version else [], [8, 9, 10] if version > 1 else [])
+    body = memoryview(encode_append(_R.pack(), 9, *kinds, 1, data[:size], version))[FRAME_HEADER_SIZE:]
+    parsed, steps = _in_steps(body, version)
+    assert parsed == parse_append(body, version)
+    assert max(steps) <= STEP_BYTES
+    flipped = bytearray(body)
+    flipped[-1] ^= 1
+    with pytest.raises(ProtocolError, match="checksum"):
+        _in_steps(memoryview(flipped), version)
+    with pytest.raises(ProtocolError, match="length"):
+        _in_steps(memoryview(bytes(body) + b"x"), version)
 
 
 def test_a_parsed_append_does_not_share_the_receive_buffer() -> None:

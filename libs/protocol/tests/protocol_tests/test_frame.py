@@ -1,5 +1,7 @@
 """Splitting a byte stream into frames: limits, growth, and what ends a connection."""
 
+from itertools import islice
+
 import pytest
 
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, HandshakeError, ProtocolError
@@ -15,6 +17,7 @@ from waltz_protocol.frame import (
 from waltz_protocol.handshake import choose_version, decode_hello, encode_hello
 
 INITIAL = 64
+SCRATCH = memoryview(bytearray(512))
 
 
 def feed(splitter: FrameSplitter, data: bytes) -> list[tuple[int, int, bytes]]:
@@ -135,3 +138,61 @@ def test_a_grown_buffer_stays_while_large_frames_come_and_goes_after_calm_reads(
     for _ in range(CALM_READS + 2):
         assert [body for _, _, body in feed(splitter, small)] == [b"x"]
     assert splitter.capacity_bytes == INITIAL
+
+
+def shared_feed(splitter: FrameSplitter, data: bytes, piece: int, frames_at_once: int) -> list[bytes]:
+    """Through the shared buffer, in pieces; no more than so many frames before the rest is kept apart."""
+    bodies: list[bytes] = []
+    fed = 0
+    while fed < len(data):
+        room = splitter.get_buffer()
+        n = min(len(room), piece, len(data) - fed)
+        assert n > 0
+        room[:n] = data[fed : fed + n]
+        fed += n
+        splitter.received(n)
+        bodies += [bytes(b) for _, _, b in islice(splitter.frames(), frames_at_once)]
+        while splitter.has_frame:
+            splitter.keep()
+            SCRATCH[:] = bytes(len(SCRATCH))  # other connections read in between
+            bodies += [bytes(b) for _, _, b in islice(splitter.frames(), frames_at_once)]
+        splitter.settle()
+        SCRATCH[:] = bytes(len(SCRATCH))
+    return bodies
+
+
+@pytest.mark.parametrize("piece", [1, 3, 64, 200, 512])
+@pytest.mark.parametrize("at_once", [1, 2, 100])
+def test_frames_come_out_whole_through_a_shared_buffer(piece: int, at_once: int) -> None:
+    splitter = FrameSplitter(initial_bytes=INITIAL, scratch=SCRATCH)
+    bodies = [
+        bytes([1 + i % 250]) * size for i, size in enumerate([1, 50, 57, 64, 65, 1000, 1, 5000, 3, 1, 1, 2])
+    ]
+    stream = b"".join(frame(Magic.CLIENT, 4, b) for b in bodies)
+    assert shared_feed(splitter, stream * 2, piece, at_once) == bodies * 2
+    assert splitter.capacity_bytes == 0
+
+
+def test_between_two_reads_a_connection_takes_what_it_holds() -> None:
+    """At a frame boundary nothing; inside a small frame its beginning; of a large one a buffer that grows."""
+    splitter = FrameSplitter(initial_bytes=INITIAL, scratch=SCRATCH)
+    small, large = frame(Magic.CLIENT, 4, bytes(20)), frame(Magic.CLIENT, 4, bytes(10_000))
+    assert shared_feed(splitter, small * 5, 512, 100) == [bytes(20)] * 5
+    assert splitter.capacity_bytes == 0
+    shared_feed(splitter, small + small[:9], 512, 100)
+    assert splitter.capacity_bytes == splitter.buffered_bytes == 9
+    assert splitter.missing_bytes == len(small) - 9
+    shared_feed(splitter, small[9:], 512, 100)
+    for start in range(0, 5000, 100):
+        shared_feed(splitter, large[start : start + 100], 100, 100)
+        assert splitter.capacity_bytes <= max(4 * splitter.buffered_bytes, INITIAL)
+    assert shared_feed(splitter, large[5000:] + small[:5], 512, 100) == [bytes(10_000)]
+    assert splitter.capacity_bytes == 5
+
+
+def test_client_server_13_01_a_claimed_length_costs_no_memory_in_a_shared_buffer_either() -> None:
+    splitter = FrameSplitter(max_frame_bytes=1 << 30, initial_bytes=INITIAL, scratch=SCRATCH)
+    shared_feed(splitter, b"\x4c\x00\x04\x3f\xff\xff\xff" + b"x" * 200, 50, 100)
+    assert splitter.capacity_bytes <= 4 * 207
+    splitter.discard()
+    assert splitter.capacity_bytes == 0

@@ -1,11 +1,13 @@
 """Lock hashes and the lock table against a model that has no collisions."""
 
+from random import Random
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from waltz_protocol import locks as locks_module
-from waltz_protocol.locks import LockId, LockTable, slots_of
+from waltz_protocol.locks import LockCheck, LockId, LockTable, slots_of
 
 
 @pytest.mark.parametrize(
@@ -153,3 +155,30 @@ def test_sharing_some_slots_is_no_conflict() -> None:
     table.commit(table.mark([neighbour], []), 7)
     assert table.estimate([neighbour], []) == 7
     assert table.estimate([1], []) == -1
+
+
+_HASHES = st.lists(st.integers(-(2**31), 2**31 - 1), max_size=30)
+
+
+@given(_HASHES, _HASHES, _HASHES, st.integers(1, 50), st.integers(1, 40), st.randoms(use_true_random=False))
+def test_a_check_in_slices_says_what_the_table_says_at_once(
+    write: list[int],
+    read: list[int],
+    append: list[int],
+    size: int,
+    slice_size: int,
+    rng: Random,
+) -> None:
+    table = LockTable(size, -1)
+    for txid in range(20):
+        locks = rng.sample((*write, *read, *append, 1, 2), 2)
+        slots = table.mark(locks, ())
+        table.commit(slots, txid)
+        table.unmark(slots)
+    check = LockCheck(table, tuple(write), tuple(read), tuple(append))
+    while not check.done:
+        assert 0 < check.advance(slice_size) <= slice_size
+    assert check.advance(slice_size) == 0
+    assert check.conflict == table.estimate(write, read)
+    assert check.slots == set(table.mark(write, append))
+    assert len(check.slots) <= size

@@ -4,6 +4,8 @@ Model: the transport fills the splitter's buffer, each whole frame goes to the h
 handler sends is joined and written once per turn of the loop. No task and no future per message; one timer per
 connection does keep-alive and idle detection.
 
+Reading, up to the frames that the handler gets, is in `incoming`.
+
 Invariants (all on the loop's thread):
 * the handler gets `channel_ready` at most once, frames only after it, `channel_closed` exactly once and last;
 * after `close` or `abort` no frame is delivered, also not the rest of the bytes already read;
@@ -19,14 +21,13 @@ from typing import Any
 
 from waltz_protocol.aio import closing
 from waltz_protocol.aio.channel_roles import ChannelHandler, ChannelOwner
+from waltz_protocol.aio.incoming import Incoming
 from waltz_protocol.aio.peer_watch import PeerWatch, is_tcp, set_options
-from waltz_protocol.aio.receive_budget import FREE_BYTES
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
-from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, FrameSplitter, keep_alive_frame
+from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, keep_alive_frame
 from waltz_protocol.frame import Magic as FrameMagic
 from waltz_protocol.handshake import (
     HELLO_VERSION,
-    MAX_HELLO_BYTES,
     choose_version,
     decode_hello,
     encode_hello,
@@ -63,10 +64,14 @@ class ChannelSettings:
     close_timeout_seconds: float = 5.0
 
 
+Part = bytes | bytearray | memoryview
 ACCEPTING_READ_IDLE_SECONDS = 1900.0
+MAX_WRITE_BYTES = 1024 * 1024
+"""In one turn of the loop: joining and encrypting takes it a millisecond or two. A frame of any size is
+written in pieces."""
 
 
-class Channel(asyncio.BufferedProtocol):
+class Channel(Incoming):
     """One framed connection. See the module's docstring for the invariants."""
 
     def __init__(
@@ -76,38 +81,30 @@ class Channel(asyncio.BufferedProtocol):
         connecting: bool,
         owner: ChannelOwner | None = None,
     ) -> None:
+        shared = (owner.budget, owner.turns) if owner is not None else (None, None)
+        super().__init__(settings.max_frame_bytes, *shared)
         self.settings = settings
-        self.handler = handler
+        self.handler: ChannelHandler = handler
         self.connecting = connecting
         self.version = -1
         self.peer = "?"
         self.writable = True
-        self.closed = False
         self.close_reason: str | None = None
         self._owner = owner
-        self._budget = owner.budget if owner is not None else None
-        self._holds = False
-        self._splitter = FrameSplitter(
-            min(MAX_HELLO_BYTES, settings.max_frame_bytes), (FrameMagic.HELLO, HELLO_VERSION)
-        )
-        self._loop = asyncio.get_running_loop()
-        self._transport: asyncio.Transport | None = None
         self._parts: list[bytes | bytearray | memoryview] = []
         self._queued_bytes = 0
         self._flush_scheduled = False
         self._transport_writable = True
-        self._reading_paused = False
-        self._waits_for_memory = False
+        self._behind = False
+        """More is queued than one turn writes."""
         self._close_error: type[HandshakeError] | type[ChannelClosedError] = ChannelClosedError
-        self._ready = False
-        self._received = False
         self._lost = False
         self._notified = False
         self._ready_waiters: list[asyncio.Future[None]] = []
         self._lost_waiters: list[asyncio.Future[None]] = []
         self._timer: asyncio.TimerHandle | None = None
         self._close_timer: asyncio.TimerHandle | None = None
-        self._last_read = self._last_write = self._opened_at = self._loop.time()
+        self._last_write = self._opened_at = self._last_read
         self._watch: PeerWatch | None = None
         self._keep_alive = settings.keep_alive_seconds if connecting else None
         self._read_idle = settings.read_idle_seconds
@@ -137,10 +134,6 @@ class Channel(asyncio.BufferedProtocol):
         """True when the peer connected and said nothing."""
         return not self._received
 
-    def set_max_frame_bytes(self, limit: int) -> None:
-        """From the next frame on. For handlers that trust a peer with large frames only after it has said who it is."""
-        self._splitter.max_frame_bytes = min(limit, self.settings.max_frame_bytes)
-
     def extra(self, name: str) -> Any:
         """What the transport knows (`peercert`, `ssl_object`, …), or None."""
         return self._transport.get_extra_info(name) if self._transport is not None else None
@@ -165,58 +158,30 @@ class Channel(asyncio.BufferedProtocol):
         self._queue(parts)
 
     def flush_now(self) -> None:
-        """Write what is queued at once instead of at the end of the loop turn."""
-        parts = self._parts
-        if not parts or self._transport is None:
-            return
-        self._parts = []
-        self._queued_bytes = 0
+        """Write what is queued at once instead of at the end of the loop turn; of very much, a turn's
+        worth."""
+        if len(self._parts) and self._transport is not None:
+            self._write(self._transport, MAX_WRITE_BYTES)
+
+    def _write(self, transport: asyncio.Transport, most: int) -> None:
+        parts, rest = _cut(self._parts, most) if self._queued_bytes > most else (self._parts, [])
+        self._parts = rest
+        self._queued_bytes = sum(map(len, rest))
         self._last_write = self._loop.time()
-        self._transport.write(b"".join(parts))
-
-    def pause_reading(self) -> None:
-        """Stop reading from the socket. Frames that were already read are still delivered."""
-        if not self._reading_paused and not self.closed and self._transport is not None:
-            self._reading_paused = True
-            if not self._waits_for_memory:
-                self._transport.pause_reading()
-
-    def resume_reading(self) -> None:
-        """Undo `pause_reading`; the silence meanwhile does not count as idleness of the peer."""
-        if self._reading_paused and not self.closed and self._transport is not None:
-            self._reading_paused = False
-            self._last_read = self._loop.time()
-            if not self._waits_for_memory:
-                self._transport.resume_reading()
-
-    @property
-    def missing_bytes(self) -> int:
-        """What is still to come of the frame that is arriving."""
-        return self._splitter.missing_bytes
-
-    def wait_for_memory(self, waiting: bool) -> None:
-        """Called by the receive budget: stop reading, or go on."""
-        if waiting != self._waits_for_memory and not self.closed and self._transport is not None:
-            self._waits_for_memory = waiting
-            self._last_read = self._loop.time()
-            if self._reading_paused:
-                return
-            if waiting:
-                self._transport.pause_reading()
-            else:
-                self._transport.resume_reading()
-
-    def cut_for_memory(self, reason: str) -> None:
-        """Called by the receive budget: this peer goes, so that the others can go on."""
-        self.warn(f"the connection is cut: {reason}")
-        self.abort(reason)
-        self._splitter.discard()
+        transport.write(b"".join(parts))
+        if rest and not self._flush_scheduled:
+            self._flush_scheduled = True
+            self._loop.call_soon(self._flush)
+        if bool(rest) != self._behind:
+            self._behind = bool(rest)
+            self._set_writable(self._transport_writable and not rest)
 
     def close(self, reason: str) -> None:
         """Write what is queued, then close. `channel_closed` follows in the next loop turn. Idempotent."""
         if not self._begin_close(reason) or self._transport is None:
             return
-        self.flush_now()
+        if self._parts:
+            self._write(self._transport, self._queued_bytes)
         self._close_timer = self._loop.call_later(self.settings.close_timeout_seconds, self._cut)
         closing.leaving(self, self._loop)
         self._transport.close()
@@ -263,43 +228,10 @@ class Channel(asyncio.BufferedProtocol):
         self._queue((encode_hello(self.settings.versions, self.settings.hello_text),))
         self._schedule_timer(now)
 
-    def get_buffer(self, sizehint: int) -> memoryview:
-        """Room for the transport to read into."""
-        return self._splitter.get_buffer(sizehint)
-
-    def buffer_updated(self, nbytes: int) -> None:
-        """Deliver the whole frames of one socket read."""
-        if self.closed:
-            return
-        self._last_read = self._loop.time()
-        self._received = True
-        handler = self.handler
-        delivered = False
-        error: Exception | None = None
-        try:
-            for _magic, _version, body in self._splitter.buffer_updated(nbytes):
-                if self._ready:
-                    delivered = True
-                    handler.frame_received(self, body)
-                else:
-                    self._hello_received(body)
-                if self.close_reason is not None:  # closed by the handler
-                    break
-        except Exception as e:
-            error = e
-        if delivered:
-            self._guard(lambda: handler.frames_ended(self))
-        if error is not None:
-            self._failed(error)
-        elif self._budget is not None and not self.closed:
-            unfinished = self._splitter.buffered_bytes
-            if unfinished > FREE_BYTES or self._holds:
-                self._holds = unfinished > FREE_BYTES
-                self._budget.hold(self, unfinished if self._holds else 0)
-
     def eof_received(self) -> bool:
         """The peer ended the stream: half-open connections are not kept."""
         if not self.closed:
+            self._deliver_what_waits()
             rest = self._splitter.buffered_bytes
             self._begin_close("the peer closed the connection" + (" inside a frame" if rest else ""))
         return False
@@ -312,10 +244,12 @@ class Channel(asyncio.BufferedProtocol):
     def resume_writing(self) -> None:
         """The transport's buffer fell below the low mark."""
         self._transport_writable = True
-        self._set_writable(True)
+        self._set_writable(not self._behind)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone: everything waiting is told why."""
+        if exc is None:
+            self._deliver_what_waits()
         self._lost = True
         closing.gone(self)
         self._begin_close(f"connection lost: {exc}" if exc is not None else "the peer closed the connection")
@@ -323,7 +257,7 @@ class Channel(asyncio.BufferedProtocol):
             if timer is not None:
                 timer.cancel()
         self._timer = self._close_timer = None
-        self._transport = None
+        self._transport = self._steps = None
         self._parts.clear()
         self._queued_bytes = 0
         self._splitter.discard()
@@ -340,7 +274,7 @@ class Channel(asyncio.BufferedProtocol):
         self._parts += parts
         for part in parts:
             self._queued_bytes += len(part)
-        if self._queued_bytes > self.settings.write_high_bytes:
+        if self._queued_bytes > self.settings.write_high_bytes and not self._behind:
             self.flush_now()  # bounds the copy, and lets the transport say that it is full
         elif not self._flush_scheduled:
             self._flush_scheduled = True
@@ -393,7 +327,7 @@ class Channel(asyncio.BufferedProtocol):
             return False
         if not self._ready and self._close_error is ChannelClosedError and self._transport is not None:
             reason = f"{reason} (before the handshake was done)"
-        self.closed = True
+        self.closed = self._halted = self._stop = True
         self.close_reason = reason
         if self._budget is not None and self._holds:
             self._holds = False
@@ -418,10 +352,6 @@ class Channel(asyncio.BufferedProtocol):
     def _cut(self) -> None:
         if self._transport is not None:
             self._transport.abort()
-
-    @property
-    def _not_reading(self) -> bool:
-        return self._reading_paused or self._waits_for_memory
 
     def _schedule_timer(self, now: float) -> None:
         deadlines = []
@@ -468,6 +398,16 @@ class Channel(asyncio.BufferedProtocol):
             self._queue((keep_alive_frame(magic, version),))
             self.flush_now()
         self._schedule_timer(now)
+
+
+def _cut(parts: list[Part], size: int) -> tuple[list[Part], list[Part]]:
+    """The first `size` bytes, and the rest."""
+    for number, part in enumerate(parts):
+        if len(part) > size:
+            view = memoryview(part)
+            return [*parts[:number], view[:size]], [view[size:], *parts[number + 1 :]]
+        size -= len(part)
+    return parts, []
 
 
 def _address(peername: Any) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Protocol
 
 from waltz_protocol.aio.receive_budget import ReceiveBudget
+from waltz_protocol.aio.turns import Turns
 
 if TYPE_CHECKING:
     from waltz_protocol.aio.channel import Channel
@@ -19,13 +21,17 @@ class ChannelHandler(Protocol):
     def channel_ready(self, channel: Channel) -> None:
         """The Hellos are exchanged; `channel.version` is set, frames may be sent."""
 
-    def frame_received(self, channel: Channel, body: memoryview) -> None:
-        """One whole frame (never empty). `body` is valid only during the call: copy what has to stay."""
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """One whole frame (never empty). `body` is valid only during the call: copy what has to stay.
+
+        An iterator is what is left to do: it yields what each step cost, in units of `turns`, and is stepped
+        to its end before the next frame. A body larger than `frame.MAX_READ_BYTES` is valid until then.
+        """
 
     def frames_ended(self, channel: Channel) -> None:
-        """After the last whole frame of one socket read: the batch boundary.
+        """After the last whole frame of one socket read, or of a slice of it: the batch boundary.
 
-        Called whenever `frame_received` was called in this read, also when the channel closed meanwhile.
+        Called whenever `frame_received` was called before it, also when the channel closed meanwhile.
         """
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
@@ -40,6 +46,8 @@ class ChannelOwner(Protocol):
 
     budget: ReceiveBudget | None
     """What unfinished frames of all its channels may take together; None = no bound."""
+    turns: Turns
+    """Shares the loop among its channels."""
 
     def opened(self, channel: Channel) -> str | None:
         """The transport is up. A text refuses the connection with that reason."""

@@ -20,6 +20,7 @@ from waltz_protocol.aio.peer_log import PeerLog
 from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.aio.tls import ServerTls, certificate_names
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.errors import ListenError, PortInUseError
 
 __all__ = ["Limits", "ListenError", "Listener", "PortInUseError"]
@@ -50,9 +51,11 @@ class Limits:
 class Listener:
     """One listening port and the channels accepted on it. `async with` closes it."""
 
-    def __init__(self, budget: ReceiveBudget | None = None) -> None:
-        """`budget` may be shared by the listeners of a process; without one unfinished frames have no common bound."""
+    def __init__(self, budget: ReceiveBudget | None = None, turns: Turns | None = None) -> None:
+        """Both may be shared by the listeners of a process; without a `budget` unfinished frames have no
+        common bound."""
         self.budget = budget
+        self.turns = turns if turns is not None else Turns()
         self.port = 0
         self._server: asyncio.Server | None = None
         self._sockets: list[socket.socket] = []

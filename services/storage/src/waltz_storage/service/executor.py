@@ -25,6 +25,7 @@ from concurrent.futures import Executor
 from time import perf_counter
 from typing import NamedTuple, TypeVar
 
+from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_storage.engine.errors import StorageError
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
@@ -33,7 +34,6 @@ from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.jobs import READ_KINDS, Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
-from waltz_storage.service.unsent import UnsentReplies
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from waltz_storage.service.unsent import NOTICED_BYTES, UnsentReplies
+from waltz_protocol.aio.unsent import NOTICED_BYTES, UnsentReplies
 
 
 class FakeChannel:
