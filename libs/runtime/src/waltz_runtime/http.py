@@ -1,11 +1,11 @@
 """The HTTP port of a service: `/ping`, `/buildinfo`, `/health`, `/metrics`, on the service's own loop.
 
-GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of release
-0.13.2 for a request that accepts `application/json` or does not say what it accepts: tools of 0.13.2 send no Accept
-header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents JSON. Every answer forbids
-caching.
-Metrics are put into words at most once a second, however often they are asked for. Bodies of requests are never read;
-connections are watched by `http_guard`.
+GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of
+release 0.13.2 for a request that accepts `application/json` or does not say what it accepts: tools of 0.13.2
+send no Accept header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents
+JSON. Every answer forbids caching. Metrics are put into words at most once a second, health once per turn of
+the loop, however often they are asked for. Bodies of requests are never read; connections are watched by
+`http_guard`.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ class HttpEndpoints:
         self._server: asyncio.Server | None = None
         self._guard: ConnectionGuard | None = None
         self._texts: dict[tuple[bool, bool], tuple[float, str]] = {}
+        self._health_now: tuple[bool, dict[str, object]] | None = None
+        """What the check said in this turn of the loop."""
         self._ticker: asyncio.TimerHandle | None = None
         self._port: int | None = None
 
@@ -133,11 +135,17 @@ class HttpEndpoints:
         return _json_response({"service_name": self._service_name, "version": self._version}, end="\n")
 
     async def _answer_health(self, request: web.Request) -> web.Response:
-        try:
-            healthy, body = self._health()
-        except Exception as failure:
-            healthy, body = False, {self._health_name: _describe(failure)}
+        if self._health_now is None:
+            try:
+                self._health_now = self._health()
+            except Exception as failure:
+                self._health_now = False, {self._health_name: _describe(failure)}
+            asyncio.get_running_loop().call_soon(self._forget_health)
+        healthy, body = self._health_now
         return _json_response(body, pretty=_pretty(request), status=200 if healthy else 500)
+
+    def _forget_health(self) -> None:
+        self._health_now = None
 
     async def _answer_metrics(self, request: web.Request) -> web.Response:
         accepted = request.headers.get("Accept")

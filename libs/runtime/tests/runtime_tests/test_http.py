@@ -109,6 +109,29 @@ async def test_health_check_that_raises_says_why() -> None:
         assert check["error"]["type"] == "RuntimeError"
 
 
+async def test_health_is_looked_at_once_per_turn_whoever_asks() -> None:
+    """And never remembered: the next turn sees what is then."""
+    turn, seen = 0, list[int]()
+
+    def count_turns() -> None:
+        nonlocal turn
+        turn += 1
+        asyncio.get_running_loop().call_soon(count_turns)
+
+    def health() -> tuple[bool, dict[str, object]]:
+        seen.append(turn)
+        return True, {"seen": len(seen)}
+
+    count_turns()
+    async with endpoints(health) as http:
+        answers = await asyncio.gather(*(ask(http, "/health") for _ in range(60)))
+        assert {status for status, _, _ in answers} == {200}
+        assert len(seen) == len(set(seen))
+        assert len(seen) < 60
+        before = len(seen)
+        assert json.loads((await ask(http, "/health"))[2]) == {"seen": before + 1}
+
+
 async def test_metrics_are_prometheus_text_or_json() -> None:
     async with endpoints() as http:
         status, headers, body = await ask(http, "/metrics", accept="*/*")

@@ -1,43 +1,75 @@
 """The admin port: assignment, availability, metrics, reading regardless of sessions (storage protocol: admin protocol).
 
-Every mistake of a caller is answered with Failure; only bytes that are no message end the connection (weakness 15).
-Requests of one connection are worked off one after another by one task, those on a partition as that partition's job.
+Every mistake of a caller is answered with Failure; only bytes that are no message end the connection
+(weakness 15). Requests of one connection are worked off one after another by one task, at most one per turn
+of the loop, those on a partition as that partition's job.
+
+A request names each partition once: further mentions in the same list change nothing and cost nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import ADMIN
+from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frame import Magic, frame_header
 from waltz_protocol.messages import admin
 from waltz_protocol.messages.fields import Message, RpcError
-from waltz_protocol.records import unpack_record
 from waltz_protocol.types import SessionInfo
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, StorageError
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.data_handler import STRANGER_FRAME_BYTES, NodeIdentity
+from waltz_storage.service.data_handler import SMALL_MESSAGE_BYTES, STRANGER_FRAME_BYTES, NodeIdentity
 from waltz_storage.service.executor import DiskPool
 
 T = TypeVar("T")
 MAX_WAITING = 100
+MAX_REQUEST_BYTES = 4 * MAX_LIST_INTEGERS + 64
+"""The longest list of partitions; nothing else that is a request of this port takes a hundred bytes."""
+_WITH_LIST = (admin.PartitionAvailableRequest.TYPE, admin.PartitionAssignmentRequest.TYPE)
+_LIST_HEAD = struct.Struct(">bqii")
 _log = logging.getLogger(__name__)
+
+
+class MetricsDesk:
+    """The text of the metrics, made once for everybody who asked in the same turn of the loop. One per
+    node."""
+
+    def __init__(self, registry: MetricsRegistry) -> None:
+        self._registry = registry
+        self._wanted: asyncio.Future[str] | None = None
+
+    async def text(self) -> str:
+        """As it is now: it is made after the call."""
+        if self._wanted is None:
+            loop = asyncio.get_running_loop()
+            self._wanted = loop.create_future()
+            loop.call_soon(self._make)
+        return await asyncio.shield(self._wanted)
+
+    def _make(self) -> None:
+        wanted, self._wanted = self._wanted, None
+        if wanted is not None:
+            wanted.set_result(self._registry.to_admin_json())
 
 
 class AdminHandler:
     """One connection of the admin port. Owner of its task: this object, which cancels it when the channel closes."""
 
-    def __init__(self, pool: DiskPool, identity: NodeIdentity, registry: MetricsRegistry) -> None:
+    def __init__(self, pool: DiskPool, identity: NodeIdentity, metrics: MetricsDesk) -> None:
         self._pool = pool
         self._identity = identity
-        self._registry = registry
+        self._metrics = metrics
         self._opened = False
         self._warned = False
         self._waiting: deque[Message] = deque()
@@ -50,6 +82,8 @@ class AdminHandler:
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
         """Queue a request; :class:`ProtocolError` ends the connection."""
+        if len(body) > SMALL_MESSAGE_BYTES and body[0] not in _WITH_LIST:
+            raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
         self._waiting.append(ADMIN.decode(body, 0))
         if len(self._waiting) >= MAX_WAITING:
             channel.pause_reading()
@@ -77,7 +111,9 @@ class AdminHandler:
         try:
             while self._waiting:
                 message = self._waiting.popleft()
-                channel.send(ADMIN.encode(await self._answer(channel, message), 0))
+                channel.send(*await self._answer(channel, message))
+                # Some answers need no waiting: others have their turn between two of them.
+                await asyncio.sleep(0)
                 if not channel.writable:
                     await self._may_send.wait()
                 if not self._waiting and channel.writable:
@@ -85,24 +121,28 @@ class AdminHandler:
         finally:
             self._worker = None
 
-    async def _answer(self, channel: Channel, message: Message) -> Message:
+    async def _answer(self, channel: Channel, message: Message) -> tuple[bytes, ...]:
         seq_num: int = getattr(message, "seq_num", -1)
         try:
-            if isinstance(message, admin.OpenRequest):
-                return self._open(channel, message)
-            if not self._opened:
-                if not self._warned:
-                    self._warned = True
-                    channel.warn("its requests are refused: it has not opened the connection")
-                raise RequestRefusedError("the connection has not been opened: send Open first")
-            return await self._handle(message, seq_num)
+            if self._opened and isinstance(message, admin.RecordListRequest):
+                return await self._record_list(message)
+            return (ADMIN.encode(await self._opened_answer(channel, message, seq_num), 0),)
         except (StorageError, OSError) as error:
-            return admin.FailureResponse(seq_num, RpcError(str(error)))
+            failure = str(error)
         except Exception as error:
             _log.exception("an admin request failed")
-            return admin.FailureResponse(
-                seq_num, RpcError(f"internal error: {type(error).__name__}: {error}")
-            )
+            failure = f"internal error: {type(error).__name__}: {error}"
+        return (ADMIN.encode(admin.FailureResponse(seq_num, RpcError(failure)), 0),)
+
+    async def _opened_answer(self, channel: Channel, message: Message, seq_num: int) -> Message:
+        if isinstance(message, admin.OpenRequest):
+            return self._open(channel, message)
+        if not self._opened:
+            if not self._warned:
+                self._warned = True
+                channel.warn("its requests are refused: it has not opened the connection")
+            raise RequestRefusedError("the connection has not been opened: send Open first")
+        return await self._handle(message, seq_num)
 
     def _open(self, channel: Channel, message: admin.OpenRequest) -> Message:
         refusal = self._identity.open_refusal(message.cluster_key, message.num_partitions)
@@ -111,7 +151,7 @@ class AdminHandler:
             channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
             channel.warn(f"Open refused: {refusal}")
             raise RequestRefusedError(refusal)
-        channel.set_max_frame_bytes(channel.settings.max_frame_bytes)
+        channel.set_max_frame_bytes(MAX_REQUEST_BYTES)
         return admin.SuccessResponse(message.seq_num)
 
     async def _handle(self, message: Message, seq_num: int) -> Message:
@@ -129,23 +169,22 @@ class AdminHandler:
         return await self._query(message, seq_num)
 
     async def _query(self, message: Message, seq_num: int) -> Message:
-        if isinstance(message, admin.RecordListRequest):
-            return await self._record_list(message)
         if isinstance(message, admin.LastSessionInfoRequest):
             info = (await self._on_partition(message.partition_id, lambda partition: partition)).info
             session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
             return admin.LastSessionInfoResponse(seq_num, message.partition_id, session)
         if isinstance(message, admin.MetricsRequest):
-            return admin.MetricsResponse(seq_num, self._registry.to_admin_json())
+            return admin.MetricsResponse(seq_num, await self._metrics.text())
         if isinstance(message, admin.AssignedPartitionStatusRequest):
             return admin.AssignedPartitionStatusResponse(seq_num, self._pool.manager.status())
         raise RequestRefusedError(f"a {type(message).__name__} is no request of the admin port")
 
     def _checked(self, partitions: tuple[int, ...] | None) -> tuple[int, ...]:
-        """All ids of a request exist, before anything is changed: a bad one changes nothing."""
+        """Each id of a request once; all exist, before anything is changed: a bad one changes nothing."""
         if partitions is None:
             raise RequestRefusedError("the list of partitions is missing")
         count = self._identity.num_partitions
+        partitions = tuple(dict.fromkeys(partitions))
         for partition_id in partitions:
             if not 0 <= partition_id < count:
                 raise NotAssignedError(f"partition {partition_id} does not exist: the cluster has {count}")
@@ -168,14 +207,19 @@ class AdminHandler:
         finally:
             self._pool.refresh(partition_id)
 
-    async def _record_list(self, message: admin.RecordListRequest) -> Message:
+    async def _record_list(self, message: admin.RecordListRequest) -> tuple[bytes, ...]:
+        """The whole frame: a list may hold tens of thousands of records, which are passed on as they are
+        stored."""
         limit = self._pool.read_limits.max_list_bytes
-        raw = await self._on_partition(
-            message.partition_id,
-            lambda partition: partition.read(message.transaction_id, message.max_count, limit),
-        )
-        records = tuple(unpack_record(record)[0] for record in raw)
-        return admin.RecordListResponse(message.seq_num, message.partition_id, records)
+
+        def read(partition: Partition) -> tuple[int, bytes]:
+            records = partition.read(message.transaction_id, message.max_count, limit)
+            return len(records), b"".join(records)
+
+        count, records = await self._on_partition(message.partition_id, read)
+        kind = admin.RecordListResponse.TYPE
+        head = _LIST_HEAD.pack(kind, message.seq_num, message.partition_id, count)
+        return frame_header(Magic.ADMIN, 0, len(head) + len(records)), head, records
 
     async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
         self._checked((partition_id,))

@@ -11,6 +11,7 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from uuid import UUID
 
 from waltz_protocol.aio.channel import Channel
@@ -24,13 +25,19 @@ from waltz_storage.service.requests import (
     APPEND,
     Request,
     RoutedMessage,
+    is_much,
     parse_append,
+    parse_append_in_steps,
     parse_ids,
     parse_routed,
 )
 
 STRANGER_FRAME_BYTES = 64 * 1024
 """Largest frame before a successful Open, which takes some fifty bytes itself."""
+SMALL_MESSAGE_BYTES = 64 * 1024
+"""Largest message that is decoded on the loop. All requests but those with records or lists take less than a
+hundred bytes; what else decodes is a reply that has no business here, and a large one would hold up
+everybody."""
 
 
 class NodeIdentity:
@@ -66,13 +73,17 @@ class DataHandler:
         """The connecting side speaks first, and not much before it has said who it is."""
         channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
-    def frame_received(self, channel: Channel, body: memoryview) -> None:
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
         """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
         if body[0] == APPEND:
+            if self._opened and is_much(body):
+                return self._large_append(channel, body)
             # The records of a stranger are not worth converting: the refusal needs its ids only.
             parse = parse_append if self._opened else parse_ids
             self._route(channel, parse(channel, body, self._time()))
-            return
+            return None
+        if len(body) > SMALL_MESSAGE_BYTES:
+            raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
         message = STORAGE.decode(body, 0)
         if isinstance(message, storage.OpenRequest):
             self._open(channel, message)
@@ -84,6 +95,12 @@ class DataHandler:
             channel.send(STORAGE.encode(storage.FailureResponse(*ids, error), 0))
         else:
             raise ProtocolError(f"{type(message).__name__} is no request of the storage port")
+        return None
+
+    def _large_append(self, channel: Channel, body: memoryview) -> Iterator[int]:
+        """The same in steps of a few milliseconds."""
+        request = yield from parse_append_in_steps(channel, body, self._time())
+        self._route(channel, request)
 
     def _open(self, channel: Channel, message: storage.OpenRequest) -> None:
         ids = (message.session_id, message.seq_num, message.partition_id)

@@ -18,12 +18,13 @@ from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Limits, Listener
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES, ReceiveBudget
 from waltz_protocol.aio.tls import ServerTls
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frame import Magic
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage import __version__
 from waltz_storage.engine.storage_manager import StorageManager, run_in_order
-from waltz_storage.service.admin_handler import AdminHandler
+from waltz_storage.service.admin_handler import AdminHandler, MetricsDesk
 from waltz_storage.service.data_handler import DataHandler, NodeIdentity
 from waltz_storage.service.disk_watch import DiskWatch
 from waltz_storage.service.executor import DiskPool, QueueLimits
@@ -88,9 +89,9 @@ class StorageNode:
         self.disk = DiskWatch(manager, self.pool, executor)
         """Its figures are in the metrics; whoever runs the node runs ``disk.run()`` beside it."""
         self._metrics.disk_watched(self.disk)
-        budget = ReceiveBudget(options.receive_bytes)
-        self._data = Listener(budget)
-        self._admin = Listener(budget)
+        budget, turns = ReceiveBudget(options.receive_bytes), Turns()
+        self._data = Listener(budget, turns)
+        self._admin = Listener(budget, turns)
         self._http = HttpEndpoints(
             "waltz-storage", __version__, self.health, registry, health_name="storage-health-check"
         )
@@ -113,6 +114,7 @@ class StorageNode:
     async def start(self) -> None:
         """Open the ports. PortInUseError, ListenError or HttpBindError, one line each; nothing stays open then."""
         options = self._options
+        metrics = MetricsDesk(self.registry)
         try:
             await self._data.start(
                 options.host,
@@ -126,7 +128,7 @@ class StorageNode:
                 options.host,
                 options.admin_port,
                 self._channel_settings(Magic.ADMIN, "Waltz Storage Admin Server"),
-                lambda: AdminHandler(self.pool, self._identity, self.registry),
+                lambda: AdminHandler(self.pool, self._identity, metrics),
                 options.tls,
                 options.admin_limits,
             )
