@@ -96,7 +96,7 @@ MEANINGS = {
     "storage.queue.totalBytes": "The same over all partitions: on a disk that stands still every queue fills.",
     "storage.maxConnections": "More connections to a port than this are closed at once.",
     "storage.maxHandshakes": "Connections to a port that have not finished TLS and Hello; beyond it the slowest give way.",
-    "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back.",
+    "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back, and those that stopped in the midst of a small request (up to 64 KiB; half of the memory is for these) are cut.",
     "storage.ssl.allowedPeers": "Names of client certificates (common name or subject alternative name) that may connect to the storage "
     "port: the servers', and those of tools that recover offline. None = every one the trust store verifies, as 0.13.2.",
     "storage.admin.ssl.allowedPeers": "The same for the admin port: the names of the tools' certificates.",

@@ -75,7 +75,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_partition_corners.py",
         f"{_SERVER}/test_markers.py",
     ),
-    "waltz_server/partition/data_reads.py": (f"{_SERVER}/test_data_reads.py",),
+    "waltz_server/partition/data_reads.py": (
+        f"{_SERVER}/test_data_reads.py",
+        f"{_SERVER}/test_read_bounds.py",
+    ),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/markers.py": (
@@ -88,7 +91,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_markers.py",
         f"{_SERVER}/test_append.py",
     ),
-    "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py",),
+    "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py", f"{_SERVER}/test_read_bounds.py"),
     "waltz_server/partition/transaction_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_storage/engine/control_file.py": (
         f"{_STORAGE}/test_two_copies.py",

@@ -165,7 +165,8 @@ class OutcomeUnknownError(AppendError):
 
 
 class TransactionTooLargeError(AppendError):
-    """The payload is larger than ``client.maxTransactionBytes``; nothing was sent."""
+    """The payload is larger than ``client.maxTransactionBytes``, or the locks are more than
+    ``client.maxLocksPerAppend``; nothing was sent."""
 
     user_error = True
 

@@ -13,6 +13,7 @@ from typing import ClassVar, Self
 from pydantic import Field
 
 from waltz_cluster.settings import ConfigError, ZooKeeperSettings, flatten, load_file
+from waltz_protocol.append_frame import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]
 
@@ -59,6 +60,8 @@ class ClientSettings(ZooKeeperSettings):
     """Largest frame accepted from a server."""
     max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
     """Largest payload sent."""
+    max_locks: int = Field(default=MAX_LOCKS, alias="client.maxLocksPerAppend", ge=1)
+    """Most locks of one append, all kinds together; the servers' `server.maxLocksPerAppend`."""
     feed_buffer_transactions: int = Field(default=32_768, alias="client.feedBufferTransactions", ge=1024)
     """Headers buffered per reader and partition."""
     prefetch_bytes: int = Field(default=8 * 1024 * 1024, alias="client.prefetchBytes", gt=0)

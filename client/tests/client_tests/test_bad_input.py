@@ -15,6 +15,7 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_cluster.errors import ClusterNotFoundError, ConfigError, ConnectError
+from waltz_protocol.append_frame import MAX_LOCKS
 from waltz_protocol.errors import TlsSettingsError
 from waltz_testkit.fake_cluster import FakeCluster
 
@@ -53,6 +54,26 @@ async def test_oversized_data(cluster: FakeCluster, connect: ConnectClient) -> N
     ):
         await client.append(partition=0, data=b"x" * 101)
     await client.append(partition=0, data=b"x" * 100)
+    assert len(cluster.partitions[0].received) == 1
+
+
+async def test_too_many_locks(cluster: FakeCluster, connect: ConnectClient) -> None:
+    """Of all kinds together; said before anything is sent, and the default is the servers'."""
+    assert ClientSettings.load(MINIMUM).max_locks == MAX_LOCKS
+    client = await connect(maxLocksPerAppend=10)
+    locks = [LockId("row", n) for n in range(11)]
+    message = r"11 locks: more than client\.maxLocksPerAppend \(10\)"
+    for write, read, append in ((11, 0, 0), (4, 4, 3)):
+        with pytest.raises(TransactionTooLargeError, match=message):
+            await client.append(
+                partition=0,
+                data=b"x",
+                write_locks=locks[:write],
+                read_locks=locks[:read],
+                append_locks=locks[:append],
+                as_of=-1,
+            )
+    await client.append(partition=0, data=b"x", write_locks=locks[:4], append_locks=locks[:6], as_of=-1)
     assert len(cluster.partitions[0].received) == 1
 
 

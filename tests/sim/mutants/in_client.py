@@ -114,8 +114,8 @@ CLIENT_MUTANTS = (
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",
-                "        if append.client_high_water_mark > self._high_water_mark and (write or read):\n",
-                "        if append.client_high_water_mark < -1:\n",
+                "        if view > self._high_water_mark and (write or read):\n",
+                "        if view < -1:\n",
             ),
         ),
         expected=("serializable", "linearizable", "lost", "own_view"),

@@ -434,14 +434,16 @@ class ClientCore:
             raise UsageError(f"header {header} is not a signed 32-bit number")
         if not -1 <= high_water_mark < 2**63:
             raise UsageError(f"as_of {high_water_mark} is not a transaction id or -1")
-        return (
-            data,
-            header,
-            high_water_mark,
-            lock_hashes(write_locks) if write_locks else (),
-            lock_hashes(read_locks) if read_locks else (),
-            lock_hashes(append_locks) if append_locks else (),
-        )
+        if not write_locks and not read_locks and not append_locks:
+            return data, header, high_water_mark, (), (), ()
+        hashes = (lock_hashes(write_locks), lock_hashes(read_locks), lock_hashes(append_locks))
+        count, most = sum(map(len, hashes)), self.settings.max_locks
+        if count > most:
+            raise TransactionTooLargeError(
+                f"transaction with {count} locks: more than client.maxLocksPerAppend ({most})",
+                partition_id=partition_id,
+            )
+        return data, header, high_water_mark, *hashes
 
     async def server_high_water_mark(self, partition_id: int, deadline_seconds: float | None = None) -> int:
         """The server's high-water mark; RequestDeadlineError."""

@@ -37,10 +37,10 @@ class LoopbackServer:
     ) -> None:
         self.backend = FakeBackend()
         self.metrics = MetricsRegistry(lambda: 0.0)
-        self.registry = PartitionRegistry(num_partitions, self._make_partition)
+        self.listener = Listener()
+        self.registry = PartitionRegistry(num_partitions, self._make_partition, self.listener.turns)
         self.admin = AdminDesk(self.registry, self._check)
         self.check: Callable[[], Awaitable[dict[str, bool]]] = self.backend.check_connectivity
-        self.listener = Listener()
         self._partitions = dict(partitions)
         self._tls = tls
         self._settings = settings or PartitionSettings()
@@ -59,6 +59,7 @@ class LoopbackServer:
             settings=self._settings,
             caches=self._caches,
             metrics=self.metrics,
+            turns=self.listener.turns,
         )
 
     async def __aenter__(self) -> Self:

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Self
 
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_protocol.types import ReqId, data_checksum
 from waltz_runtime.metrics import Gauge, MetricsRegistry
@@ -51,12 +52,14 @@ class PartitionRig:
         feed_cache_bytes: int = 1024 * 1024,
         transaction_cache_bytes: int = 1024 * 1024,
         max_in_flight_bytes: int = 16 * 1024 * 1024,
+        turns: Turns | None = None,
     ) -> None:
         self.metrics = MetricsRegistry(lambda: 0.0)
         self._records = [wire_record(n) for n in range(records)]
         self._auto_commit = auto_commit
         self._open_at_once = open_at_once
         self._max_in_flight_bytes = max_in_flight_bytes
+        self._turns = turns
         self._stores: list[GatedStore] = []
         self.caches = SharedCaches(FeedCache(feed_cache_bytes), TransactionCache(transaction_cache_bytes))
         self._settings = settings or PartitionSettings()
@@ -88,6 +91,7 @@ class PartitionRig:
             settings=self._settings,
             caches=self.caches,
             metrics=self.metrics,
+            turns=self._turns,
         )
         await self._tasks.__aenter__()
         self.task = self._tasks.create_task(self.partition.run())

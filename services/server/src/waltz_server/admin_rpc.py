@@ -1,13 +1,17 @@
 """The requests a server answers for itself: connectivity, assignment, health, preferred partitions.
 
-Client-server protocol, admin messages. Two owner tasks do what takes time, so that no connection waits for another
-request (weakness 13.14): one checks the storage nodes, once for everybody who asked meanwhile; one changes the preferred
-partitions, in the order of the requests.
+Client-server protocol, admin messages. Two owner tasks do what takes time, so that no connection waits for
+another request (weakness 13.14): one checks the storage nodes, once for everybody who asked meanwhile; one
+changes the preferred partitions, in the order of the requests. A connection may have `MAX_WAITING_PER_CLIENT`
+such requests waiting (0.13.2 has one of each kind).
+
+Lists of partitions are put into words once per turn of the loop for everybody who asks in it.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -15,6 +19,7 @@ import structlog
 
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frame import frame_header
 from waltz_protocol.messages.client import (
     AddPreferredPartitionRequest,
     AddPreferredPartitionResponse,
@@ -27,6 +32,7 @@ from waltz_protocol.messages.client import (
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
 )
+from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.registry import PartitionRegistry
@@ -43,6 +49,9 @@ ADMIN_TYPES = frozenset(
     )
 )
 MAX_WAITING = 1000
+MAX_WAITING_PER_CLIENT = 16
+_HEAD_BYTES = 17
+"""Type and ReqId: what differs between two answers to one question."""
 
 Preference = AddPreferredPartitionRequest | RemovePreferredPartitionRequest
 
@@ -67,36 +76,66 @@ class AdminDesk:
         self._checks: list[tuple[Client, ReqId]] = []
         self._check_wanted = asyncio.Event()
         self._changes: asyncio.Queue[tuple[Client, Preference]] = asyncio.Queue(MAX_WAITING)
+        self._waiting: Counter[Client] = Counter()
+        self._lists: dict[tuple[int, int], tuple[bytes, bytes]] = {}
 
     def handle(self, client: Client, body: memoryview) -> None:
         """One admin message; answered now or by an owner task. ProtocolError as for every message."""
+        fields = self._lists.get((body[0], client.version))
+        if fields is None or len(body) != _HEAD_BYTES:
+            fields = self._put_into_words(client, body)
+        if fields is not None:
+            kind, rest = fields
+            head = frame_header(CLIENT.magic, client.version, _HEAD_BYTES + len(rest))
+            client.send(head, kind, bytes(body[1:_HEAD_BYTES]), rest)
+
+    def _put_into_words(self, client: Client, body: memoryview) -> tuple[bytes, bytes] | None:
+        """What answers this question in this turn: type and fields. None for a request that has to wait."""
         message = CLIENT.decode(body, client.version)
-        version = client.version
+        answer: ServerPartitionsAssignmentResponse | ServerPartitionsHealthStatResponse
+        if isinstance(message, ServerPartitionsAssignmentRequest):
+            answer = ServerPartitionsAssignmentResponse(message.req_id, tuple(self._registry.owned_ids()))
+        elif isinstance(message, ServerPartitionsHealthStatRequest):
+            answer = ServerPartitionsHealthStatResponse(message.req_id, self._registry.healthy())
+        else:
+            self._wait(client, message)
+            return None
+        encoded = CLIENT.encode_body(answer, client.version)
+        if not self._lists:
+            asyncio.get_running_loop().call_soon(self._lists.clear)
+        fields = self._lists[body[0], client.version] = encoded[:1], encoded[_HEAD_BYTES:]
+        return fields
+
+    def _wait(self, client: Client, message: Message) -> None:
         if isinstance(message, CheckStorageConnectivityRequest):
-            if len(self._checks) >= MAX_WAITING:
+            if len(self._checks) >= MAX_WAITING or not self._has_room(client):
                 client.close("too many connectivity checks are waiting")
                 return
+            self._waiting[client] += 1
             self._checks.append((client, message.req_id))
             self._check_wanted.set()
-        elif isinstance(message, ServerPartitionsAssignmentRequest):
-            owned = ServerPartitionsAssignmentResponse(message.req_id, tuple(self._registry.owned_ids()))
-            client.send(CLIENT.encode(owned, version))
-        elif isinstance(message, ServerPartitionsHealthStatRequest):
-            health = {partition_id: healthy for partition_id, (healthy, _) in self._registry.health().items()}
-            client.send(CLIENT.encode(ServerPartitionsHealthStatResponse(message.req_id, health), version))
         elif isinstance(message, AddPreferredPartitionRequest | RemovePreferredPartitionRequest):
             self._change_preferred(client, message)
         else:
             raise ProtocolError(f"{type(message).__name__} is not for servers")
+
+    def _has_room(self, client: Client) -> bool:
+        return self._waiting[client] < MAX_WAITING_PER_CLIENT
+
+    def _done(self, client: Client) -> None:
+        self._waiting[client] -= 1
+        if not self._waiting[client]:
+            del self._waiting[client]
 
     def _change_preferred(self, client: Client, message: Preference) -> None:
         """Ids that do not exist, negative ones included, or none at all: false, nothing changed (weakness 13.18)."""
         known = range(self._registry.num_partitions)
         if not message.partitions or any(partition_id not in known for partition_id in message.partitions):
             self._answer_preference(client, message, False)
-        elif self._changes.full():
+        elif self._changes.full() or not self._has_room(client):
             client.close("too many changes of preferred partitions are waiting")
         else:
+            self._waiting[client] += 1
             self._changes.put_nowait((client, message))
 
     async def run(self) -> None:
@@ -112,6 +151,7 @@ class AdminDesk:
             asking, self._checks = self._checks, []
             connectivity = await self._check_connectivity()
             for client, req_id in asking:
+                self._done(client)
                 client.send(
                     CLIENT.encode(CheckStorageConnectivityResponse(req_id, connectivity), client.version)
                 )
@@ -119,6 +159,7 @@ class AdminDesk:
     async def _run_changes(self) -> None:
         while True:
             client, message = await self._changes.get()
+            self._done(client)
             try:
                 await self._apply(message)
             except Exception as error:

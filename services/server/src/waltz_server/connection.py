@@ -9,18 +9,22 @@ Invariants
   neither ever changes (the fence in `partition.mounts` rests on it).
 * Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one client.
 * A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
-* A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it.
+* A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it, or once
+  what it asked for while it was behind is more than its share of what all such connections may have
+  (`UNREAD_BYTES`). Data and feeds are not among it: they wait until it has caught up.
 """
 
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterator
 
 import structlog
 
 from waltz_protocol.aio.channel import Channel
-from waltz_protocol.append_frame import parse_append
-from waltz_protocol.errors import ProtocolError
+from waltz_protocol.aio.unsent import UnsentReplies
+from waltz_protocol.append_frame import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
+from waltz_protocol.errors import ProtocolError, TooManyLocksError
 from waltz_protocol.messages.client import (
     AppendRequest,
     FeedRequest,
@@ -39,6 +43,13 @@ from waltz_server.registry import PartitionRegistry
 log = structlog.get_logger(__name__)
 
 DEFAULT_MAX_PENDING_BYTES = 256 * 1024 * 1024
+_BYTES_PER_UNIT_SHIFT = 9
+MARKER_UNITS = 200
+"""Of work (see `aio.turns`) for a mount, flush or feed request beside that for its frame: each may be a
+question to the storage nodes, and a client has a handful of them per partition in its life."""
+UNREAD_BYTES = 32 * 1024 * 1024
+"""Of all connections of a server: answers to what was asked for while megabytes of answers were waiting
+already."""
 
 _I32 = struct.Struct(">i")
 _CLIENT_AND_PARTITION = struct.Struct(">i4xi")
@@ -67,7 +78,10 @@ class ClientConnection:
         admin: AdminDesk,
         *,
         max_pending_bytes: int = DEFAULT_MAX_PENDING_BYTES,
+        max_locks: int = MAX_LOCKS,
+        unread: UnsentReplies | None = None,
     ) -> None:
+        """`unread`: shared by all connections of the server."""
         self.client_id = 0
         self.connection_seq_num = 0
         self.version = 0
@@ -75,6 +89,11 @@ class ClientConnection:
         self._partitions = registry.partitions
         self._admin = admin
         self._max_pending_bytes = max_pending_bytes
+        self._max_locks = max_locks
+        self._unread = unread if unread is not None else UnsentReplies(UNREAD_BYTES)
+        self.pending_bytes = 0
+        """Queued while the connection was not writable."""
+        self._warned_of_locks = False
         self._channel: Channel | None = None
         self._has_client_id = False
         self._has_seq_num = False
@@ -93,8 +112,11 @@ class ClientConnection:
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Queue whole frames; one write per loop turn."""
-        if self._channel is not None:
-            self._channel.send(*parts)
+        channel = self._channel
+        if channel is not None:
+            if not channel.writable:
+                self.pending_bytes += sum(map(len, parts))
+            channel.send(*parts)
 
     def close(self, reason: str) -> None:
         """End the connection."""
@@ -135,8 +157,8 @@ class ClientConnection:
         self.version = channel.version
         self._registry.connection_opened(self)
 
-    def frame_received(self, channel: Channel, body: memoryview) -> None:
-        """One message; `body` is valid only during the call."""
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """One message; see `ChannelHandler`."""
         if len(body) < _FIELDS_OFFSET:
             raise ProtocolError(f"a message of {len(body)} bytes has no request id")
         kind = body[0]
@@ -144,22 +166,55 @@ class ClientConnection:
             self._has_client_id = True
             self.client_id = _I32.unpack_from(body, 1)[0]
         if kind == _APPEND:
-            append = parse_append(body, self.version)
+            if len(body) > LARGE_BYTES:
+                return self._large_append(channel, body)
+            try:
+                append = parse_append(body, self.version, self._max_locks)
+            except TooManyLocksError as error:
+                self._drop(channel, error)
+                return None
             client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
-            partition = self._partitions.get(partition_id)
-            if client_id != self.client_id:
-                # its commit would be taken for one of that client's (safety D10)
-                self.misbehaved(f"dropped an append under a request id of client {client_id}")
-            elif append is not None and partition is not None:
-                partition.append(self, append)
+            self._take(client_id, partition_id, append)
         elif kind == _DATA:
             self._transaction_data(body)
         elif kind in _FIXED_SIZES:
+            if kind != HighWaterMarkRequest.TYPE:
+                channel.charge(MARKER_UNITS)
             self._fixed_size(kind, body)
         elif kind in ADMIN_TYPES:
             self._admin.handle(self, body)
         else:
             raise ProtocolError(f"message type {kind} is unknown or not for servers")
+        return None
+
+    def _large_append(self, channel: Channel, body: memoryview) -> Iterator[int]:
+        """The same in steps of a millisecond or two."""
+        client_id, partition_id = _CLIENT_AND_PARTITION.unpack_from(body, 1)
+        try:
+            steps = parse_large_append(body, self.version, self._max_locks)
+            while True:
+                yield next(steps) >> _BYTES_PER_UNIT_SHIFT
+        except TooManyLocksError as error:
+            self._drop(channel, error)
+        except StopIteration as parsed:
+            self._take(client_id, partition_id, parsed.value)
+
+    def _take(self, client_id: int, partition_id: int, append: Append | None) -> None:
+        """To the partition that is here now: while a large append was parsed, its partition may have left or
+        begun anew."""
+        partition = self._partitions.get(partition_id)
+        if client_id != self.client_id:
+            # its commit would be taken for one of that client's (safety D10)
+            self.misbehaved(f"dropped an append under a request id of client {client_id}")
+        elif append is not None and partition is not None:
+            partition.append(self, append)
+
+    def _drop(self, channel: Channel, error: TooManyLocksError) -> None:
+        """The protocol has no word for it: the append vanishes, as others that are refused, and its client
+        learns by a flush that it failed. The partitions of its other appends have nothing to do with it."""
+        if not self._warned_of_locks:
+            self._warned_of_locks = True
+            channel.warn(f"dropped: {error}; server.maxLocksPerAppend is {self._max_locks}")
 
     def _transaction_data(self, body: memoryview) -> None:
         if len(body) != _DATA_SIZE:
@@ -213,10 +268,18 @@ class ClientConnection:
         """End of one socket read. Appends were scheduled when they arrived; only the bound is looked at here."""
         if channel.pending_bytes > self._max_pending_bytes:
             self.close(f"{channel.pending_bytes} bytes of answers wait for a client that does not read them")
+        elif self.pending_bytes:
+            self._unread.sent(self)
+            if self._unread.beyond_share(self):
+                channel.warn(
+                    f"the connection is closed: it asks on and does not read {channel.pending_bytes} bytes of answers"
+                )
+                self.close("it asks on and does not read the answers")
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
         """Back pressure of the channel."""
         if writable:
+            self.pending_bytes = 0
             parked, self._parked = self._parked, []
             for waiting in parked:
                 waiting.client_writable(self)

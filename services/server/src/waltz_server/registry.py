@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -25,6 +26,7 @@ from typing import Protocol
 import structlog
 
 from waltz_protocol.aio.peer_log import PeerLog
+from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import NOT_READY_TEXT
@@ -40,6 +42,9 @@ MAX_HELD_MOUNTS = 10_000
 FIRST_RESTART_SECONDS = 0.2
 MAX_RESTART_SECONDS = 20.0
 DRAIN_POLL_SECONDS = 0.02
+FORGET_UNITS = 20
+"""Of work (see `aio.turns`) to forget a connection, and one more for each 8 partitions or 16 held mounts that
+are looked at."""
 
 MakePartition = Callable[[int, int], Partition]
 
@@ -74,7 +79,12 @@ class _HeldMount:
 class PartitionRegistry:
     """See the module. Use: `async with registry:` around everything that may call `adopt`."""
 
-    def __init__(self, num_partitions: int, make_partition: MakePartition) -> None:
+    def __init__(
+        self, num_partitions: int, make_partition: MakePartition, turns: Turns | None = None
+    ) -> None:
+        self._turns = turns if turns is not None else Turns()
+        self._gone: deque[MountedClient] = deque()
+        """Connections that have gone and are not forgotten yet."""
         self.num_partitions = num_partitions
         self.partitions: dict[int, Partition] = {}
         """Partition id -> live object: what connections route by."""
@@ -152,7 +162,7 @@ class PartitionRegistry:
             held = self._take_held(key)
             partition.mount(held.client, held.req_id, held.generation, held.client_high_water_mark)
         if self._held_reads is not None:
-            for read in self._held_reads.take(lambda read: read.partition_id == owned.partition_id):
+            for read in self._held_reads.take(owned.partition_id):
                 partition.transaction_data(read.client, read.req_id, read.transaction_id)
         return partition
 
@@ -196,14 +206,34 @@ class PartitionRegistry:
         self._connections[connection] = None
 
     def connection_closed(self, connection: MountedClient) -> None:
-        """Nothing of this connection stays behind but its queued appends."""
+        """Nothing of this connection stays behind but its queued appends; when very many go at once, not in
+        one turn."""
         self._connections.pop(connection, None)
+        self._gone.append(connection)
+        if len(self._gone) == 1:  # no others are in line
+            if self._turns.free_for_queued:
+                self._turns.spend(self.work(self._turns.left))
+            else:
+                self._turns.join(self, QUEUED)
+
+    def work(self, units: int) -> int:
+        """Called by `turns`: forget connections."""
+        spent = 0
+        while self._gone and spent < units:
+            spent += self._forget(self._gone.popleft())
+        if self._gone:
+            self._turns.join(self, QUEUED)
+        return spent
+
+    def _forget(self, connection: MountedClient) -> int:
+        units = FORGET_UNITS + (len(self.partitions) >> 3) + (len(self._held) >> 4)
         for key in [key for key in self._held if key[1] is connection]:
             self._take_held(key)
         if self._held_reads is not None:
             self._held_reads.forget(connection)
         for partition in list(self.partitions.values()):
             partition.client_closed(connection)
+        return units
 
     def hold_mount(
         self, client: Client, partition_id: int, req_id: bytes, generation: int, client_high_water_mark: int
@@ -243,6 +273,13 @@ class PartitionRegistry:
     def owned_ids(self) -> list[int]:
         """Ids of the partitions assigned to this server, ascending."""
         return sorted(self._owned)
+
+    def healthy(self) -> dict[int, bool]:
+        """Partition id -> healthy; a tenth of the work of `health`."""
+        return {
+            partition_id: owned.partition is not None and owned.partition.healthy
+            for partition_id, owned in sorted(self._owned.items())
+        }
 
     def health(self) -> dict[int, tuple[bool, str]]:
         """Partition id -> (healthy, reason)."""

@@ -29,6 +29,8 @@ from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.tls import server_context
+from waltz_protocol.aio.turns import Turns
+from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.types import Endpoint
@@ -38,7 +40,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.addresses import advertised_endpoint, bind_host
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.backend import StoreBackend
-from waltz_server.connection import ClientConnection
+from waltz_server.connection import UNREAD_BYTES, ClientConnection
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP
 from waltz_server.partition.partition import Partition, SharedCaches
@@ -89,6 +91,7 @@ class WaltzServer:
             TransactionCache(settings.transaction_cache_size_bytes),
         )
         self._partition_settings = settings.partition_settings()
+        self._turns = Turns()
         self._registry: PartitionRegistry | None = None
         self._registration: ServerRegistration | None = None
         self._others: set[Endpoint] = set()
@@ -116,17 +119,20 @@ class WaltzServer:
         zookeeper, root = self._zookeeper, settings.cluster_root
         self._params, store_params = await patiently(lambda: read_params(zookeeper, root))
         backend = self._backend = self._make_backend(self._zookeeper, store_params)
-        registry = self._registry = PartitionRegistry(self._params.num_partitions, self._make_partition)
+        registry = self._registry = PartitionRegistry(
+            self._params.num_partitions, self._make_partition, self._turns
+        )
         admin = AdminDesk(registry, backend.check_connectivity)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(backend.close)
             await backend.start(self._replicas_changed)
-            listener = await stack.enter_async_context(Listener(ReceiveBudget(settings.receive_bytes)))
+            budget, unread = ReceiveBudget(settings.receive_bytes), UnsentReplies(UNREAD_BYTES)
+            listener = await stack.enter_async_context(Listener(budget, self._turns))
             await listener.start(
                 host,
                 settings.port,
                 self._channel_settings(),
-                lambda: ClientConnection(registry, admin),
+                lambda: ClientConnection(registry, admin, max_locks=settings.max_locks, unread=unread),
                 tls,
                 settings.limits(),
             )
@@ -170,6 +176,7 @@ class WaltzServer:
             settings=self._partition_settings,
             caches=self._caches,
             metrics=self.metrics,
+            turns=self._turns,
         )
 
     def _replicas_changed(self) -> None:

@@ -12,6 +12,7 @@ from waltz_cluster.settings import ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.append_frame import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.partition import PartitionSettings
@@ -49,12 +50,16 @@ class ServerSettings(ZooKeeperSettings):
     max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="server.maxHandshakes", ge=1)
     """Connections that have not finished TLS and Hello; beyond it the slowest give way."""
     receive_bytes: int = Field(default=DEFAULT_RECEIVE_BYTES, alias="server.receiveBytes", ge=1024 * 1024)
-    """Memory for requests that have not arrived completely, over all connections; beyond it peers are held back."""
+    """Memory for requests that have not arrived completely, over all connections; beyond it peers are held
+    back, and those that stopped in the midst of a small request (up to 64 KiB; half of the memory is for
+    these) are cut."""
     allowed_peers: AllowedPeers = Field(default=None, alias="server.ssl.allowedPeers")
     """Names of client certificates that may connect; none = every one the trust store verifies, as 0.13.2."""
     append_queue_bytes: int = Field(default=32 * MIB, alias="server.appendQueueBytes", ge=1)
     """Bytes of appends one partition keeps waiting; what does not fit is dropped (the client retries it)."""
     append_queue_count: int = Field(default=20_000, alias="server.appendQueueCount", ge=1)
+    max_locks: int = Field(default=MAX_LOCKS, alias="server.maxLocksPerAppend", ge=1)
+    """Locks of one append, all kinds together; one with more is dropped, and the log names its sender."""
     max_batch_size: int = Field(default=100, alias="storage.maxBatchSize", ge=1)
     initial_retry_interval_ms: int = Field(default=100, alias="storage.initialRetryInterval", ge=1)
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)

@@ -7,13 +7,17 @@ read locks. Every append must end exactly once: in the log, or with a lock failu
 
 import asyncio
 import random
+from contextlib import nullcontext
 from dataclasses import dataclass
+from unittest.mock import patch
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.messages.client import LockFailure
 from waltz_protocol.types import ReqId
+from waltz_server.partition import append
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
@@ -27,19 +31,24 @@ class _Sent:
     append: tuple[int, ...]
 
 
-@settings(max_examples=80)
-@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([30_000, 97, 3]))
+@settings(max_examples=160)
+@given(st.integers(0, 2**32), st.integers(1, 5), st.sampled_from([30_000, 97, 3]), st.booleans())
 def test_safety_d6_committed_transactions_are_strictly_serializable(
-    seed: int, locks: int, slots: int
+    seed: int, locks: int, slots: int, sliced: bool
 ) -> None:
-    asyncio.run(_run(random.Random(seed), locks, slots))
+    """`sliced`: every append is treated as one with many locks, looked up one by one over many turns."""
+    with patch.object(append, "Append", object()) if sliced else nullcontext():
+        asyncio.run(_run(random.Random(seed), locks, slots, sliced))
 
 
-async def _run(rng: random.Random, lock_count: int, slots: int) -> None:
+async def _run(rng: random.Random, lock_count: int, slots: int, sliced: bool) -> None:
     sent: dict[ReqId, _Sent] = {}
     lost: set[ReqId] = set()
     async with PartitionRig(
-        auto_commit=False, settings=PartitionSettings(lock_table_size=slots), max_in_flight_bytes=600
+        auto_commit=False,
+        settings=PartitionSettings(lock_table_size=slots),
+        max_in_flight_bytes=600,
+        turns=Turns(turn_units=10 if sliced else 20_000, slice_units=1),
     ) as rig:
         clients = [FakeClient(n) for n in range(1, 4)]
         for client in clients:

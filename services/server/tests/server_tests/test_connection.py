@@ -23,6 +23,7 @@ from waltz_protocol.messages.client import (
     TransactionDataResponse,
 )
 from waltz_protocol.types import ReqId, data_checksum
+from waltz_server import connection as connection_module
 from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import RawPeer
@@ -288,9 +289,10 @@ async def test_client_server_13_10_second_connection_with_equal_numbers_gets_its
 
 
 async def test_safety_d10_an_append_under_the_request_id_of_another_client_is_dropped(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The other one would be told that it is committed. The line in the log names who sent it, however many it sends."""
+    monkeypatch.setattr(connection_module, "LARGE_BYTES", 1000)
     async with LoopbackServer({3: 2}) as server:
         victim, thief = await server.peer(), await server.peer()
         mounted = await mount(victim)
@@ -300,6 +302,7 @@ async def test_safety_d10_an_append_under_the_request_id_of_another_client_is_dr
         assert await thief.read() == MountResponse(own, MountState.READY)
         for seq_num in range(2, 200):
             thief.append(ReqId(1, 2, 3, seq_num), data=b"forged")
+        thief.append(ReqId(1, 2, 3, 200), data=bytes(2000))  # a large one is handled in steps
         thief.append(ReqId(7, 2, 3, 2), data=b"own")
         thief.send(FlushRequest(own))
         assert await thief.read() == FlushResponse(own, 0)

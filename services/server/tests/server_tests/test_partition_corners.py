@@ -109,11 +109,13 @@ async def test_who_asks_for_the_mark_too_early_is_told_once_or_forgotten() -> No
         asked = rig.req_id(stays)
         rig.partition.high_water_mark_request(stays, asked.pack())
         rig.partition.high_water_mark_request(leaves, rig.req_id(leaves).pack())
-        rig.partition.high_water_mark_request(late, rig.req_id(late).pack())  # one more than may wait
+        for _ in range(3):  # one more than a connection may have waiting; others have their own
+            rig.partition.high_water_mark_request(late, rig.req_id(late).pack())
         rig.partition.client_closed(leaves)
         rig.store.open_session()
         assert stays.messages() == [HighWaterMarkResponse(asked, 2)]
-        assert leaves.stream == late.stream == b""
+        assert leaves.stream == b""
+        assert len(late.messages()) == 2
 
 
 async def test_a_feed_before_the_first_session_is_dropped() -> None:

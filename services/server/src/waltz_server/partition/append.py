@@ -6,11 +6,17 @@ Model. One FIFO per partition holds appends and *markers* (mounts and flushes). 
 turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to the
 store in one call. The head of the queue waits (and with it all behind it: strict FIFO, as in the reference) while
 
-* the store has no open session, or has too many bytes in flight, or
-* one of the head's locks is marked by an append in flight.
+* the store has no open session, or has too many bytes in flight,
+* one of the head's locks is marked by an append in flight, or
+* it has many locks, and they have not all been looked up, or too many are in flight.
 
 It moves on with every commit, never only when nothing is pending. A marker at the head is passed on at once with
 the number of appends handed over before it: mounts and flushes wait for *earlier* appends only (safety D5).
+
+What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
+The rest of the queue waits for its turn among the partitions. An append with many is looked up while it
+stands at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its locks is
+marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
 * Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at again
@@ -34,12 +40,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from waltz_protocol.append_frame import Append
-from waltz_protocol.locks import LockTable
+from waltz_protocol.aio.turns import QUEUED, Turns
+from waltz_protocol.append_frame import MAX_LOCKS, Append
+from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.partition.markers import Marker
@@ -48,7 +55,15 @@ from waltz_server.partition.mounts import Mount
 from waltz_server.partition.replies import lock_failure
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 
+APPEND_UNITS = 20
+LOCK_UNITS = 3
+"""Of work, see `aio.turns`."""
+MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
+"""Of appends that are looked up in slices: what the commits of one turn may have to raise. One append may be
+larger."""
 _ITEM_OVERHEAD_BYTES = 36
+_LOCK_BYTES = 40
+"""Of memory: a reference and an integer."""
 _HAND_OVER_BYTES = 1024 * 1024
 
 
@@ -67,6 +82,8 @@ class QueuedAppend:
     mount: Mount
     append: Append
     arrived_at: float
+    check: LockCheck | None = None
+    """Of one with many locks, from when it comes to the head until its outcome."""
     marked: tuple[int, ...] = ()
     resolved: bool = False
 
@@ -96,6 +113,7 @@ class AppendQueue:
         markers: MarkerSink,
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[str], None],
+        turns: Turns,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = 0
@@ -109,6 +127,9 @@ class AppendQueue:
         self._markers = markers
         self._loop = loop
         self._on_fault = on_fault
+        self._turns = turns
+        self._in_line = False
+        self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
         self._queued_appends = 0
         self._queued_bytes = 0
@@ -133,7 +154,7 @@ class AppendQueue:
 
     def add(self, mount: Mount, append: Append) -> None:
         """Enqueue an append that is valid now; dropped with a metric when the queue is full."""
-        size = len(append.tail) + _ITEM_OVERHEAD_BYTES
+        size = _size_of(append)
         if self._queued_appends >= self._bounds.max_count or (
             self._queued_bytes + size > self._bounds.max_bytes and self._queued_appends > 0
         ):
@@ -156,20 +177,51 @@ class AppendQueue:
         """Work the queue off once, later in this loop turn."""
         if not self._scheduled and not self._closed:
             self._scheduled = True
-            self._loop.call_soon(self._run)
+            self._loop.call_soon(self._run_now)
 
     # -- processing ----------------------------------------------------------------------------------------
 
-    def _run(self) -> None:
-        """Work off the head of the queue as far as it goes; one hand-over per stretch between markers."""
+    def _run_now(self) -> None:
+        """As much as this turn has room for."""
         self._scheduled = False
-        if self._closed:
+        turns = self._turns
+        if self._in_line:
             return
+        if turns.free_for_queued:
+            turns.spend(self._run(turns.left // APPEND_UNITS + 1) * APPEND_UNITS)
+        elif self._queue:
+            self._get_in_line()
+
+    def _get_in_line(self) -> None:
+        self._in_line = True
+        self._turns.join(self, QUEUED)
+
+    def work(self, units: int) -> int:
+        """Called by `turns`: look up more locks of the head, or work off more appends."""
+        self._in_line = False
+        head = self._queue[0] if self._queue else None
+        check = head.check if isinstance(head, QueuedAppend) else None
+        spent = 0
+        if check is not None and not check.done:
+            spent = check.advance(units // LOCK_UNITS + 1) * LOCK_UNITS
+            if not check.done:
+                self._get_in_line()
+                return spent
+        return spent + self._run((units - spent) // APPEND_UNITS + 1) * APPEND_UNITS
+
+    def _run(self, limit: int) -> int:
+        """Work off the head of the queue as far as it goes, at most about `limit` appends; one hand-over per
+        stretch between markers. Returns how many it were."""
+        if self._closed:
+            return 0
         queue = self._queue
+        before = len(queue)
         batch: list[AppendEntry] = []
         batch_bytes = 0
-        passed_marker = False
-        while queue:
+        passed_marker = more = False
+        for _ in range(limit):
+            if not queue:
+                break
             head = queue[0]
             if batch and (batch_bytes >= _HAND_OVER_BYTES or isinstance(head, Marker)):
                 if not self._hand_over(batch):
@@ -186,14 +238,22 @@ class AppendQueue:
             if not self._admit(head, batch):
                 break
             queue.popleft()
-            size = len(head.append.tail) + _ITEM_OVERHEAD_BYTES
+            append = head.append
+            size = len(append.tail) + _ITEM_OVERHEAD_BYTES
+            if append.__class__ is not Append:
+                size = _size_of(append)
             batch_bytes += size
             self._queued_appends -= 1
             self._queued_bytes -= size
+        else:
+            more = bool(queue)
         if batch:
             self._hand_over(batch)
         if passed_marker:
             self._markers.advanced()
+        if more and not self._in_line:
+            self._get_in_line()
+        return max(0, before - len(queue))
 
     def _can_append(self) -> bool:
         return self._open and self._store.state is StoreState.OPEN and self._store.writable
@@ -201,7 +261,7 @@ class AppendQueue:
     def _admit(self, item: QueuedAppend, batch: list[AppendEntry]) -> bool:
         """Check one append; False = it has to wait. Admitted ones join `batch`, rejected ones just vanish."""
         append = item.append
-        write, read, extra = append.write_locks, append.read_locks, append.append_locks
+        req_id, generation, view, write, read, extra, tail = append
         locks = self._locks
         if locks is None:
             return False
@@ -214,23 +274,47 @@ class AppendQueue:
                 marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra)
             ):
                 return False
-            conflict = locks.estimate(write, read)
-            if conflict > append.client_high_water_mark:
+            if append.__class__ is Append:
+                conflict = locks.estimate(write, read)
+            else:
+                check = self._looked_up(item, locks)
+                if check is None:
+                    return False
+                conflict = check.conflict
+            if conflict > view:
                 client: Client = item.mount.client
-                client.send(lock_failure(client.version, append.req_id, conflict))
+                client.send(lock_failure(client.version, req_id, conflict))
                 self._metrics.rejected.mark()
                 return True
-        if append.generation != self.generation:
+        if generation != self.generation:
             self._metrics.append_dropped_generation.inc()
             return True
-        if append.client_high_water_mark > self._high_water_mark and (write or read):
+        if view > self._high_water_mark and (write or read):
             self._refuse_view(item)
             return True
         if write or extra:
             item.marked = write + extra
             self._marked.update(item.marked)
-        batch.append(AppendEntry(append.req_id, append.generation, append.tail, context=item))
+            if item.check is not None:
+                self._many_locks_in_flight += _lock_count(append)
+        batch.append(AppendEntry(req_id, generation, tail, context=item))
         return True
+
+    def _looked_up(self, item: QueuedAppend, locks: LockTable) -> LockCheck | None:
+        """What the look-up of many locks has found; None while it is not done, or there is no room in flight
+        for so many."""
+        check, append = item.check, item.append
+        in_flight = self._many_locks_in_flight
+        if in_flight and in_flight + _lock_count(append) > MAX_LOCKS_IN_FLIGHT:
+            return None  # until outcomes make room
+        if check is None or check.table is not locks:
+            check = LockCheck(locks, append.write_locks, append.read_locks, append.append_locks)
+            item.check = check
+        if check.done:
+            return check
+        if not self._in_line:
+            self._get_in_line()
+        return None
 
     def _refuse_view(self, item: QueuedAppend) -> None:
         """The view of an append with checked locks is beyond the log: no lock could ever conflict with it (safety D9).
@@ -250,6 +334,9 @@ class AppendQueue:
             self._store.append(batch)
         except StoreNotOpenError:
             # The session went between the check and the call: nothing was taken, so everything goes back in order.
+            head = self._queue[0] if self._queue else None
+            if isinstance(head, QueuedAppend):
+                head.check = None  # others stand before it now
             for entry in reversed(batch):
                 self._put_back(self._item(entry))
             return False
@@ -259,12 +346,18 @@ class AppendQueue:
         return True
 
     def _put_back(self, item: QueuedAppend) -> None:
+        self._unmark(item)
+        item.check = None
+        self._queue.appendleft(item)
+        self._queued_appends += 1
+        self._queued_bytes += _size_of(item.append)
+
+    def _unmark(self, item: QueuedAppend) -> None:
         if item.marked:
             self._marked.difference_update(item.marked)
             item.marked = ()
-        self._queue.appendleft(item)
-        self._queued_appends += 1
-        self._queued_bytes += len(item.append.tail) + _ITEM_OVERHEAD_BYTES
+            if item.check is not None:
+                self._many_locks_in_flight -= _lock_count(item.append)
 
     @staticmethod
     def _item(entry: AppendEntry) -> QueuedAppend:
@@ -307,9 +400,14 @@ class AppendQueue:
             item = self._item(entry)
             item.resolved = True
             if item.marked and locks is not None:
-                slots = locks.mark(item.append.write_locks, item.append.append_locks)
+                slots: Iterable[int]
+                if item.check is None:
+                    slots = locks.mark(item.append.write_locks, item.append.append_locks)
+                    locks.unmark(slots)
+                else:
+                    slots = item.check.slots
+                    self._many_locks_in_flight -= _lock_count(item.append)
                 locks.commit(slots, entry.transaction_id)
-                locks.unmark(slots)
                 self._marked.difference_update(item.marked)
             if item.arrived_at == arrived_at:
                 same += 1
@@ -326,8 +424,7 @@ class AppendQueue:
         for entry in entries:
             item = self._item(entry)
             item.resolved = True
-            if item.marked:
-                self._marked.difference_update(item.marked)
+            self._unmark(item)
         self._settle()
 
     def _settle(self) -> None:
@@ -346,3 +443,13 @@ class AppendQueue:
         self._queue.clear()
         self._queued_appends = 0
         self._queued_bytes = 0
+
+
+def _size_of(append: Append) -> int:
+    """Bytes of memory, about; few locks do not count."""
+    size = len(append.tail) + _ITEM_OVERHEAD_BYTES
+    return size if append.__class__ is Append else size + _LOCK_BYTES * _lock_count(append)
+
+
+def _lock_count(append: Append) -> int:
+    return len(append.write_locks) + len(append.read_locks) + len(append.append_locks)

@@ -5,16 +5,21 @@ Client-server protocol, transaction data. Answers may come in any order.
 Rules
 * Nothing above the committed mark is looked for (safety D1); such a request fails at once.
 * A failure is an answer and leaves nothing behind (weakness 13.13).
-* A client that does not read its answers costs 36 bytes or so per request, not the data: while its connection is
-  not writable, requests are put aside and looked up again when it is. Each connection may have `MAX_WAITING`
-  requests waiting for storage per partition; above that they fail ("too many requests"). One that lets as many
-  pile up without reading is closed. Reading from it is never paused: a client whose threads write before they
-  read would wait for us while we wait for it.
+* A client that does not read its answers costs 36 bytes or so per request, not the data: while its connection
+  is not writable, requests are put aside and looked up again when it is. Each connection may have
+  `MAX_WAITING` requests waiting for storage per partition; above that they fail ("too many requests"). All
+  connections together may have `MAX_WAITING_TOGETHER`: beyond it requests of those fail that have more than
+  their share. One that lets as many pile up without reading is closed. Reading from it is never paused: a
+  client whose threads write before they read would wait for us while we wait for it.
+* What is done at once for requests that have piled up (a connection that drained, a partition that leaves) is
+  done for `ANSWERS_PER_TURN` of them per turn of the loop.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections import deque
+from collections.abc import Iterator
 
 from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
@@ -23,6 +28,8 @@ from waltz_server.partition.replies import data_failure, data_response
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 
 MAX_WAITING = 20_000
+MAX_WAITING_TOGETHER = 100_000
+ANSWERS_PER_TURN = 1000
 MIN_AHEAD = 16
 MAX_AHEAD = 1024
 SINGLE_READS_AFTER_FAILURE = 64
@@ -30,6 +37,8 @@ NOT_READY_TEXT = "partition not ready"
 
 Request = tuple[bytes, int]
 """ReqId and transaction id."""
+Waiting = dict[int, dict[Client, list[bytes]]]
+"""Transaction id -> who waits for it, with which ReqIds."""
 
 
 class DataReads:
@@ -48,8 +57,11 @@ class DataReads:
         self._cache = cache
         self._reader = reader
         self._metrics = metrics
-        self._waiting: dict[int, list[tuple[Client, bytes]]] = {}
+        self._waiting: Waiting = {}
+        self._of_client: dict[Client, set[int]] = {}
+        """The transactions each client waits for."""
         self._outstanding: dict[Client, int] = {}
+        self._total = 0
         self._aside: dict[Client, deque[Request]] = {}
         self._ahead = MIN_AHEAD
         self._next_expected = -1
@@ -76,22 +88,27 @@ class DataReads:
             self._fail(client, req_id, transaction_id, text)
             return
         count = self._outstanding.get(client, 0)
-        if count >= MAX_WAITING:
+        if count >= MAX_WAITING or (self._total >= MAX_WAITING_TOGETHER and count >= self._share()):
             self._fail(client, req_id, transaction_id, "too many requests")
             return
         self._outstanding[client] = count + 1
-        self._waiting.setdefault(transaction_id, []).append((client, req_id))
-        if not self._reader.covers(transaction_id):
+        self._total += 1
+        self._waiting.setdefault(transaction_id, {}).setdefault(client, []).append(req_id)
+        self._of_client.setdefault(client, set()).add(transaction_id)
+        if not self._reader.join(transaction_id, client):
             self._metrics.transaction_cache_miss.mark()
-            self._read_from(transaction_id, mark)
+            self._read_from(transaction_id, mark, client)
 
-    def _read_from(self, first: int, mark: int) -> None:
+    def _share(self) -> int:
+        return MAX_WAITING_TOGETHER // max(1, len(self._outstanding))
+
+    def _read_from(self, first: int, mark: int, client: Client) -> None:
         """Start a range at `first`; it doubles while requests continue where the last range ended."""
         sequential = self._next_expected <= first < self._next_expected + MAX_AHEAD
         self._ahead = min(self._ahead * 2, MAX_AHEAD) if sequential else MIN_AHEAD
         count = 1 if self._one_by_one else min(self._ahead, mark - first + 1)
         self._next_expected = first + count
-        self._reader.request(first, count)
+        self._reader.request(first, count, client)
 
     def delivered(self, first: int, end: int, records: list[bytes]) -> None:
         """A range has been read: records of `first`, ...; waiters beyond the last record ask again."""
@@ -104,35 +121,38 @@ class DataReads:
             waiters = waiting.pop(position, None)
             if waiters is not None:
                 tail = record[24:]
-                for client, req_id in waiters:
-                    self._release(client)
-                    if client.writable:
-                        client.send(*data_response(client.version, req_id, position, tail))
-                    else:
-                        self._put_aside(client, req_id, position)
+                for client, req_ids in waiters.items():
+                    self._release(client, position, len(req_ids))
+                    for req_id in req_ids:
+                        if client.writable:
+                            client.send(*data_response(client.version, req_id, position, tail))
+                        else:
+                            self._put_aside(client, req_id, position)
             position += 1
         self._ask_again(position, end)
 
     def _ask_again(self, first: int, end: int) -> None:
         for transaction_id in range(first, end):
-            if transaction_id in self._waiting and not self._reader.covers(transaction_id):
-                self._reader.request(transaction_id, end - transaction_id)
+            for client in self._waiting.get(transaction_id, ()):
+                self._reader.request(transaction_id, end - transaction_id, client)
 
     def failed(self, first: int, end: int, text: str) -> None:
         """A range could not be read. For a while only single records are asked for, so that one bad record, or a
         range too large for a slow replica, does not take its neighbours along."""
         self._one_by_one = SINGLE_READS_AFTER_FAILURE
         for transaction_id in range(first, end):
-            for client, req_id in self._waiting.pop(transaction_id, ()):
-                self._release(client)
-                self._fail(client, req_id, transaction_id, text)
+            for client, req_ids in self._waiting.pop(transaction_id, {}).items():
+                self._release(client, transaction_id, len(req_ids))
+                for req_id in req_ids:
+                    self._fail(client, req_id, transaction_id, text)
 
-    def _release(self, client: Client) -> None:
-        left = self._outstanding.get(client, 0) - 1
-        if left > 0:
-            self._outstanding[client] = left
-        else:
-            self._outstanding.pop(client, None)
+    def _release(self, client: Client, transaction_id: int, count: int) -> None:
+        self._total -= count
+        self._outstanding[client] -= count
+        mine = self._of_client[client]
+        mine.discard(transaction_id)
+        if not mine:
+            del self._of_client[client], self._outstanding[client]
 
     def _fail(self, client: Client, req_id: bytes, transaction_id: int, text: str) -> None:
         client.send(data_failure(client.version, req_id, transaction_id, text))
@@ -156,33 +176,51 @@ class DataReads:
         aside = self._aside.pop(client, None)
         if aside is None:
             return
-        while aside and client.writable:
+        for _ in range(min(len(aside), ANSWERS_PER_TURN)):
+            if not client.writable:
+                break
             self.handle(client, *aside.popleft())
         if aside and not client.closed:
             self._aside[client] = aside
-            client.park(self)
+            if client.writable:
+                asyncio.get_running_loop().call_soon(self.client_writable, client)
+            else:
+                client.park(self)
 
     def forget(self, client: Client) -> None:
         """The connection has gone."""
         self._aside.pop(client, None)
-        if self._outstanding.pop(client, None) is None:
-            return
-        for transaction_id in list(self._waiting):
-            kept = [waiter for waiter in self._waiting[transaction_id] if waiter[0] is not client]
-            if kept:
-                self._waiting[transaction_id] = kept
-            else:
+        self._total -= self._outstanding.pop(client, 0)
+        for transaction_id in self._of_client.pop(client, ()):
+            waiters = self._waiting[transaction_id]
+            del waiters[client]
+            if not waiters:
                 del self._waiting[transaction_id]
 
     def close(self) -> None:
         """The partition leaves: everyone who waits is told so."""
         waiting, self._waiting = self._waiting, {}
-        for transaction_id, waiters in waiting.items():
-            for client, req_id in waiters:
-                self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
         aside, self._aside = self._aside, {}
-        for client, requests in aside.items():
-            for req_id, transaction_id in requests:
-                self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
         self._outstanding.clear()
+        self._of_client.clear()
+        self._total = 0
         self.high_water_mark = None
+        self._fail_all(_all_of(waiting, aside))
+
+    def _fail_all(self, requests: Iterator[tuple[Client, bytes, int]]) -> None:
+        """A turn's worth of them, the rest in later turns."""
+        for number, (client, req_id, transaction_id) in enumerate(requests, 1):
+            self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
+            if number == ANSWERS_PER_TURN:
+                asyncio.get_running_loop().call_soon(self._fail_all, requests)
+                return
+
+
+def _all_of(waiting: Waiting, aside: dict[Client, deque[Request]]) -> Iterator[tuple[Client, bytes, int]]:
+    for transaction_id, waiters in waiting.items():
+        for client, req_ids in waiters.items():
+            for req_id in req_ids:
+                yield client, req_id, transaction_id
+    for client, requests in aside.items():
+        for req_id, transaction_id in requests:
+            yield client, req_id, transaction_id

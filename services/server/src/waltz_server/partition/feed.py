@@ -211,7 +211,7 @@ class Feeds:
         if frames is None:
             self._metrics.feed_cache_miss.mark()
             self._reading.setdefault(first, []).append(feed)
-            self._read(first)
+            self._read(first, client)
             return
         self._send_slice(feed, frames)
 
@@ -246,9 +246,9 @@ class Feeds:
 
     # -- storage -------------------------------------------------------------------------------------------
 
-    def _read(self, first: int) -> None:
+    def _read(self, first: int, client: Client) -> None:
         count = min(READ_AHEAD_RECORDS, self.high_water_mark - first + 1)
-        self._reader.request(first, count)
+        self._reader.request(first, count, client)
 
     def delivered(self, first: int, end: int, frames: bytes) -> None:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that feeds get
@@ -280,7 +280,8 @@ class Feeds:
         self._retry_timer = None
         reading, self._reading = self._reading, {}
         for position, feeds in reading.items():
-            if self._reader.covers(position):
+            # each of them joins, so that the range outlives the client that asked for it
+            if all(self._reader.join(position, feed.client) for feed in feeds):
                 self._reading[position] = feeds
             else:
                 for feed in feeds:

@@ -27,6 +27,8 @@ from waltz_server.store.api import PartitionStore, StoreNotOpenError, StoreState
 
 CONFIRM_RETRY_SECONDS = 0.1
 EXPIRY_SCAN_SECONDS = 0.25
+ANSWERS_PER_ROUND = 500
+"""More wait for the next confirmation, or the next turn of the loop."""
 SHARES_OF_BOUND = 10
 
 
@@ -118,8 +120,9 @@ class MarkerDesk:
 
     def forget(self, client: Client) -> None:
         """The connection has gone; its markers need no answer."""
-        for marker in [marker for marker in self._outstanding if marker.client is client]:
-            self._drop(marker)
+        if self._by_client[client]:
+            for marker in [marker for marker in self._outstanding if marker.client is client]:
+                self._drop(marker)
 
     async def run(self) -> None:
         """Owner task: confirm and answer, until cancelled."""
@@ -136,10 +139,13 @@ class MarkerDesk:
                 await asyncio.sleep(CONFIRM_RETRY_SECONDS)
                 self._wake.set()
                 continue
-            for marker in ready:
+            for marker in ready[:ANSWERS_PER_ROUND]:
                 if self._outstanding.pop(marker, False) is None:
                     self._uncount(marker)
                     self._answer(marker)
+            if len(ready) > ANSWERS_PER_ROUND:
+                self._wake.set()
+                await asyncio.sleep(0)
 
     def _ready(self) -> list[Marker]:
         if self._store.state is not StoreState.OPEN:
@@ -154,15 +160,19 @@ class MarkerDesk:
     def _expire(self) -> None:
         now = self._loop.time()
         self._timer = None
-        waiting = False
+        pause, expired = float("inf"), 0
         for marker in list(self._outstanding):
+            if marker.deadline <= now and expired == ANSWERS_PER_ROUND:
+                pause = 0.0
+                break
             if marker.deadline <= now:
+                expired += 1
                 self._drop(marker)
                 self._give_up(marker)
             elif marker.deadline != float("inf"):
-                waiting = True
-        if waiting:
-            self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
+                pause = EXPIRY_SCAN_SECONDS
+        if pause != float("inf"):
+            self._timer = self._loop.call_later(pause, self._expire)
 
     def _drop(self, marker: Marker) -> None:
         del self._outstanding[marker]

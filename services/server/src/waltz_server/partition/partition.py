@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.append_frame import Append
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry
@@ -64,7 +65,8 @@ class PartitionSettings:
     append_bounds: AppendBounds = field(default_factory=AppendBounds)
     max_markers: int = 10_000
     """Mounts and flushes that wait at the same time; and as many of generations that are still to come."""
-    max_high_water_mark_waiters: int = 1000
+    max_high_water_mark_waiters: int = 16
+    """Of one connection, while the mark is not known; 0.13.2 has one request outstanding."""
     mount_wait_seconds: float = 5.0
     """A mount that could not be flushed and confirmed by then is answered NOT_READY; data requests wait as long for the end of
     the recovery."""
@@ -90,7 +92,9 @@ class Partition:
         settings: PartitionSettings,
         caches: SharedCaches,
         metrics: MetricsRegistry,
+        turns: Turns | None = None,
     ) -> None:
+        """`turns`: the server's, which its partitions and connections share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
         self.high_water_mark: int | None = None
@@ -101,7 +105,10 @@ class Partition:
         self._mounts = MountRegistry()
         self._feed_cache = caches.feed.partition(partition_id)
         self._transactions = caches.transactions.partition()
-        self._mark_waiters: list[tuple[Client, bytes]] = []
+        self._clients: set[Client] = set()
+        """Those that have asked for anything that is remembered; most connections want little of most
+        partitions."""
+        self._mark_waiters: dict[Client, list[bytes]] = {}
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
@@ -125,6 +132,7 @@ class Partition:
             markers=self._desk,
             loop=loop,
             on_fault=self._fail,
+            turns=turns if turns is not None else Turns(),
         )
         self._feeds = Feeds(
             cache=self._feed_cache,
@@ -247,6 +255,7 @@ class Partition:
 
     def _accept(self, marker: Marker) -> None:
         """Into the queue, behind everything that has arrived so far; or, for a generation that we have not reached, aside."""
+        self._clients.add(marker.client)
         if marker.generation > self.generation and not self._closed:
             self._future.add(marker)
             return
@@ -300,6 +309,7 @@ class Partition:
 
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
         """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for that."""
+        self._clients.add(client)
         if self.high_water_mark is None and not self._closed:
             self._held_reads.hold(client, self.partition_id, req_id, transaction_id)
         else:
@@ -309,19 +319,25 @@ class Partition:
         """HIGH_WATER_MARK_REQUEST: answered once the mark is known (weakness 13.17)."""
         if self.high_water_mark is not None:
             client.send(high_water_mark_response(client.version, req_id, self.high_water_mark))
-        elif len(self._mark_waiters) < self._settings.max_high_water_mark_waiters:
-            self._mark_waiters.append((client, req_id))
+        else:
+            self._clients.add(client)
+            waiting = self._mark_waiters.setdefault(client, [])
+            if len(waiting) < self._settings.max_high_water_mark_waiters:
+                waiting.append(req_id)
 
     def client_closed(self, client: Client) -> None:
         """The connection has gone. Its queued appends are still processed, as in the reference."""
+        if client not in self._clients:
+            return
+        self._clients.discard(client)
         self._mounts.remove(client)
         self._desk.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
         self._data.forget(client)
+        self._reader.forget(client)
         self._held_reads.forget(client)
-        if self._mark_waiters:
-            self._mark_waiters = [waiter for waiter in self._mark_waiters if waiter[0] is not client]
+        self._mark_waiters.pop(client, None)
 
     # -- answers -------------------------------------------------------------------------------------------
 
@@ -368,11 +384,13 @@ class Partition:
         self.high_water_mark = high_water_mark
         self._data.high_water_mark = high_water_mark
         self._feeds.advance_to(high_water_mark)
-        waiters, self._mark_waiters = self._mark_waiters, []
-        for client, req_id in waiters:
-            self.high_water_mark_request(client, req_id)
-        for read in self._held_reads.take():
-            self._data.handle(read.client, read.req_id, read.transaction_id)
+        waiters, self._mark_waiters = self._mark_waiters, {}
+        for client, req_ids in waiters.items():
+            for req_id in req_ids:
+                self.high_water_mark_request(client, req_id)
+        self._held_reads.release(
+            lambda read: self._data.handle(read.client, read.req_id, read.transaction_id)
+        )
 
     def session_lost(self, reason: str) -> None:
         """Appends wait in the queue; entries in flight keep their marks until they are settled."""

@@ -4,7 +4,12 @@ Everything that is missing in the caches asks here for a range of committed tran
 on its way is shortened to what is new, or joins it. The owner task (`RangeReader.run`) keeps at most
 `max_concurrent` ranges on their way, so a slow read holds up neither other ranges nor any message (weakness 13.14).
 
+A range is read in the turn of the client that asked first, and clients take turns: whoever asks for thousands
+of transactions far apart waits for them alone. What only clients that have gone wanted is not read.
+
 Invariants
+* Ranges on their way or queued do not overlap and are kept in order, so looking one up is a binary search: a
+  client decides how many there are (20,000 scattered requests are as many ranges).
 * What is delivered are consecutive committed wire records from the start of the range; possibly fewer than asked for.
 * A failure is reported once per range and remembered nowhere (weakness 13.13).
 """
@@ -12,9 +17,10 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections import deque
+from bisect import bisect_right
+from collections import OrderedDict, deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from waltz_server.store.api import PartitionStore, ReadFailedError
 
@@ -23,10 +29,11 @@ MAX_READ_BYTES = 1024 * 1024
 
 @dataclass(slots=True, eq=False)
 class Range:
-    """Transactions `first` to `end` - 1 wanted from storage."""
+    """Transactions `first` to `end` - 1 wanted from storage, by one client or several."""
 
     first: int
     end: int
+    wanted_by: set[object] = field(default_factory=set)
 
 
 class RangeReader:
@@ -44,8 +51,13 @@ class RangeReader:
         self._on_records = on_records
         self._on_failure = on_failure
         self._max_concurrent = max_concurrent
-        self._queue: deque[Range] = deque()
+        self._queues: OrderedDict[object, deque[Range]] = OrderedDict()
+        """What waits to be read, by the client in whose turn it is; whose turn it is comes first."""
+        self._wanted: dict[object, set[Range]] = {}
+        """What each client waits for."""
         self._ranges: list[Range] = []
+        self._firsts: list[int] = []
+        """Of `_ranges`, in the same order."""
         self._wake = asyncio.Event()
 
     @property
@@ -53,19 +65,68 @@ class RangeReader:
         """Ranges queued or being read."""
         return len(self._ranges)
 
+    def _find(self, transaction_id: int) -> tuple[int, Range | None]:
+        """Where a range that begins behind this transaction has its place, and the range that contains it."""
+        place = bisect_right(self._firsts, transaction_id)
+        before = self._ranges[place - 1] if place else None
+        return place, before if before is not None and transaction_id < before.end else None
+
     def covers(self, transaction_id: int) -> bool:
         """True if a range that is queued or being read contains this transaction."""
-        return any(r.first <= transaction_id < r.end for r in self._ranges)
+        return self._find(transaction_id)[1] is not None
 
-    def request(self, first: int, count: int) -> None:
-        """Read `count` transactions from `first` on; a no-op where they are on their way already."""
-        if self.covers(first):
+    def join(self, transaction_id: int, client: object) -> bool:
+        """True if the transaction is on its way already; it is then read for `client` too."""
+        found = self._find(transaction_id)[1]
+        if found is not None:
+            self._want(found, client)
+        return found is not None
+
+    def request(self, first: int, count: int, client: object = None) -> None:
+        """Read `count` transactions from `first` on for `client`; joins what is on its way already."""
+        place, found = self._find(first)
+        if found is None:
+            end = first + count
+            if place < len(self._firsts):
+                end = min(end, self._firsts[place])
+            found = Range(first, end)
+            self._ranges.insert(place, found)
+            self._firsts.insert(place, first)
+            self._queues.setdefault(client, deque()).append(found)
+            self._wake.set()
+        self._want(found, client)
+
+    def _want(self, wanted: Range, client: object) -> None:
+        wanted.wanted_by.add(client)
+        self._wanted.setdefault(client, set()).add(wanted)
+
+    def forget(self, client: object) -> None:
+        """The client has gone: what waits for it alone is not read, the rest in the turn of somebody who is
+        here."""
+        for wanted in self._wanted.pop(client, ()):
+            wanted.wanted_by.discard(client)
+        queue = self._queues.pop(client, None)
+        if queue is None:
             return
-        end = min((r.first for r in self._ranges if r.first > first), default=first + count)
-        wanted = Range(first, min(end, first + count))
-        self._ranges.append(wanted)
-        self._queue.append(wanted)
-        self._wake.set()
+        dropped: set[Range] = set()
+        for wanted in queue:
+            if wanted.wanted_by:
+                self._queues.setdefault(next(iter(wanted.wanted_by)), deque()).append(wanted)
+            else:
+                dropped.add(wanted)
+        if dropped:
+            self._ranges = [wanted for wanted in self._ranges if wanted not in dropped]
+            self._firsts = [wanted.first for wanted in self._ranges]
+
+    def _next(self) -> Range:
+        """The oldest range of the client whose turn it is."""
+        client, queue = next(iter(self._queues.items()))
+        wanted = queue.popleft()
+        if queue:
+            self._queues.move_to_end(client)
+        else:
+            del self._queues[client]
+        return wanted
 
     async def run(self) -> None:
         """Owner task, until cancelled."""
@@ -74,9 +135,12 @@ class RangeReader:
             while True:
                 await self._wake.wait()
                 self._wake.clear()
-                while self._queue:
+                while self._queues:
                     await slots.acquire()
-                    tasks.create_task(self._read(self._queue.popleft(), slots))
+                    if not self._queues:  # a client has gone meanwhile
+                        slots.release()
+                        break
+                    tasks.create_task(self._read(self._next(), slots))
 
     async def _read(self, wanted: Range, slots: asyncio.Semaphore) -> None:
         try:
@@ -85,9 +149,18 @@ class RangeReader:
         except ReadFailedError as error:
             records, failure = [], error
         finally:
-            self._ranges.remove(wanted)
+            self._remove(wanted)
             slots.release()
         if failure is not None:
             self._on_failure(wanted, failure)
         else:
             self._on_records(wanted, records)
+
+    def _remove(self, wanted: Range) -> None:
+        place = bisect_right(self._firsts, wanted.first) - 1
+        del self._ranges[place], self._firsts[place]
+        for client in wanted.wanted_by:
+            left = self._wanted[client]
+            left.discard(wanted)
+            if not left:
+                del self._wanted[client]
