@@ -18,6 +18,7 @@ from bench.cluster import BenchCluster
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
+from bench.locks import measure_locks
 from bench.plan import FULL, QUICK, Plan
 from bench.plot import write_plot
 from bench.processes import BenchError
@@ -29,7 +30,7 @@ from bench.writing import measure_writing
 from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "spark")
+PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "spark")
 ON_REQUEST = ("hostile",)
 """Measured only when named by `--only`."""
 
@@ -81,6 +82,9 @@ class Bench:
             if "tasks" in self._parts:
                 with self._step("tasks and futures"):
                     figures += await measure_tasks(self._directory / f"tasks-{number}", self._plan)
+            if "locks" in self._parts:
+                with self._step("locks"):
+                    figures += await measure_locks()
             if "hostile" in self._parts:
                 for tls in self._plan.tls_modes:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
@@ -91,7 +95,7 @@ class Bench:
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "hostile"}:
+        if not self._parts - {"tasks", "locks", "hostile"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

@@ -9,6 +9,7 @@ from tests.integration.hostile import (
     attacks_identity,
     attacks_slow,
     attacks_tls,
+    attacks_work,
 )
 from tests.integration.hostile.wires import Target
 
@@ -57,6 +58,15 @@ ALL = (
     Attack(attacks_slow.deaf_server, ("storage",), seconds=2.0, heavy=True),
     Attack(attacks_slow.deaf_administrator, ("admin",), seconds=2.0, heavy=True),
     Attack(attacks_slow.vanished, FRAMED),
+    Attack(attacks_work.many_locks, ("client",), named=True),
+    Attack(attacks_work.many_flags, ("admin",), named=True),
+    Attack(attacks_work.many_preferences, ("client",), named=True),
+    Attack(attacks_work.half_small_frames, FRAMED, named=True, seconds=2.0, heavy=True, needs_tls=False),
+    Attack(attacks_work.flood_of_questions, ("client",), seconds=5.0),
+    Attack(attacks_work.flood_of_lists, ("client",), seconds=5.0),
+    Attack(attacks_work.flood_of_mounts, ("client",), seconds=5.0),
+    Attack(attacks_work.flood_of_administration, ("admin",)),
+    Attack(attacks_work.pipelined_http, ("http",)),
     Attack(attacks_tls.stripped, FRAMED, named=True, needs_tls=True),
     Attack(attacks_tls.handshake_storm, FRAMED, needs_tls=True, heavy=True),
     Attack(attacks_tls.where_there_is_none, FRAMED, named=True, needs_tls=False),

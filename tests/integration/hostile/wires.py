@@ -102,9 +102,9 @@ class Wire:
         self.writer.write(raw)
         await self.writer.drain()
 
-    async def frame(self) -> bytes:
+    async def frame(self, timeout_seconds: float = _PATIENCE_SECONDS) -> bytes:
         """The body of the next frame."""
-        async with asyncio.timeout(_PATIENCE_SECONDS):
+        async with asyncio.timeout(timeout_seconds):
             head = await self.reader.readexactly(_HEAD.size)
             return await self.reader.readexactly(_HEAD.unpack(head)[2])
 
