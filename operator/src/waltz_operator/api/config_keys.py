@@ -101,6 +101,7 @@ KEYS: Mapping[str, Mapping[str, Key]] = {
         "server.ssl.allowedPeers": Key(Kind.TEXT),
         "server.appendQueueBytes": Key(Kind.INTEGER, 1),
         "server.appendQueueCount": Key(Kind.INTEGER, 1),
+        "server.maxLocksPerAppend": Key(Kind.INTEGER, 1),
         "storage.maxBatchSize": Key(Kind.INTEGER, 1),
         "storage.initialRetryInterval": Key(Kind.INTEGER, 1),
         "storage.maxRetryInterval": Key(Kind.INTEGER, 1),
