@@ -8,12 +8,13 @@ from collections.abc import Generator
 import pytest
 from hypothesis import HealthCheck, settings
 
-# An example that takes long says something of the machine, which does other things too; speed is measured in bench/.
+# An example that takes long says something of the machine, which does other things too; speed is measured in
+# bench/.
 settings.register_profile("waltz", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("waltz")
 
-# pytest-asyncio and looptime ask for the current loop, in synchronous tests too and before one is set. Unless it has
-# been said that there is none, Python 3.11 makes one for who asks first, and nobody closes it.
+# pytest-asyncio and looptime ask for the current loop, in synchronous tests too and before one is set. Unless
+# it has been said that there is none, Python 3.11 makes one for who asks first, and nobody closes it.
 asyncio.set_event_loop(None)
 
 
@@ -24,8 +25,8 @@ _AGAIN_SECONDS = 5.0
 def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[None, object, object]:
     """The time limit of a test strikes again and again until the test has ended.
 
-    pytest-timeout raises once, wherever the test happens to be. Inside a callback of an event loop that is the end of it: the
-    loop hands it to its exception handler and goes on, and the test never ends.
+    pytest-timeout raises once, wherever the test happens to be. Inside a callback of an event loop that is
+    the end of it: the loop hands it to its exception handler and goes on, and the test never ends.
     """
     done = yield
     left, again = signal.getitimer(signal.ITIMER_REAL)
@@ -35,7 +36,8 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How much was looked at: numbers that tests told with ``record_property``, added up by name, also those of xdist's workers."""
+    """How much was looked at: numbers that tests told with ``record_property``, added up by name, also those
+    of xdist's workers."""
     sums: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", ()):
         sums.update({name: value for name, value in report.user_properties if isinstance(value, int)})

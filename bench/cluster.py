@@ -20,7 +20,8 @@ ANSWER_SECONDS = 120.0
 
 
 class BenchCluster:
-    """Owner of one local cluster. Everything blocking goes through a thread: the loop belongs to the cluster."""
+    """Owner of one local cluster. Everything blocking goes through a thread: the loop belongs to the
+    cluster."""
 
     def __init__(self, local: LocalCluster, plan: Plan, tls: bool) -> None:
         self.local = local

@@ -1,7 +1,7 @@
 """Failover figures: how long no append is acknowledged after a process is killed or told to leave.
 
-Writers run on all partitions all the time; a gap is the longest time between two acknowledged appends of one partition, and the
-figure is the worst partition's.
+Writers run on all partitions all the time; a gap is the longest time between two acknowledged appends of one
+partition, and the figure is the worst partition's.
 """
 
 from __future__ import annotations

@@ -18,7 +18,8 @@ class Wanted(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A bound; `binding` targets decide whether the benchmark as a whole is met, the others are for orientation."""
+    """A bound; `binding` targets decide whether the benchmark as a whole is met, the others are for
+    orientation."""
 
     wanted: Wanted
     bound: float
@@ -86,7 +87,8 @@ def at_most(bound: float, *, binding: bool = False) -> Target:
 
 
 def medians(runs: Iterable[Iterable[Figure]]) -> list[Figure]:
-    """One figure per key: the median of the runs, with the details of the run it comes from; order of first sight."""
+    """One figure per key: the median of the runs, with the details of the run it comes from; order of first
+    sight."""
     seen: dict[tuple[str, str, str], list[Figure]] = {}
     for run in runs:
         for figure in run:

@@ -1,7 +1,8 @@
-"""What hostile peers cost: memory of the attacked process, and the latency of a bystander against its own without them.
+"""What hostile peers cost: memory of the attacked process, and the latency of a bystander against its own
+without them.
 
-The attacks are those of the tests (`tests/integration/hostile`), each against every port it is meant for. They run in a
-process of their own that yields to others, on the same processors as everybody else.
+The attacks are those of the tests (`tests/integration/hostile`), each against every port it is meant for.
+They run in a process of their own that yields to others, on the same processors as everybody else.
 """
 
 from __future__ import annotations

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 
 def percentiles_ms(weighted: Sequence[tuple[float, int]], wanted: Sequence[float]) -> list[float]:
-    """For each q of `wanted` the smallest latency not exceeded by that share, in milliseconds; 0 of nothing."""
+    """For each q of `wanted` the smallest latency not exceeded by that share, in milliseconds; 0 of
+    nothing."""
     ordered = sorted(weighted)
     total = sum(n for _, n in ordered)
     found: list[float] = []

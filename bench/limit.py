@@ -3,12 +3,13 @@
     client ──APPEND_REQUEST──► relay ──Append──► 3 disk processes: write, fdatasync
            ◄──FEED_DATA──────        ◄──Success──      (answer at 2 of 3)
 
-Every role is a process of its own. Frames have the sizes of the real protocols (a payload of 512 B makes an APPEND_REQUEST
-of 568 B, a record of 548 B in a storage Append frame, a FEED_DATA of 36 B); TLS is on or off alike. The relay cuts
-the record out of each request, sends what one socket read brought as one Append per partition to all three, and answers a
-transaction when two have synced it. A disk process appends the body of each frame to the file of its partition and syncs
-each file once per turn of its loop. Nothing else happens: no locks, no transaction ids, no checksum checks, no indexes, no sessions,
-no recovery. What Waltz does on top of this is what the ratio "ours / limit" shows.
+Every role is a process of its own. Frames have the sizes of the real protocols (a payload of 512 B makes an
+APPEND_REQUEST of 568 B, a record of 548 B in a storage Append frame, a FEED_DATA of 36 B); TLS is on or off
+alike. The relay cuts the record out of each request, sends what one socket read brought as one Append per
+partition to all three, and answers a transaction when two have synced it. A disk process appends the body of
+each frame to the file of its partition and syncs each file once per turn of its loop. Nothing else happens:
+no locks, no transaction ids, no checksum checks, no indexes, no sessions, no recovery. What Waltz does on top
+of this is what the ratio "ours / limit" shows.
 
 The load is a window: `in_flight` transactions are outstanding, an answer lets the next one go.
 
@@ -99,8 +100,8 @@ class Framed(asyncio.BufferedProtocol):
 class DiskProtocol(Framed):
     """One connection from the relay: what arrived in this turn is written, synced once per file, answered.
 
-    Inline, the sync blocks the loop and the next turn finds what came meanwhile; with a thread the loop takes in
-    the next frames while the sync runs.
+    Inline, the sync blocks the loop and the next turn finds what came meanwhile; with a thread the loop takes
+    in the next frames while the sync runs.
     """
 
     def __init__(self, files: list[int], pool: ThreadPoolExecutor | None, checked: bool) -> None:
@@ -308,7 +309,7 @@ class Client(Framed):
 _CLIENT_HEAD = struct.Struct(">BHIB16sqiii")  # frame header, type, req id, hwm, 3 x no locks
 
 
-# --- roles as processes ------------------------------------------------------------------------------------------
+# --- roles as processes -------------------------------------------------------------------------------------
 
 
 def _contexts(options: argparse.Namespace) -> tuple[ssl.SSLContext | None, ssl.SSLContext | None]:
@@ -394,7 +395,7 @@ async def client_main(options: argparse.Namespace) -> None:
     client.transport.close()
 
 
-# --- the run -----------------------------------------------------------------------------------------------------
+# --- the run ------------------------------------------------------------------------------------------------
 
 
 def run_limit(

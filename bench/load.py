@@ -4,9 +4,10 @@
     python -m bench.load CONFIG read --partitions 8 --headers|--data
     python -m bench.load CONFIG watch --partitions 8 --in-flight 4
 
-`write` and `read` print one JSON line; `watch` writes until its standard input closes and answers each line `gap` with the longest
-time without an acknowledged append, per partition, since the last question. `write --count` prints `ready`, waits for
-a line, appends that many and prints JSON. CPU time is taken around the measurement for the processes in `--pids`.
+`write` and `read` print one JSON line; `watch` writes until its standard input closes and answers each line
+`gap` with the longest time without an acknowledged append, per partition, since the last question. `write
+--count` prints `ready`, waits for a line, appends that many and prints JSON. CPU time is taken around the
+measurement for the processes in `--pids`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What is measured, how long, and against which target. `FULL` is `make bench`, `QUICK` a smoke run for CI."""
+"""What is measured, how long, and against which target. `FULL` is `make bench`, `QUICK` a smoke run for
+CI."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ from bench.figures import Target, at_least, at_most, tls_name
 class WriteMode:
     """A write load: `in_flight` appends outstanding over `partitions` partitions.
 
-    Closed-loop writers are that many coroutines that append one after another; pipelined means one source per partition that
-    keeps its window full without waiting for single answers.
+    Closed-loop writers are that many coroutines that append one after another; pipelined means one source per
+    partition that keeps its window full without waiting for single answers.
     """
 
     in_flight: int

@@ -1,4 +1,5 @@
-"""Processes of a benchmark: started with a pipe as standard input, so that none outlives its parent, and their CPU time."""
+"""Processes of a benchmark: started with a pipe as standard input, so that none outlives its parent, and
+their CPU time."""
 
 from __future__ import annotations
 
@@ -89,7 +90,8 @@ def start_role(module: str, arguments: Sequence[str], env: Mapping[str, str] | N
 
 
 class CpuWatch:
-    """CPU seconds (user and system) used per role between `start` and `stop`; a process that died counts to its end."""
+    """CPU seconds (user and system) used per role between `start` and `stop`; a process that died counts to
+    its end."""
 
     def __init__(self, pids: Mapping[str, Sequence[int]]) -> None:
         self._processes = {role: [psutil.Process(pid) for pid in of] for role, of in pids.items()}

@@ -1,7 +1,9 @@
-"""One Spark application of the benchmark: reads the log in one way after another and prints a line of JSON for each.
+"""One Spark application of the benchmark: reads the log in one way after another and prints a line of JSON
+for each.
 
-`python -m bench.spark_load CONFIG --cores 1 batch rows memory stream`: parts are run in the order given, in one session, each
-after a warm-up. CPU time is that of this process, its Java process and their Python workers.
+`python -m bench.spark_load CONFIG --cores 1 batch rows memory stream`: parts are run in the order given, in
+one session, each after a warm-up. CPU time is that of this process, its Java process and their Python
+workers.
 """
 
 from __future__ import annotations
@@ -144,7 +146,8 @@ def rows(application: Application) -> dict[str, Any]:
 
 
 def memory(application: Application) -> dict[str, Any]:
-    """One task over one long partition: the worker's memory in the last half of it, against the first quarter."""
+    """One task over one long partition: the worker's memory in the last half of it, against the first
+    quarter."""
     partition = str(application.options.long_partition)
     with Sampler(Processes().largest_worker_mib) as sampler:
         found = application.run("waltz", partitions=partition)
@@ -207,7 +210,8 @@ def _rows(query: StreamingQuery) -> int:
 
 
 def _empty_triggers(query: StreamingQuery) -> list[int]:
-    """Milliseconds of the last triggers, as far back as none had new data. Spark tells no listener of them."""
+    """Milliseconds of the last triggers, as far back as none had new data. Spark tells no listener of
+    them."""
     recent = itertools.takewhile(lambda trigger: trigger.numInputRows == 0, reversed(query.recentProgress))
     return [int(trigger.durationMs["triggerExecution"]) for trigger in recent]
 

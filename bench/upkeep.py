@@ -1,4 +1,5 @@
-"""What is not throughput: start of a full storage node, resident memory at rest, tasks and futures per turn of the loop."""
+"""What is not throughput: start of a full storage node, resident memory at rest, tasks and futures per turn
+of the loop."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ def measure_memory(cluster: BenchCluster) -> list[Figure]:
 
 
 async def measure_start(cluster: BenchCluster) -> list[Figure]:
-    """From starting the program to answering on its ports, after SIGTERM and after SIGKILL; the worse of two is counted."""
+    """From starting the program to answering on its ports, after SIGTERM and after SIGKILL; the worse of two
+    is counted."""
     held = await fill(cluster, cluster.plan.start_records)
     role = cluster.local.storage_roles[0]
     group = group_name("start of a storage node", cluster.tls)

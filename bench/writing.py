@@ -1,4 +1,5 @@
-"""Write figures: each load on the cluster, then the same window through the bare pipeline, in the same run."""
+"""Write figures: each load on the cluster, then the same window through the bare pipeline, in the same
+run."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """Delays per carrier out of a log of flights, at once or as a stream: ``flight_delays.py --help``.
 
-The log is that of ``waltz demo``: a JSON object per flight. At once, the job reads what is committed when it starts. As a stream
-(``--stream``) it counts on from its checkpoint, and replaces the result after every batch; killed and started again on the same
-checkpoint it ends with the same numbers.
+The log is that of ``waltz demo``: a JSON object per flight. At once, the job reads what is committed when it
+starts. As a stream (``--stream``) it counts on from its checkpoint, and replaces the result after every
+batch; killed and started again on the same checkpoint it ends with the same numbers.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ COLUMNS = (
 
 
 def delays(log: DataFrame) -> DataFrame:
-    """Per carrier: flights, and for departure and arrival how many have a delay noted, and the sum of minutes."""
+    """Per carrier: flights, and for departure and arrival how many have a delay noted, and the sum of
+    minutes."""
     flights = log.select(from_json(col("data").cast("string"), lit(FLIGHT)).alias("flight")).select(
         "flight.*"
     )

@@ -1,9 +1,11 @@
-"""Accounts that pay out too often: an alert per burst, written back to the log exactly once: ``fraud_windows.py --help``.
+"""Accounts that pay out too often: an alert per burst, written back to the log exactly once:
+``fraud_windows.py --help``.
 
-A burst is ``--limit`` transfers from one account within ``--window`` transactions of its partition. Transactions carry no time, so
-windows are counted in transaction ids, which also makes the result the same whenever the job runs. Per account Spark keeps the last
-ids in its checkpoint. The alerts go to a partition of the log (``--alerts-partition``) through the sink, as transactions with a
-header of their own, for whoever follows the log to act on.
+A burst is ``--limit`` transfers from one account within ``--window`` transactions of its partition.
+Transactions carry no time, so windows are counted in transaction ids, which also makes the result the same
+whenever the job runs. Per account Spark keeps the last ids in its checkpoint. The alerts go to a partition of
+the log (``--alerts-partition``) through the sink, as transactions with a header of their own, for whoever
+follows the log to act on.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def alerts(log: DataFrame, limit: int, window: int) -> DataFrame:
         ]
         yield pandas.DataFrame({"data": pandas.Series(texts, dtype="object")})
 
-    # The ids are kept as text: workers of Spark 4.3.0 read the types of a state in lower case, which no array survives.
+    # The ids are kept as text: workers of Spark 4.3.0 read the types of a state in lower case, which no array
+    # survives.
     return transfers.groupBy("partition", "book", "account").applyInPandasWithState(
         follow, "data STRING", "last STRING", "append", "NoTimeout"
     )

@@ -5,11 +5,12 @@ A lake is a folder with data files and manifests::
     data/partition=3/0-49999-JOB.parquet     transactions 0 to 49,999 of partition 3
     manifests/00000007.json                  version 7: every file of the table, and up to where each partition is exported
 
-A version is its manifest: it is made in one step, after its files, and only by one job (a second one at the same time finds the
-number taken and fails). Readers take the newest manifest, or an older one, and see a consistent table: exactly the transactions up
-to its vector. Exporting is idempotent: a job exports what the newest version lacks up to ``--as-of``, so the same job again does
-nothing, and one that died half-way leaves files that no manifest names. ``--compact`` makes few large files out of many small ones,
-as a new version; ``--vacuum`` deletes files and manifests that only versions older than the last ``--keep`` need.
+A version is its manifest: it is made in one step, after its files, and only by one job (a second one at the
+same time finds the number taken and fails). Readers take the newest manifest, or an older one, and see a
+consistent table: exactly the transactions up to its vector. Exporting is idempotent: a job exports what the
+newest version lacks up to ``--as-of``, so the same job again does nothing, and one that died half-way leaves
+files that no manifest names. ``--compact`` makes few large files out of many small ones, as a new version;
+``--vacuum`` deletes files and manifests that only versions older than the last ``--keep`` need.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Version:
-    """A consistent state of the table. ``files`` are sorted. ``next_ids``: per partition, the first transaction that is not in it."""
+    """A consistent state of the table. ``files`` are sorted. ``next_ids``: per partition, the first
+    transaction that is not in it."""
 
     number: int
     files: tuple[DataFile, ...]
@@ -77,7 +79,8 @@ class Version:
         return ends
 
     def check(self) -> None:
-        """Every partition is there from its first exported transaction on, each transaction in one file. LakeError."""
+        """Every partition is there from its first exported transaction on, each transaction in one file.
+        LakeError."""
         last: dict[int, int] = {}
         for file in self.files:
             if file.partition in last and file.first != last[file.partition] + 1:
@@ -134,7 +137,8 @@ class Lake:
         return spark.read.parquet(*(self.folder.uri(file.path) for file in version.files))
 
     def vacuum(self, keep: int) -> int:
-        """Delete versions but the last ``keep``, and data files that none of those has; how many files. Not while a job is writing."""
+        """Delete versions but the last ``keep``, and data files that none of those has; how many files. Not
+        while a job is writing."""
         kept = [self.version(number) for number in self.versions()[-keep:]]
         needed = {file.path for version in kept for file in version.files}
         for number in self.versions()[:-keep]:
@@ -153,13 +157,14 @@ def _manifest(number: int) -> str:
     return f"{number:08d}.json"
 
 
-# -- export ---------------------------------------------------------------------------------------------------------------
+# -- export --------------------------------------------------------------------------------------------------
 
 
 def export(
     spark: SparkSession, options: Mapping[str, str], lake: Lake, as_of: Position, rows_per_file: int
 ) -> Version:
-    """Bring the lake up to ``as_of`` (partition to the first transaction that is not wanted; ``latest``: all that is committed now)."""
+    """Bring the lake up to ``as_of`` (partition to the first transaction that is not wanted; ``latest``: all
+    that is committed now)."""
     base = lake.version()
     reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}
     if base.files:
@@ -188,7 +193,8 @@ def export(
 def _writer(
     location: str, job: str, rows_per_file: int
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Writes what a task gets (transactions of partitions, each in order) into files; gives a row per file."""
+    """Writes what a task gets (transactions of partitions, each in order) into files; gives a row per
+    file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow
@@ -224,7 +230,8 @@ def _key(batch: pa.RecordBatch) -> Any:
 
 
 def _write_file(folder: Folder, job: str, table: pa.Table) -> pa.RecordBatch:
-    """One file, complete or not there; the row that tells of it. A repeated task writes the same name with the same content."""
+    """One file, complete or not there; the row that tells of it. A repeated task writes the same name with
+    the same content."""
     import pyarrow
     from pyarrow import parquet
 
@@ -249,7 +256,7 @@ def _write_file(folder: Folder, job: str, table: pa.Table) -> pa.RecordBatch:
     return pyarrow.RecordBatch.from_pydict(row, pyarrow.schema(types))
 
 
-# -- compaction -------------------------------------------------------------------------------------------------------------
+# -- compaction ----------------------------------------------------------------------------------------------
 
 
 def to_compact(files: Sequence[DataFile], rows_per_file: int) -> list[tuple[DataFile, ...]]:
@@ -304,7 +311,7 @@ def compact(spark: SparkSession, lake: Lake, rows_per_file: int) -> Version:
     return version
 
 
-# -- command line -----------------------------------------------------------------------------------------------------------
+# -- command line --------------------------------------------------------------------------------------------
 
 
 def _as_of(text: str) -> Position:

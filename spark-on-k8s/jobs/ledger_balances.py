@@ -1,8 +1,10 @@
-"""Balances of every account of the ledger (``examples/ledger``), kept up to date by a stream: ``ledger_balances.py --help``.
+"""Balances of every account of the ledger (``examples/ledger``), kept up to date by a stream:
+``ledger_balances.py --help``.
 
-Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums are Spark's state, in
-the checkpoint; after every batch the table of balances is written as a new folder ``batch-N`` and the file ``current`` names it. A
-repeated batch writes the same folder again, so a job that was killed leaves nothing wrong behind.
+Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums
+are Spark's state, in the checkpoint; after every batch the table of balances is written as a new folder
+``batch-N`` and the file ``current`` names it. A repeated batch writes the same folder again, so a job that
+was killed leaves nothing wrong behind.
 """
 
 from __future__ import annotations

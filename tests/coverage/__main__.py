@@ -1,7 +1,9 @@
-"""``python -m tests.coverage``: line and branch coverage of the parts that hold the promises, by unit tests and simulator.
+"""``python -m tests.coverage``: line and branch coverage of the parts that hold the promises, by unit tests
+and simulator.
 
-Prints one line per package and every place that was not reached; ends with 1 when a package is below the target.
-``--data FILE`` reads a finished measurement instead of making one. ``--seeds 0:20`` sets how much is simulated.
+Prints one line per package and every place that was not reached; ends with 1 when a package is below the
+target. ``--data FILE`` reads a finished measurement instead of making one. ``--seeds 0:20`` sets how much is
+simulated.
 """
 
 from __future__ import annotations
@@ -41,7 +43,8 @@ class Coverage(NamedTuple):
 
 
 def measure(data_file: Path, seeds: str) -> None:
-    """Run the unit tests of both services and the simulator at the same time, each in a process of its own."""
+    """Run the unit tests of both services and the simulator at the same time, each in a process of its
+    own."""
     unit = [
         (folder, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--timeout={TEST_TIMEOUT_SECONDS}", folder)
         for folder in UNIT_TESTS

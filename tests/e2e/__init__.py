@@ -1,1 +1,2 @@
-"""The operator on real Kubernetes: `make e2e` builds the images, makes a kind cluster, runs the scenarios, prints a table."""
+"""The operator on real Kubernetes: `make e2e` builds the images, makes a kind cluster, runs the scenarios,
+prints a table."""

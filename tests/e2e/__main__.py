@@ -1,7 +1,9 @@
-"""`python -m tests.e2e` (make e2e): images, cluster, scenarios, table. Exit code 0 when every scenario passed.
+"""`python -m tests.e2e` (make e2e): images, cluster, scenarios, table. Exit code 0 when every scenario
+passed.
 
-Where docker or kind is missing it says so in one line and ends with code 0: there is nothing to try. `--only` takes scenarios by a
-part of their name (those before them run too, unless `--reuse` finds a cluster of an earlier `--keep`).
+Where docker or kind is missing it says so in one line and ends with code 0: there is nothing to try. `--only`
+takes scenarios by a part of their name (those before them run too, unless `--reuse` finds a cluster of an
+earlier `--keep`).
 """
 
 from __future__ import annotations

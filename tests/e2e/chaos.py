@@ -15,10 +15,11 @@ LEASE = "waltz-operator"
 FIRST_SECONDS = (1.0, 12.0)
 """From the beginning of a scenario to the first kill: in the middle of what was just asked for."""
 BETWEEN_SECONDS = (30.0, 120.0)
-"""From the moment at which the next operator acts to the moment at which it is killed: anywhere in its work."""
+"""From the moment at which the next operator acts to the moment at which it is killed: anywhere in its
+work."""
 _WAYS = (("--grace-period=0", "--force"), ("--grace-period=1",), ("--grace-period=1",))
-"""As a crash between any two of its writes, when the next operator waits for the Lease to run out (one in three: that takes 20 s); or with
-just the time to give it back."""
+"""As a crash between any two of its writes, when the next operator waits for the Lease to run out (one in
+three: that takes 20 s); or with just the time to give it back."""
 _LOOK_SECONDS = 1.0
 
 

@@ -20,7 +20,8 @@ _PAUSE_SECONDS = 5.0
 
 
 def _configuration() -> str:
-    # Every node takes pods, so that three storage nodes stand apart; taints of the control plane are taken off.
+    # Every node takes pods, so that three storage nodes stand apart; taints of the control plane are taken
+    # off.
     initial = {"kind": "InitConfiguration", "nodeRegistration": {"taints": []}}
     control = {"role": "control-plane", "kubeadmConfigPatches": [yaml.safe_dump(initial)]}
     return yaml.safe_dump(
@@ -34,7 +35,8 @@ def _configuration() -> str:
 
 @contextmanager
 def cluster(folder: Path, *, keep: bool, reuse: bool) -> Iterator[Path]:
-    """A cluster and the path of its kubeconfig; deleted at the end unless `keep`. KIND_NODE_IMAGE chooses the node image."""
+    """A cluster and the path of its kubeconfig; deleted at the end unless `keep`. KIND_NODE_IMAGE chooses the
+    node image."""
     kubeconfig = folder / "kubeconfig"
     there = NAME in run(["kind", "get", "clusters"]).split()
     if there and reuse:
@@ -62,9 +64,11 @@ def _tidy() -> None:
 
 
 def delete() -> None:
-    """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times. CommandError.
+    """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times.
+    CommandError.
 
-    First the kubelets end: a pod's container that is just being made may be frozen, and holds its node for ever when it is killed then.
+    First the kubelets end: a pod's container that is just being made may be frozen, and holds its node for
+    ever when it is killed then.
     """
     for node in NODES:
         try:

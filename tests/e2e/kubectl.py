@@ -1,4 +1,5 @@
-"""kubectl, bound to one cluster and namespace. What is only read is read without a process of its own (`reader`)."""
+"""kubectl, bound to one cluster and namespace. What is only read is read without a process of its own
+(`reader`)."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ class Timeout(Exception):
 def wait_until(
     what: str, probe: Callable[[], T | None], timeout_seconds: float, *, pause_seconds: float = POLL_SECONDS
 ) -> T:
-    """The first answer of `probe` that is neither None nor False; a failing command counts as none. Timeout says the last failure."""
+    """The first answer of `probe` that is neither None nor False; a failing command counts as none. Timeout
+    says the last failure."""
     deadline, trouble = time.monotonic() + timeout_seconds, ""
     while True:
         try:

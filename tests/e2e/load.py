@@ -36,7 +36,8 @@ class Load:
         self._path = f"/api/v1/namespaces/{kubectl.namespace}/pods/{NAME}:{_PORT}/proxy"
 
     def start(self, endpoints: dict[str, str]) -> None:
-        """Start writing to the cluster whose status has these endpoints; returns once every partition is written."""
+        """Start writing to the cluster whose status has these endpoints; returns once every partition is
+        written."""
         keys: dict[str, object] = {
             "zookeeper.connectString": endpoints["zookeeper"],
             "zookeeper.sessionTimeout": 10_000,

@@ -1,5 +1,5 @@
-"""Reading objects over the API server's HTTP port. What is waited for is asked for twice a second, for most of a run: a process of
-kubectl for each question took as much of the machine as the API server did."""
+"""Reading objects over the API server's HTTP port. What is waited for is asked for twice a second, for most
+of a run: a process of kubectl for each question took as much of the machine as the API server did."""
 
 from __future__ import annotations
 

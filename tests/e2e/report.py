@@ -16,7 +16,8 @@ class Result:
     seconds: float = 0.0
     acknowledged: int = 0
     lost: int | None = None
-    """Acknowledged transactions that the log does not hold as acknowledged; None = there was no load to judge."""
+    """Acknowledged transactions that the log does not hold as acknowledged; None = there was no load to
+    judge."""
     longest_gap_seconds: float | None = None
     operator_kills: int = 0
     notes: list[str] = field(default_factory=list)

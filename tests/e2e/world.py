@@ -30,7 +30,7 @@ class World:
         self.load = Load(self.kubectl, self.first_node)
         self.notes: list[str] = []
 
-    # -- the object -------------------------------------------------------------------------------------------
+    # -- the object ------------------------------------------------------------------------------------------
 
     def specification(self) -> dict[str, Any]:
         """The WaltzCluster of the run: tests/e2e/cluster.yaml with this run's image tags."""
@@ -81,7 +81,7 @@ class World:
             and all(conditions.get(name) == (value, "AsWanted") for name, value in wanted.items())
         )
 
-    # -- its pods ---------------------------------------------------------------------------------------------
+    # -- its pods --------------------------------------------------------------------------------------------
 
     def pods(self, selector: str) -> dict[str, str]:
         """Name -> uid."""
@@ -91,7 +91,8 @@ class World:
     def wait_replaced(
         self, selector: str, before: dict[str, str], timeout_seconds: float, count: int | None = None
     ) -> None:
-        """Wait until none of the pods of `before` is there, and as many as before (or `count`) are, all ready."""
+        """Wait until none of the pods of `before` is there, and as many as before (or `count`) are, all
+        ready."""
         wanted = len(before) if count is None else count
 
         def replaced() -> bool:
@@ -101,7 +102,7 @@ class World:
 
         wait_until(f"pods {', '.join(sorted(before))} are replaced", replaced, timeout_seconds)
 
-    # -- migrations -------------------------------------------------------------------------------------------
+    # -- migrations ------------------------------------------------------------------------------------------
 
     def migrate(self, name: str, timeout_seconds: float = WAIT_SECONDS, **what: Any) -> dict[str, Any]:
         """Make a WaltzMigration and wait for its end; its status. CommandError when it fails."""

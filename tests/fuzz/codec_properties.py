@@ -14,7 +14,8 @@ from waltz_protocol.types import ReqId
 
 
 def decoded(protocol: Protocol, body: bytes, version: int) -> Message | None:
-    """The message, None when the body is refused. Decoding what was encoded gives the same message and bytes."""
+    """The message, None when the body is refused. Decoding what was encoded gives the same message and
+    bytes."""
     try:
         message = protocol.decode(body, version)
     except ProtocolError:

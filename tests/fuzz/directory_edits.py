@@ -1,8 +1,8 @@
 """Bytes as a list of changes to the files of a storage directory.
 
-A change is an operation byte, a byte that chooses the file and what the operation needs. Missing bytes read as zero, so
-every input means something. The language has what damage looks like (bits, sectors, cuts, lost and swapped files) and
-what no damage can do, but a program could: changes with right checksums.
+A change is an operation byte, a byte that chooses the file and what the operation needs. Missing bytes read
+as zero, so every input means something. The language has what damage looks like (bits, sectors, cuts, lost
+and swapped files) and what no damage can do, but a program could: changes with right checksums.
 """
 
 from __future__ import annotations
@@ -51,7 +51,8 @@ class Script:
         return piece
 
     def place(self, size: int) -> int:
-        """A position in ``size`` bytes: from the start, or (odd first byte) from the end, where things break."""
+        """A position in ``size`` bytes: from the start, or (odd first byte) from the end, where things
+        break."""
         kind, offset = self.number(), self.number(2)
         offset = (offset << 2 | kind >> 6) % (size + 1)
         return size - offset if kind & 1 else offset

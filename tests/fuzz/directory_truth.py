@@ -14,11 +14,12 @@ ZEROS = bytes(8)  # in our records ids have seven at most
 
 @dataclass(frozen=True)
 class LogTruth:
-    """One partition. ``at_least``: an open log that ends below it has lost what was synced, or a readable record.
+    """One partition. ``at_least``: an open log that ends below it has lost what was synced, or a readable
+    record.
 
-    ``valid`` holds the valid records at the beginning of each data file. ``must_refuse``: bytes in the middle of the newest
-    file have changed above ``at_least`` (below it reads notice), for whole records follow them and nothing there looks like
-    a sector that was never written.
+    ``valid`` holds the valid records at the beginning of each data file. ``must_refuse``: bytes in the middle
+    of the newest file have changed above ``at_least`` (below it reads notice), for whole records follow them
+    and nothing there looks like a sector that was never written.
     """
 
     at_least: int
@@ -69,7 +70,8 @@ def _changed_in_the_middle(logs: Files, at_least: int) -> bool:
 
 
 def _written(files: Files, logs: Files) -> int:
-    """The highest of: everything before the newest segment, its last checkpoint, the valid records from 0 on."""
+    """The highest of: everything before the newest segment, its last checkpoint, the valid records from 0
+    on."""
     if not logs:
         return -1
     newest = max(logs, key=lambda name: first_txid(logs[name]))

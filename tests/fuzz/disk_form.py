@@ -1,4 +1,5 @@
-"""The files of a storage directory, written and read from their description alone, for the fuzz targets to compare with.
+"""The files of a storage directory, written and read from their description alone, for the fuzz targets to
+compare with.
 
 Shares no code with the engine. All integers are big-endian.
 """

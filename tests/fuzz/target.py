@@ -1,7 +1,7 @@
 """What a fuzz target is, and the list of all of them.
 
-A target is a module below ``tests.fuzz.targets`` with a ``TARGET``. Modules are imported late: the run with coverage
-has to instrument the product's modules while they are imported.
+A target is a module below ``tests.fuzz.targets`` with a ``TARGET``. Modules are imported late: the run with
+coverage has to instrument the product's modules while they are imported.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ NAMES = (
 class Target:
     """``check`` takes any bytes and raises whatever for a violated property; nothing else may come out of it.
 
-    ``seeds`` makes the inputs to start from. ``memory_bytes`` and ``memory_factor`` bound what one input may cost: a constant and a multiple of its length.
+    ``seeds`` makes the inputs to start from. ``memory_bytes`` and ``memory_factor`` bound what one input may
+    cost: a constant and a multiple of its length.
     """
 
     check: Callable[[bytes], None]

@@ -1,4 +1,5 @@
-"""The corpus, every target's seeds and a few thousand random changes of them: no coverage guidance, a few seconds.
+"""The corpus, every target's seeds and a few thousand random changes of them: no coverage guidance, a few
+seconds.
 
 What a long run of ``python -m tests.fuzz`` finds is kept in the corpus and so tried again here.
 """

@@ -1,7 +1,7 @@
 """One target in a process of its own, guided by coverage (``atheris``, that is libFuzzer).
 
-A separate process, because libFuzzer never returns, and because the product's modules must be instrumented while they
-are imported.
+A separate process, because libFuzzer never returns, and because the product's modules must be instrumented
+while they are imported.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What tests of real processes share: a file whose tests build on one another ends with the first that fails."""
+"""What tests of real processes share: a file whose tests build on one another ends with the first that
+fails."""
 
 from collections.abc import Generator
 

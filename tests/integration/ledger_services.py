@@ -1,4 +1,5 @@
-"""The two services of examples/ledger as processes, customers who keep asking until they are answered, and the truth of the log."""
+"""The two services of examples/ledger as processes, customers who keep asking until they are answered, and
+the truth of the log."""
 
 import asyncio
 import itertools

@@ -34,7 +34,8 @@ class Ended:
     err: str
 
     def one_error(self, code: int = 1) -> str:
-        """The one line that says what is wrong; fails when there are more, a stack trace, or another exit code."""
+        """The one line that says what is wrong; fails when there are more, a stack trace, or another exit
+        code."""
         errors = [line for line in self.err.splitlines() if line.startswith("Error: ")]
         assert "Traceback" not in self.err, self.err
         assert "[error" not in self.err, self.err
@@ -71,7 +72,8 @@ async def waltz(*arguments: str, stdin: bytes = b"") -> Ended:
 
 @cache
 def _owner_rules() -> tuple[str, ...] | None:
-    """A prefix under which file permissions hold: nothing for a person, root without its privilege over files."""
+    """A prefix under which file permissions hold: nothing for a person, root without its privilege over
+    files."""
     if os.geteuid() != 0:
         return ()
     drop = (
@@ -97,7 +99,8 @@ def ruled_by_permissions() -> tuple[str, ...]:
 
 @contextmanager
 def small_disk(path: Path, size_kib: int, *, used: bool = False) -> Iterator[Path]:
-    """A file system of its own at `path`, with `used` full from the start; skips where mounting is not permitted."""
+    """A file system of its own at `path`, with `used` full from the start; skips where mounting is not
+    permitted."""
     path.mkdir(parents=True, exist_ok=True)
     _mount("-t", "tmpfs", "-o", f"size={size_kib}k", "tmpfs", str(path))
     try:
@@ -169,7 +172,8 @@ class Patient:
         assert verdict.passed, str(verdict)
 
     def config(self, path: Path, role: str, **changes: object) -> str:
-        """The configuration of a role with fresh ports and `changes` (`__` for a dot; None removes), written to `path`."""
+        """The configuration of a role with fresh ports and `changes` (`__` for a dot; None removes), written
+        to `path`."""
         keys: dict[str, object] = yaml.safe_load(self.cluster.config_path(role).read_text())
         names = [key for key in keys if key.endswith(".port")]
         keys |= dict(zip(names, free_ports(len(names)), strict=True))

@@ -29,7 +29,8 @@ class Administrator:
         self.tls = tls
 
     async def wait_complete(self, timeout_seconds: float = 90) -> float:
-        """Wait until `verify` passes: every replica in the current session, unresolved; the seconds it took."""
+        """Wait until `verify` passes: every replica in the current session, unresolved; the seconds it
+        took."""
         started = time.monotonic()
         failures: tuple[object, ...] = ()
         try:
@@ -59,9 +60,11 @@ async def administrator(cluster: LocalCluster) -> AsyncIterator[Administrator]:
 
 
 async def compare_replicas(cluster: LocalCluster, timeout_seconds: float = 20) -> int:
-    """Read every record of every replica and compare them record by record; the number of records per replica.
+    """Read every record of every replica and compare them record by record; the number of records per
+    replica.
 
-    Call it at rest: nobody writes. A commit needs only a majority, so the others get `timeout_seconds` to follow.
+    Call it at rest: nobody writes. A commit needs only a majority, so the others get `timeout_seconds` to
+    follow.
     """
     async with administrator(cluster) as admin:
         _cluster_params, params = await read_params(admin.store, admin.root)

@@ -1,7 +1,8 @@
 """`python -m tests.integration.soak`: disturb a cluster of real processes under load, round by round.
 
-After every round: the replicas are caught up, the whole log is read back, and what was acknowledged is compared with it.
-Exit code 0 only if nothing was lost, doubled or resurrected in any round and all replicas are equal in the end.
+After every round: the replicas are caught up, the whole log is read back, and what was acknowledged is
+compared with it. Exit code 0 only if nothing was lost, doubled or resurrected in any round and all replicas
+are equal in the end.
 """
 
 import argparse

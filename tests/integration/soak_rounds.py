@@ -1,4 +1,5 @@
-"""What is done to the cluster, one function a round. Each leaves every process running and every replica caught up."""
+"""What is done to the cluster, one function a round. Each leaves every process running and every replica
+caught up."""
 
 import asyncio
 import shutil

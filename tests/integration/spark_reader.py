@@ -1,6 +1,8 @@
-"""A Spark application: reads a log over mutual TLS with files that travel with the application, and prints what it got as JSON.
+"""A Spark application: reads a log over mutual TLS with files that travel with the application, and prints
+what it got as JSON.
 
-`python spark_reader.py OPTIONS FILE...`: options of the source as JSON; the files are sent along to where tasks run.
+`python spark_reader.py OPTIONS FILE...`: options of the source as JSON; the files are sent along to where
+tasks run.
 """
 
 import json

@@ -1,4 +1,5 @@
-"""A service that keeps balances in a database with `waltz_client.sql`; killed and started again by test_sql_kills.
+"""A service that keeps balances in a database with `waltz_client.sql`; killed and started again by
+test_sql_kills.
 
 python -m tests.integration.sql_service CLIENT.yaml DATABASE_URL (feeds|callbacks)
 """

@@ -1,6 +1,8 @@
-"""Every mistake of the list *bad input*, made with real processes next to a running cluster that must not notice.
+"""Every mistake of the list *bad input*, made with real processes next to a running cluster that must not
+notice.
 
-In place of one test per role where a member's own test shows the same thing completely, this table says where it is:
+In place of one test per role where a member's own test shows the same thing completely, this table says where
+it is:
 
 | mistake | storage node | server | command | client |
 | --- | --- | --- | --- | --- |
@@ -18,8 +20,9 @@ In place of one test per role where a member's own test shows the same thing com
 | unknown partition | - | - | here; test_local_up | client test_bad_input |
 | expired deadline | - | - | here | here |
 
-The cases of storage node, server and command are parameters: each ends with one line and its exit code, and `unharmed`
-then appends to the running cluster, reads its whole log and holds it against what was acknowledged.
+The cases of storage node, server and command are parameters: each ends with one line and its exit code, and
+`unharmed` then appends to the running cluster, reads its whole log and holds it against what was
+acknowledged.
 """
 
 import asyncio
@@ -282,7 +285,8 @@ async def test_server_refuses(case: str, unharmed: Patient, tmp_path: Path) -> N
 
 
 async def test_wrong_cluster_key_between_server_and_storage_node(unharmed: Patient, tmp_path: Path) -> None:
-    """The records of another cluster name our nodes: its tools and its server are refused by them, and say why."""
+    """The records of another cluster name our nodes: its tools and its server are refused by them, and say
+    why."""
     cluster = unharmed.cluster
     config = unharmed.client(tmp_path, cluster__root=OTHER_CLUSTER)
     node = str(cluster.storage_endpoint("storage-1"))
@@ -437,7 +441,8 @@ async def test_oversized_transaction_is_refused_before_it_is_sent(unharmed: Pati
 
 
 async def test_oversized_transaction_between_the_limits_of_client_and_server(unharmed: Patient) -> None:
-    """The client's limit is above the server's: the server's log says why, and the client goes on with other appends.
+    """The client's limit is above the server's: the server's log says why, and the client goes on with other
+    appends.
 
     The server cannot name the append it refuses (it has not read it), so the outcome of that one is unknown.
     """

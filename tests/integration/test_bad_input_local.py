@@ -31,7 +31,8 @@ async def test_local_up_on_a_read_only_directory(tmp_path: Path) -> None:
 
 
 async def test_local_up_with_a_taken_port_and_with_a_lost_zookeeper(tmp_path: Path) -> None:
-    """A port that is part of the cluster's identity; then ZooKeeper data of nobody under storage of a known cluster."""
+    """A port that is part of the cluster's identity; then ZooKeeper data of nobody under storage of a known
+    cluster."""
     directory = tmp_path / "local"
     shape = LocalSettings(directory, partitions=1, storage_nodes=1, servers=1, tls=False)
     async with LocalCluster(shape) as cluster:

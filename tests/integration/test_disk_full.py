@@ -1,6 +1,7 @@
 """Disks that are full: at the start, on one node, on a majority; and what happens when there is room again.
 
-The disks are small file systems in memory, mounted by the test; it is skipped where mounting is not permitted.
+The disks are small file systems in memory, mounted by the test; it is skipped where mounting is not
+permitted.
 """
 
 import asyncio
@@ -44,7 +45,8 @@ async def test_local_up_on_a_full_disk_is_one_line(tmp_path: Path) -> None:
 
 
 async def test_full_disk_stops_a_node_then_writes_and_room_brings_all_back(tmp_path: Path) -> None:
-    """One full disk of three: writes go on. Two: they stop and the health says why. With room again nothing is lost."""
+    """One full disk of three: writes go on. Two: they stop and the health says why. With room again nothing
+    is lost."""
     settings = LocalSettings(tmp_path / "cluster", partitions=1, servers=1, tls=False)
     with (
         small_disk(settings.directory / "storage-2", 8 * KIB) as second,
@@ -122,7 +124,8 @@ async def _refuses_to_start(patient: Patient, path: Path) -> None:
 
 
 async def _write(patient: Patient, client: WaltzClient, size_bytes: int) -> None:
-    """Append until so many bytes are acknowledged; AppendError when one is not, and then it is remembered how."""
+    """Append until so many bytes are acknowledged; AppendError when one is not, and then it is remembered
+    how."""
     for _ in range(size_bytes // DATA_BYTES):
         data = f"{patient.count}".encode().ljust(DATA_BYTES, b".")
         try:

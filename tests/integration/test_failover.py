@@ -1,6 +1,8 @@
-"""Each role is killed, stopped in order and frozen, under load: nothing acknowledged is lost, and it goes on by itself.
+"""Each role is killed, stopped in order and frozen, under load: nothing acknowledged is lost, and it goes on
+by itself.
 
-How fast it goes on is measured by the bench; the bound here is generous. One cluster serves all tests, one after another.
+How fast it goes on is measured by the bench; the bound here is generous. One cluster serves all tests, one
+after another.
 """
 
 import asyncio
@@ -21,7 +23,8 @@ pytestmark = [pytest.mark.timeout(300), pytest.mark.asyncio(loop_scope="module")
 
 SESSION_TIMEOUT_MS = 2_000
 PROGRESS_SECONDS = 30.0
-"""Session timeout, recovery and back-off of everybody together stay far below this, also on a busy machine."""
+"""Session timeout, recovery and back-off of everybody together stay far below this, also on a busy
+machine."""
 
 
 @dataclass
@@ -32,7 +35,8 @@ class Loaded:
     workload: Workload
 
     async def progresses(self, seconds: float = PROGRESS_SECONDS) -> None:
-        """Until every partition has acknowledged a transaction sent from now on (two each, the first may be older)."""
+        """Until every partition has acknowledged a transaction sent from now on (two each, the first may be
+        older)."""
         history = self.workload.history
         before = len(history.acknowledged)
         wanted = set(range(self.cluster.state.partitions))
@@ -116,7 +120,8 @@ async def test_writes_go_on_without_a_process_and_it_comes_back(
 
 @pytest.mark.parametrize("role", ["storage-1", "server-1"])
 async def test_writes_go_on_while_a_process_is_frozen(role: str, load: Loaded) -> None:
-    """SIGSTOP: its connections stay open, and nobody answers. A server thaws into a lost session, and must not write."""
+    """SIGSTOP: its connections stay open, and nobody answers. A server thaws into a lost session, and must
+    not write."""
     load.cluster.pause_role(role)
     try:
         await load.progresses()
@@ -133,7 +138,8 @@ async def test_zookeeper_comes_back_and_writes_go_on(end: Disturbance, load: Loa
 
 
 async def test_safety_d8_half_open_zookeeper_closes_partitions_and_they_come_back(load: Loaded) -> None:
-    """ZooKeeper is frozen for longer than the session timeout: nobody tells the servers that their sessions are gone."""
+    """ZooKeeper is frozen for longer than the session timeout: nobody tells the servers that their sessions
+    are gone."""
     load.cluster.pause_role("zookeeper")
     try:
         await asyncio.sleep(1.5 * SESSION_TIMEOUT_MS / 1000)
@@ -152,7 +158,8 @@ async def test_safety_d8_half_open_zookeeper_closes_partitions_and_they_come_bac
 
 
 async def test_health_tells_the_truth_about_a_lost_quorum(load: Loaded) -> None:
-    """Two of three storage nodes are gone: no acknowledgement, 500 with a reason per partition; back to 200 with one."""
+    """Two of three storage nodes are gone: no acknowledgement, 500 with a reason per partition; back to 200
+    with one."""
     for role in load.cluster.server_roles:
         await load.until_health(role, 200)
     gone = ["storage-2", "storage-3"]

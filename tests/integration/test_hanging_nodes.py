@@ -1,4 +1,5 @@
-"""Two of three storage nodes hang and nobody appends: health, metrics, alert rules and commands say so, and get over it."""
+"""Two of three storage nodes hang and nobody appends: health, metrics, alert rules and commands say so, and
+get over it."""
 
 import asyncio
 import json

@@ -1,6 +1,8 @@
-"""The `pip install` lines of docs/applications.md and docs/spark.md as they stand there, in a fresh environment without a network.
+"""The `pip install` lines of docs/applications.md and docs/spark.md as they stand there, in a fresh
+environment without a network.
 
-What is not ours is linked into the new environment, so pip finds it installed; none of our packages is there before the line was run.
+What is not ours is linked into the new environment, so pip finds it installed; none of our packages is there
+before the line was run.
 """
 
 import os
@@ -33,7 +35,8 @@ except Exception as error:
     print("answer:", error)
 spark.stop()
 """
-"""A source that Spark has found asks for the address of the log; one that it has not found is named in another error."""
+"""A source that Spark has found asks for the address of the log; one that it has not found is named in
+another error."""
 
 
 @pytest.fixture
@@ -56,7 +59,8 @@ def _run(script: str, home: Path, directory: Path, **more: str) -> str:
         if not key.startswith(("PIP_", "PYTHON", "PYSPARK_", "SPARK_")) and key != "VIRTUAL_ENV"
     }
     environment |= {"PATH": f"{home / 'bin'}:{os.environ['PATH']}", "PIP_NO_INDEX": "1", **more}
-    # To pip this variable is the value of its setting "build isolation": 0 builds with the hatchling that is there.
+    # To pip this variable is the value of its setting "build isolation": 0 builds with the hatchling that is
+    # there.
     environment |= {"PIP_NO_BUILD_ISOLATION": "0", "PIP_CONFIG_FILE": os.devnull}
     done = subprocess.run(
         ["bash", "-c", f"set -e\n{script}"],

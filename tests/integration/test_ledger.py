@@ -84,7 +84,8 @@ class Killer:
         await service.start()
 
     async def progress(self, session: aiohttp.ClientSession) -> None:
-        """Transfers are accepted again, and everything that was started answers (a role that never came up would not count)."""
+        """Transfers are accepted again, and everything that was started answers (a role that never came up
+        would not count)."""
         wanted = len(self._customers.accepted) + ACCEPTED_PER_STEP
         async with asyncio.timeout(STEP_SECONDS):
             while len(self._customers.accepted) < wanted:

@@ -1,4 +1,5 @@
-"""The clerk of examples/ledger against a log inside the test: conflicts, repeated ids, answers that got lost."""
+"""The clerk of examples/ledger against a log inside the test: conflicts, repeated ids, answers that got
+lost."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -113,7 +114,8 @@ async def test_failures_are_not_the_customers(office: Office, failures: str) -> 
 async def test_an_attempt_that_is_still_on_its_way_cannot_undo_a_refusal(
     office: Office, tmp_path: Path, first_arrives: bool
 ) -> None:
-    """A service sends a transfer and dies. Meanwhile the money goes elsewhere, and the customer asks another instance."""
+    """A service sends a transfer and dies. Meanwhile the money goes elsewhere, and the customer asks another
+    instance."""
     async with Office(office.log, tmp_path / "dying.db") as dying:
         request = Request(RENT, dying.store)
         office.partition.hold()

@@ -1,4 +1,5 @@
-"""`make nemesis` in short: one minute of overlapping faults on real processes, under checked load; and no orphans after it."""
+"""`make nemesis` in short: one minute of overlapping faults on real processes, under checked load; and no
+orphans after it."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""One copy of a real cluster loses the record at its low-water mark: everybody who is asked about it says the same."""
+"""One copy of a real cluster loses the record at its low-water mark: everybody who is asked about it says the
+same."""
 
 from __future__ import annotations
 
@@ -60,7 +61,8 @@ async def _append(cluster: LocalCluster) -> None:
 
 
 async def _damage(cluster: LocalCluster, admin: Administrator, role: str) -> str:
-    """One bit of the record at the mark is another one on the disk; the process goes on. Its connect string."""
+    """One bit of the record at the mark is another one on the disk; the process goes on. Its connect
+    string."""
     _, params = await read_params(admin.store, admin.root)
     async with admin_connection(cluster.admin_endpoint(role), params, admin.tls) as connection:
         mark = (await connection.last_session_info(0)).low_water_mark

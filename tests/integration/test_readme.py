@@ -1,4 +1,5 @@
-"""Every Python block of the README files runs exactly as it stands, in a directory that holds `client.yaml`, on a real cluster."""
+"""Every Python block of the README files runs exactly as it stands, in a directory that holds `client.yaml`,
+on a real cluster."""
 
 import re
 import shutil

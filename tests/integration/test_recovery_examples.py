@@ -1,7 +1,9 @@
-"""The recovery examples and quorum figures of the reference documentation, by name, with real processes and under load.
+"""The recovery examples and quorum figures of the reference documentation, by name, with real processes and
+under load.
 
-The same names with every interleaving spelled out are unit tests of the store (server_tests/store/test_recovery_examples);
-here the questions are whether it all fits together, and whether anything acknowledged is lost on the way.
+The same names with every interleaving spelled out are unit tests of the store
+(server_tests/store/test_recovery_examples); here the questions are whether it all fits together, and whether
+anything acknowledged is lost on the way.
 """
 
 import asyncio
@@ -33,7 +35,8 @@ SERVER = "server-1"
 async def under_load(
     path: Path, storage_nodes: int, partitions: int = 1
 ) -> AsyncIterator[tuple[LocalCluster, History]]:
-    """A cluster and writers on it; in the end the log is what was acknowledged, and all replicas are equal."""
+    """A cluster and writers on it; in the end the log is what was acknowledged, and all replicas are
+    equal."""
     settings = LocalSettings(
         path,
         storage_nodes=storage_nodes,
@@ -135,7 +138,8 @@ async def known_only(self: ClusterAdmin, endpoint: Endpoint, admin_port: int, gr
 
 
 async def change(admin: Administrator, placement: Mapping[str, tuple[PartitionId, ...]]) -> None:
-    """Several nodes in one change, under the lock and the check (safety A6) of the administration commands."""
+    """Several nodes in one change, under the lock and the check (safety A6) of the administration
+    commands."""
     await assignments._change(
         admin.store,
         admin.root,
@@ -151,7 +155,8 @@ async def change(admin: Administrator, placement: Mapping[str, tuple[PartitionId
 
 
 async def diverge(cluster: LocalCluster, history: History) -> int:
-    """The marks of the figures: C is behind A, B ahead of A, everybody is dead; the last acknowledged transaction id.
+    """The marks of the figures: C is behind A, B ahead of A, everybody is dead; the last acknowledged
+    transaction id.
 
     C dies first, A and B go on with a majority; A dies, and B alone writes what nobody acknowledges.
     """
@@ -204,7 +209,8 @@ async def health(cluster: LocalCluster) -> tuple[int, str]:
 
 
 async def test_quorum_all_there(tmp_path: Path) -> None:
-    """A, B and C vote: what A holds has a majority; what only B holds is copied or cut, the same everywhere."""
+    """A, B and C vote: what A holds has a majority; what only B holds is copied or cut, the same
+    everywhere."""
     async with under_load(tmp_path, 3) as (cluster, history):
         acknowledged = await diverge(cluster, history)
         a, b, c = await marks(cluster, A, B, C)
@@ -215,7 +221,8 @@ async def test_quorum_all_there(tmp_path: Path) -> None:
 
 
 async def test_quorum_b_offline(tmp_path: Path) -> None:
-    """A's mark decides nothing while B, which could make a majority for it, is offline: C's is never taken for the end.
+    """A's mark decides nothing while B, which could make a majority for it, is offline: C's is never taken
+    for the end.
 
     With C alone nothing at all is decided, and the health says so.
     """
@@ -243,7 +250,8 @@ async def test_quorum_b_offline(tmp_path: Path) -> None:
 
 
 async def test_quorum_c_caught_up(tmp_path: Path) -> None:
-    """B stays offline: C is filled up from A, then A's mark has its majority; B's tail is settled when it is back."""
+    """B stays offline: C is filled up from A, then A's mark has its majority; B's tail is settled when it is
+    back."""
     async with under_load(tmp_path, 3) as (cluster, history):
         acknowledged = await diverge(cluster, history)
         a, c = await marks(cluster, A, C)

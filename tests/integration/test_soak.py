@@ -1,5 +1,5 @@
-"""`make soak` in short: the rounds about lost and restored directories. Kills, freezes and restarts are in test_failover,
-adding and removing replicas in test_recovery_examples."""
+"""`make soak` in short: the rounds about lost and restored directories. Kills, freezes and restarts are in
+test_failover, adding and removing replicas in test_recovery_examples."""
 
 from pathlib import Path
 

@@ -1,4 +1,5 @@
-"""The Spark source over strict mutual TLS: keys come by path or travel with the application; a stranger is refused in one line."""
+"""The Spark source over strict mutual TLS: keys come by path or travel with the application; a stranger is
+refused in one line."""
 
 import json
 import os

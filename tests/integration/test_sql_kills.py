@@ -1,5 +1,5 @@
-"""A service with a database is killed at random while it applies, and so is the database: its tables equal a recomputation
-from the log."""
+"""A service with a database is killed at random while it applies, and so is the database: its tables equal a
+recomputation from the log."""
 
 import asyncio
 import json

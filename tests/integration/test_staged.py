@@ -1,5 +1,5 @@
-"""A stage that has failed fails the rest of its file at once, with the first cause; and a wait on it ends with the process it
-waits for."""
+"""A stage that has failed fails the rest of its file at once, with the first cause; and a wait on it ends
+with the process it waits for."""
 
 import subprocess
 import sys

@@ -1,4 +1,5 @@
-"""TLS between real processes: strict mutual TLS for every role, and everything that must be refused, in one clear line."""
+"""TLS between real processes: strict mutual TLS for every role, and everything that must be refused, in one
+clear line."""
 
 import ssl
 from collections.abc import AsyncIterator
@@ -79,7 +80,8 @@ async def secured(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Sec
 
 
 async def test_strict_mutual_tls_in_every_role(secured: Secured) -> None:
-    """Client, server, storage node and command all show a certificate and check the other's, host name included."""
+    """Client, server, storage node and command all show a certificate and check the other's, host name
+    included."""
     await secured.patient.is_unharmed()
     config = str(secured.patient.cluster.client_config)
     verified = await waltz("cluster", "verify", "-c", config)
@@ -126,7 +128,8 @@ async def test_a_certificate_of_a_wrong_authority_is_refused_by_server_and_stora
 
 
 async def test_a_wrong_host_name_is_refused_unless_told_otherwise(secured: Secured, tmp_path: Path) -> None:
-    """A storage node whose certificate names another host: nothing reaches it, the quorum of the others goes on."""
+    """A storage node whose certificate names another host: nothing reaches it, the quorum of the others goes
+    on."""
     cluster, ours = secured.patient.cluster, secured.ours
     cluster.override(
         "storage-3", {"storage.ssl.keyStore.location": ours.pkcs12("misnamed", "storage.example")}
@@ -191,7 +194,8 @@ def _only_tls_1_2(settings: TlsSettings) -> ssl.SSLContext | None:
 async def test_interop_peers_that_speak_tls_1_2_only(
     secured: Secured, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Release 0.13.2 speaks nothing newer, neither as a client of the server nor as a server of the storage node."""
+    """Release 0.13.2 speaks nothing newer, neither as a client of the server nor as a server of the storage
+    node."""
     monkeypatch.setattr(client_module, "client_context", _only_tls_1_2)
     await secured.patient.is_unharmed()
     cluster = secured.patient.cluster

@@ -29,7 +29,8 @@ def _block(number: int) -> list[str]:
 
 @pytest.fixture
 async def place(tmp_path: Path) -> AsyncIterator[Path]:
-    """The repository as the reader has it after `waltz local up --data ./my-cluster`, but for the HTTP ports."""
+    """The repository as the reader has it after `waltz local up --data ./my-cluster`, but for the HTTP
+    ports."""
     assert _block(0) == [".venv/bin/waltz local up --data ./my-cluster"]
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.db*"))

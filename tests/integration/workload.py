@@ -1,7 +1,7 @@
 """A load whose every append is remembered with its outcome, and the check that the log tells the same story.
 
-Written apart from the code it checks: it knows only the public client, and the rules
-*acknowledged ⇒ in the log exactly once, at the acknowledged id*; *failed ⇒ not in the log*; *ids without gaps*.
+Written apart from the code it checks: it knows only the public client, and the rules *acknowledged ⇒ in the
+log exactly once, at the acknowledged id*; *failed ⇒ not in the log*; *ids without gaps*.
 """
 
 import asyncio
@@ -51,7 +51,8 @@ class History:
 class Workload:
     """Closed-loop writers over all partitions, with and without locks, through one client object each.
 
-    `failed` holds what the client said has certainly not been committed; the retry of such a transaction is a new payload.
+    `failed` holds what the client said has certainly not been committed; the retry of such a transaction is a
+    new payload.
     """
 
     def __init__(self, config: Path, writers: int = 4) -> None:

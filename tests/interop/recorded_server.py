@@ -1,4 +1,5 @@
-"""A server of release 0.13.2 as far as it was recorded: every frame it answers with is one of the recording."""
+"""A server of release 0.13.2 as far as it was recorded: every frame it answers with is one of the
+recording."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -44,7 +45,8 @@ def mark_of(raw: bytes) -> int:
 
 
 def without_seq_num(raw: bytes) -> bytes:
-    """A frame with the sequence number 0, and a mount with the connection number 0: how a client counts is its own affair."""
+    """A frame with the sequence number 0, and a mount with the connection number 0: how a client counts is
+    its own affair."""
     raw = raw[: _SEQ_NUM.start] + bytes(4) + raw[_SEQ_NUM.stop :]
     return raw if kind_of(raw) != MountRequest.TYPE else raw[: _MARK.stop] + bytes(8)
 
@@ -64,9 +66,9 @@ class RecordedServer:
     """All clients of one recorded session. `asked` is every frame that came in but Hellos, in order.
 
     The log grows by the appends of the recording, per partition in their order and byte for byte (but for the
-    sequence number); another one is an AssertionError and ends the connection. Everything else is answered from
-    the log as it is, with recorded frames: marks, data, mounts (the feed data above the client's mark, then the
-    state), feed requests (feed data; no credit is ever used up by so few).
+    sequence number); another one is an AssertionError and ends the connection. Everything else is answered
+    from the log as it is, with recorded frames: marks, data, mounts (the feed data above the client's mark,
+    then the state), feed requests (feed data; no credit is ever used up by so few).
     """
 
     def __init__(self, recorded: Iterable[RecordedFrame]) -> None:

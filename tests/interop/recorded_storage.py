@@ -1,4 +1,5 @@
-"""A storage node of release 0.13.2 as far as it was recorded: gives the recorded reply to each recorded request."""
+"""A storage node of release 0.13.2 as far as it was recorded: gives the recorded reply to each recorded
+request."""
 
 from collections import defaultdict, deque
 from collections.abc import Iterable
@@ -21,12 +22,13 @@ def without_seq_num(raw: bytes) -> bytes:
 
 
 class RecordedStorage:
-    """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request that
-    was recorded several times is answered in that order. Record headers are answered from the recorded appends
-    and kept in `headers_asked`; a maximum that is asked once more, as ours does after it set the low-water mark, is
-    answered as before and kept in `maxima_asked_again`; what ours asks with the session before, to see that ZooKeeper is not older
-    than the node, is answered as it is with the next session and kept in `asked_before`. Any other request that 0.13.2 never sent is an AssertionError and
-    ends the connection.
+    """One link. `asked` is every request that was recorded and came, numbers taken off, in order; a request
+    that was recorded several times is answered in that order. Record headers are answered from the recorded
+    appends and kept in `headers_asked`; a maximum that is asked once more, as ours does after it set the
+    low-water mark, is answered as before and kept in `maxima_asked_again`; what ours asks with the session
+    before, to see that ZooKeeper is not older than the node, is answered as it is with the next session and
+    kept in `asked_before`. Any other request that 0.13.2 never sent is an AssertionError and ends the
+    connection.
 
     `recorded` are the frames to answer from, `history` all frames of the link up to them.
     """

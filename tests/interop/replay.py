@@ -1,9 +1,9 @@
 """Plays one side of a recorded session over real sockets, in the order of the recording.
 
 `Replayer` is the connecting side: it sends the recorded client frames and takes as many frames back as were
-recorded before the next one, so that whatever happened before a frame has happened here too. What comes back is
-kept per connection; what of it is determined is for the tests to say. `listening` is the listening side: whole
-frames in and out.
+recorded before the next one, so that whatever happened before a frame has happened here too. What comes back
+is kept per connection; what of it is determined is for the tests to say. `listening` is the listening side:
+whole frames in and out.
 """
 
 import asyncio
@@ -72,10 +72,10 @@ class Wire:
 class Replayer:
     """Owner of the connections of one replay.
 
-    `dial` opens a connection to the listening side a link names. `rewrite` may change a frame before it is sent
-    (None: leave it out), `phase` is awaited at each phase line. `expected` and `received` hold, per recorded
-    connection, the listening side's frames of the recording and ours; `closed_by_peer` the connections whose
-    end came from there.
+    `dial` opens a connection to the listening side a link names. `rewrite` may change a frame before it is
+    sent (None: leave it out), `phase` is awaited at each phase line. `expected` and `received` hold, per
+    recorded connection, the listening side's frames of the recording and ours; `closed_by_peer` the
+    connections whose end came from there.
     """
 
     dial: Callable[[str], Awaitable[Wire]]
@@ -139,7 +139,8 @@ Answer = Callable[[bytes], Iterable[bytes]]
 
 @asynccontextmanager
 async def listening(make_answer: Callable[[], Answer]) -> AsyncIterator[int]:
-    """A listening side: each connection gets its own `make_answer()`, called with every frame. Gives the port.
+    """A listening side: each connection gets its own `make_answer()`, called with every frame. Gives the
+    port.
 
     An error of an `answer` ends its connection and is raised on leaving.
     """

@@ -19,7 +19,8 @@ def without_seq_num(raw: bytes) -> bytes:
 
 
 class RecordedAdminPort:
-    """Gives the recorded reply to each recorded request, in the order of the recording where one came several times."""
+    """Gives the recorded reply to each recorded request, in the order of the recording where one came several
+    times."""
 
     def __init__(self, recorded: Iterable[RecordedFrame]) -> None:
         listed = [frame for frame in recorded if frame.body]

@@ -46,7 +46,8 @@ def locks(hashes: tuple[int, ...] | None) -> tuple[LockId, ...]:
 
 
 class Application:
-    """Says which mark it has reached (nothing unless told otherwise), and keeps the headers of what it is given."""
+    """Says which mark it has reached (nothing unless told otherwise), and keeps the headers of what it is
+    given."""
 
     def __init__(self, marks: dict[int, int] | None = None) -> None:
         self.marks = marks or {}
@@ -110,19 +111,20 @@ async def recorded_site() -> AsyncIterator[RecordedSite]:
 
 @pytest.mark.timeout(60)
 async def test_our_client_does_the_recorded_work_with_the_recorded_server() -> None:
-    """Three clients one after another do what those of client-workload did: append and read, replay, be ahead.
+    """Three clients one after another do what those of client-workload did: append and read, replay, be
+    ahead.
 
-    Determined: client ids (the counter in ZooKeeper ends as in stage 05) and generations; the Hello's versions;
-    per client and partition, byte for byte but for the sequence number: appends with their locks, marks and
-    checksums, and requests for data; mounts but for the mark they start at; that what was appended comes back
-    under the recorded ids; that the replay is transactions.json; that "client ahead" ends the append with that
-    error.
+    Determined: client ids (the counter in ZooKeeper ends as in stage 05) and generations; the Hello's
+    versions; per client and partition, byte for byte but for the sequence number: appends with their locks,
+    marks and checksums, and requests for data; mounts but for the mark they start at; that what was appended
+    comes back under the recorded ids; that the replay is transactions.json; that "client ahead" ends the
+    append with that error.
 
-    Not determined: sequence numbers; which connection carries what when; how partitions interleave; how often a
-    client asks for marks; the text of the Hello; where a mount starts: 0.13.2 mounts at the application's mark
-    and is fed in front of the answer, ours mounts at the server's mark and asks for what is older by a feed
-    request, which the recorded server answers with the same frames. An application ahead of the log is mounted
-    at its own mark by both.
+    Not determined: sequence numbers; which connection carries what when; how partitions interleave; how often
+    a client asks for marks; the text of the Hello; where a mount starts: 0.13.2 mounts at the application's
+    mark and is fed in front of the answer, ours mounts at the server's mark and asks for what is older by a
+    feed request, which the recorded server answers with the same frames. An application ahead of the log is
+    mounted at its own mark by both.
     """
     listed = {(t["partition"], t["txId"]): t for t in transactions()}
     async with recorded_site() as site:

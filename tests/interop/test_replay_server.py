@@ -1,4 +1,5 @@
-"""The recorded clients and tools of release 0.13.2 talk to our server processes; the answers are those of 0.13.2's."""
+"""The recorded clients and tools of release 0.13.2 talk to our server processes; the answers are those of
+0.13.2's."""
 
 import asyncio
 from collections import defaultdict
@@ -93,7 +94,8 @@ class Session:
         return replayer
 
     async def high_water_mark(self, partition_id: int, *more: RecordedFrame) -> tuple[list[Any], int]:
-        """A mark, asked for by a client of the recording after `more`, and what else was answered before it."""
+        """A mark, asked for by a client of the recording after `more`, and what else was answered before
+        it."""
         wire = await Wire.open(self._port)
         others: list[Any] = []
         async with asyncio.timeout(10):
@@ -123,23 +125,23 @@ def recorded(session: str, conn: int) -> list[RecordedFrame]:
 
 @pytest.mark.timeout(100)
 async def test_recorded_clients_and_tools_get_the_recorded_answers(tmp_path: Path) -> None:
-    """client-workload, client-admin-cli and client-raw-all-versions, in this order, against one server and three
-    nodes.
+    """client-workload, client-admin-cli and client-raw-all-versions, in this order, against one server and
+    three nodes.
 
     Determined and compared byte for byte, per connection and partition in order: Hello, high-water marks,
-    mounts with the feed in front of the answer, feed data, credit (a hundred transactions, then suspended, then
-    the rest), lock failures, transaction data, flushes, appends of a newer and an older generation, mounts
-    ahead (by version: client ahead or not ready), partitions that do not exist, assignment, health, preferred
-    partitions; client ids and generations are the recorded ones (ours counts generations from 1 as well). Each
-    connection gets exactly as many frames as recorded. After the workload the segments and indexes of every
-    node are, behind their headers, those of 0.13.2's node 0.
+    mounts with the feed in front of the answer, feed data, credit (a hundred transactions, then suspended,
+    then the rest), lock failures, transaction data, flushes, appends of a newer and an older generation,
+    mounts ahead (by version: client ahead or not ready), partitions that do not exist, assignment, health,
+    preferred partitions; client ids and generations are the recorded ones (ours counts generations from 1 as
+    well). Each connection gets exactly as many frames as recorded. After the workload the segments and
+    indexes of every node are, behind their headers, those of 0.13.2's node 0.
 
-    Not determined: the names of storage nodes and their order in a connectivity answer (mapped by number); how
-    answers of different partitions, or of the server itself, interleave; the texts of failures. Refused frames
-    (unknown version, wrong checksum, unknown type, bytes too many, another version than agreed) end the
-    connection here as there. A feed request ahead of the log closes 0.13.2's connection; ours says "client
-    ahead" and the connection goes on answering. An append without a mount is dropped: no answer, and the
-    high-water mark has not moved.
+    Not determined: the names of storage nodes and their order in a connectivity answer (mapped by number);
+    how answers of different partitions, or of the server itself, interleave; the texts of failures. Refused
+    frames (unknown version, wrong checksum, unknown type, bytes too many, another version than agreed) end
+    the connection here as there. A feed request ahead of the log closes 0.13.2's connection; ours says
+    "client ahead" and the connection goes on answering. An append without a mount is dropped: no answer, and
+    the high-water mark has not moved.
     """
     settings = LocalSettings(tmp_path, partitions=4, storage_nodes=3, servers=1, tls=False)
     async with LocalCluster(settings) as cluster:

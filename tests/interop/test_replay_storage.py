@@ -1,4 +1,5 @@
-"""The recorded servers and tools of release 0.13.2 talk to our storage nodes; the replies are those of 0.13.2's nodes."""
+"""The recorded servers and tools of release 0.13.2 talk to our storage nodes; the replies are those of
+0.13.2's nodes."""
 
 import asyncio
 import json
@@ -66,7 +67,8 @@ async def nodes(directory: Path) -> AsyncIterator[dict[str, int]]:
 
 
 def by_partition(raws: Iterable[bytes]) -> dict[int, list[bytes]]:
-    """Replies of one storage connection, per partition in their order; -1 is the connection itself (Hello, Open)."""
+    """Replies of one storage connection, per partition in their order; -1 is the connection itself (Hello,
+    Open)."""
     grouped: dict[int, list[bytes]] = defaultdict(list)
     for raw in raws:
         grouped[-1 if raw[:1] == b"H" else STORAGE.decode(raw[7:], 0).partition_id].append(raw)  # type: ignore[attr-defined]
@@ -97,7 +99,8 @@ def compare_metrics(ours: dict[str, Any], golden: dict[str, Any]) -> None:
 
 
 def compare_files(directory: Path, number: int) -> None:
-    """Segment and index files are byte-equal but for the creation time (bytes 4 to 12), control entries wholly."""
+    """Segment and index files are byte-equal but for the creation time (bytes 4 to 12), control entries
+    wholly."""
     golden = GOLDEN / "storage" / f"node{number}"
     ours = directory / f"node{number}"
     suffixes = (".seg", ".idx")
@@ -115,13 +118,13 @@ async def test_recorded_servers_and_tools_get_the_recorded_replies(tmp_path: Pat
     Determined and compared byte for byte: Hello and Open; every reply of a storage port, per connection and
     partition in order (session information, marks, truncations, records, headers, lists, also those of the
     recovery after the server was killed, with a replica that had lost partition 3 by un-assignment); every
-    reply of an admin port but metrics; that each connection gets exactly as many frames as recorded; and, when
-    the first workload was over, the directories of nodes 0 and 1 (segments, indexes, control file; only
+    reply of an admin port but metrics; that each connection gets exactly as many frames as recorded; and,
+    when the first workload was over, the directories of nodes 0 and 1 (segments, indexes, control file; only
     creation times differ).
 
-    Not determined: how replies on different partitions of one connection interleave (their jobs run at the same
-    time, in 0.13.2 as in ours); of the metrics, anything but what the tools of 0.13.2 read; partitions were
-    assigned before the recording begins, which is done here through the engine.
+    Not determined: how replies on different partitions of one connection interleave (their jobs run at the
+    same time, in 0.13.2 as in ours); of the metrics, anything but what the tools of 0.13.2 read; partitions
+    were assigned before the recording begins, which is done here through the engine.
     """
     async with nodes(tmp_path) as ports:
 

@@ -64,7 +64,8 @@ class Listener:
 
 
 class RecordedCluster:
-    """The three recorded nodes on sockets of ours, and the partition stores of one server of ours on top of them."""
+    """The three recorded nodes on sockets of ours, and the partition stores of one server of ours on top of
+    them."""
 
     def __init__(
         self, peers: dict[str, RecordedStorage], ports: dict[str, int], metadata: StoreMetadata
@@ -155,8 +156,8 @@ async def recorded_cluster(stage: str, recorded: list[RecordedFrame]) -> AsyncIt
 
 
 def of_servers(recorded: Iterable[RecordedFrame], conns: Iterable[int]) -> list[RecordedFrame]:
-    """Without the connections of tools, and without truncations, which our recovery leaves out when they change
-    nothing.
+    """Without the connections of tools, and without truncations, which our recovery leaves out when they
+    change nothing.
 
     That none of the recorded ones changed anything is checked: each follows a Max reply with the very mark.
     """
@@ -217,8 +218,8 @@ async def test_a_first_start_and_the_workload_on_recorded_nodes() -> None:
     Not determined: sequence numbers (they count the requests of all partitions, in the order in which those
     happen to come), how partitions interleave, the order of replicas inside a znode (a hash map's in 0.13.2)
     and how often it was written (once more in 0.13.2). 0.13.2 truncates every replica to the resolved mark;
-    ours only one that holds more, and none of the recorded ones does. Ours asks for the maximum once more after it
-    set the low-water mark: the copy may have been taken away.
+    ours only one that holds more, and none of the recorded ones does. Ours asks for the maximum once more
+    after it set the low-water mark: the copy may have been taken away.
     """
     recorded = of_servers(of_phases("start", "workload"), (1, 2, 3))
     appended: dict[tuple[int, int], Record] = {}
@@ -241,17 +242,17 @@ async def test_a_first_start_and_the_workload_on_recorded_nodes() -> None:
 
 
 async def test_a_restart_on_recorded_nodes() -> None:
-    """Tree of stage 06, nodes full: three partition stores start in the second generation after the server was
-    killed.
+    """Tree of stage 06, nodes full: three partition stores start in the second generation after the server
+    was killed.
 
     Determined: as at the first start, for session 1: Open, last session information, maximum, low-water mark;
     the mark at which the session opens; the znodes of stage 07.
 
-    Not determined: truncations and the second question for the maximum, as above. ZooKeeper vouches for no mark here, so ours compares the last record's
-    header on all replicas before it trusts the marks, which 0.13.2 does not; the headers are answered from the
-    recorded appends. Partition 3 is left out: one of its replicas had lost it, and how 0.13.2 copies it again
-    (19 records at a time, while the session is open) is its own choice; so are the reads for clients that came
-    afterwards.
+    Not determined: truncations and the second question for the maximum, as above. ZooKeeper vouches for no
+    mark here, so ours compares the last record's header on all replicas before it trusts the marks, which
+    0.13.2 does not; the headers are answered from the recorded appends. Partition 3 is left out: one of its
+    replicas had lost it, and how 0.13.2 copies it again (19 records at a time, while the session is open) is
+    its own choice; so are the reads for clients that came afterwards.
     """
     partitions = (0, 1, 2)
     recorded = of_recovery(of_servers(of_phases("server-restart"), (46, 47, 48)), partitions)

@@ -1,4 +1,5 @@
-"""What our administration and our cluster manager write to ZooKeeper is what release 0.13.2 wrote, stage by stage."""
+"""What our administration and our cluster manager write to ZooKeeper is what release 0.13.2 wrote, stage by
+stage."""
 
 import asyncio
 import random
@@ -137,8 +138,8 @@ async def test_seeding_writes_the_recorded_trees(new_session: NewSession) -> Non
 
 
 async def test_servers_and_clients_write_the_recorded_trees(new_session: NewSession) -> None:
-    """Stages 04 to 07: a server registers, clients take ids, preferred partitions come and go, a new server takes
-    over.
+    """Stages 04 to 07: a server registers, clients take ids, preferred partitions come and go, a new server
+    takes over.
 
     Determined: server and client ids and the counters behind them, name and bytes of the server's descriptor,
     that it is ephemeral, who owns which partition in which generation and that an assignment names the child
@@ -176,7 +177,8 @@ async def test_servers_and_clients_write_the_recorded_trees(new_session: NewSess
 
 
 async def reached(store: ZooKeeperStore, stage: str, *, stages_of_writes: bool = False) -> list[str]:
-    """What differs from a stage below ids and serverDescriptors, once nothing changes any more (at most 5 s)."""
+    """What differs from a stage below ids and serverDescriptors, once nothing changes any more (at most 5
+    s)."""
     descriptors = frozenset(
         path for path in golden_tree(stage) if stages_of_writes and path.startswith(PATHS.server_descriptors)
     )

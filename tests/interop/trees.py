@@ -1,4 +1,5 @@
-"""The recorded ZooKeeper trees: put into an in-memory ZooKeeper, and taken out of any ZooKeeper for comparison."""
+"""The recorded ZooKeeper trees: put into an in-memory ZooKeeper, and taken out of any ZooKeeper for
+comparison."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -9,7 +9,8 @@ from waltz_tools.cli.app import app
 
 @cache
 def commands() -> dict[str, frozenset[str]]:
-    """Sub-command (`storage list`) -> every name of its options (`--storage`, `-s`); arguments by their metavar."""
+    """Sub-command (`storage list`) -> every name of its options (`--storage`, `-s`); arguments by their
+    metavar."""
     found: dict[str, frozenset[str]] = {}
     _collect("", get_command(app), found)
     return found

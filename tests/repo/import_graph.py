@@ -1,4 +1,5 @@
-"""The imports of the shipped packages, read from their text: also those for type checkers and inside functions."""
+"""The imports of the shipped packages, read from their text: also those for type checkers and inside
+functions."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def _imported(tree: ast.Module) -> Iterator[str]:
 
 @cache
 def graph() -> Mapping[str, frozenset[str]]:
-    """Our modules, each with those of ours that it imports. A package counts only when a name is taken from its own file."""
+    """Our modules, each with those of ours that it imports. A package counts only when a name is taken from
+    its own file."""
     ours = modules()
     edges = {}
     for name, module in ours.items():
@@ -91,7 +93,8 @@ def cycles() -> set[frozenset[str]]:
 
 
 def reached(start: str) -> dict[str, str]:
-    """Foreign top-level modules that a module imports, itself or through ours, each with the module that does."""
+    """Foreign top-level modules that a module imports, itself or through ours, each with the module that
+    does."""
     edges, ours = graph(), modules()
     seen, waiting = {start}, [start]
     found: dict[str, str] = {}

@@ -80,7 +80,8 @@ def test_safety_f4_the_catalogue_is_complete() -> None:
 
 
 def test_each_weakness_has_a_test_of_its_number() -> None:
-    """`test_storage_7_05_...`, named on the line of the weakness; `test_client_server_13_34_and_39_...` carries two."""
+    """`test_storage_7_05_...`, named on the line of the weakness; `test_client_server_13_34_and_39_...`
+    carries two."""
     missing = []
     for number, _, tests in rows():
         section, _, place = number.partition(".")

@@ -1,7 +1,8 @@
-"""docs/configuration.md is made from the settings classes; WALTZ_WRITE_DOCS=1 writes it, otherwise it must be up to date.
+"""docs/configuration.md is made from the settings classes; WALTZ_WRITE_DOCS=1 writes it, otherwise it must be
+up to date.
 
-A key's meaning is the docstring under its field; keys whose names say it all have theirs in `MEANINGS` here. The
-keys of release 0.13.2 are listed apart from the code, so that one that gets lost is noticed (safety F1).
+A key's meaning is the docstring under its field; keys whose names say it all have theirs in `MEANINGS` here.
+The keys of release 0.13.2 are listed apart from the code, so that one that gets lost is noticed (safety F1).
 """
 
 import ast
@@ -268,17 +269,20 @@ def render() -> str:
     ]
     return f"""# Configuration
 
-Made from the settings classes by `tests/repo/test_configuration_doc.py`; `WALTZ_WRITE_DOCS=1 .venv/bin/pytest tests/repo/test_configuration_doc.py` writes it again.
+Made from the settings classes by `tests/repo/test_configuration_doc.py`; `WALTZ_WRITE_DOCS=1 .venv/bin/pytest
+tests/repo/test_configuration_doc.py` writes it again.
 
-Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`); numbers and booleans may be text. An unknown key ends the
-start with one line that names the nearest known one; a key of release 0.13.2 that has no effect is accepted with a warning. *Known to* says whether release 0.13.2 has the
-key too: those work unchanged, with the same default ([compatibility.md](compatibility.md)).
+Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`);
+numbers and booleans may be text. An unknown key ends the start with one line that names the nearest known
+one; a key of release 0.13.2 that has no effect is accepted with a warning. *Known to* says whether release
+0.13.2 has the key too: those work unchanged, with the same default ([compatibility.md](compatibility.md)).
 
 ## All roles
 
 {table(cluster)}
 
-The command line needs no `zookeeper.sessionTimeout` (default 30000). Only `zookeeper.connectTimeout` among 0.13.2's keys was a key of its tools alone; here every role has it.
+The command line needs no `zookeeper.sessionTimeout` (default 30000). Only `zookeeper.connectTimeout` among
+0.13.2's keys was a key of its tools alone; here every role has it.
 
 ## Storage node
 
@@ -292,7 +296,8 @@ The command line needs no `zookeeper.sessionTimeout` (default 30000). Only `zook
 
 {role_table(ServerSettings)}
 
-`server.ssl` is for the port clients connect to. Connections to storage nodes take `storage.ssl` if the file has any such key, and `server.ssl` otherwise, which is what 0.13.2 does whatever its documents say.
+`server.ssl` is for the port clients connect to. Connections to storage nodes take `storage.ssl` if the file
+has any such key, and `server.ssl` otherwise, which is what 0.13.2 does whatever its documents say.
 
 ## Client
 
@@ -304,12 +309,14 @@ The file may hold the keys of the command line beside its own: they are left alo
 
 ## Command line
 
-`waltz … -c FILE`, or the environment variable `WALTZ_CONFIG`. The keys of [all roles](#all-roles), TLS below `ssl`; keys that begin with `client.` are left alone, so one file serves both.
-`WALTZ_DEBUG=1` adds where an error came from.
+`waltz … -c FILE`, or the environment variable `WALTZ_CONFIG`. The keys of [all roles](#all-roles), TLS below
+`ssl`; keys that begin with `client.` are left alone, so one file serves both. `WALTZ_DEBUG=1` adds where an
+error came from.
 
 ## TLS
 
-`{TLS_PREFIX}` is the role's: `storage.ssl`, `server.ssl`, `client.ssl`, `ssl`. On by default; versions 1.2 and 1.3. A Java key store (JKS) is refused with the `keytool` line that converts it to PKCS#12.
+`{TLS_PREFIX}` is the role's: `storage.ssl`, `server.ssl`, `client.ssl`, `ssl`. On by default; versions 1.2
+and 1.3. A Java key store (JKS) is refused with the `keytool` line that converts it to PKCS#12.
 
 {table(tls)}
 

@@ -1,9 +1,11 @@
 """Every command in the documents is run by a test, and what a line of text says of `waltz` or `make` exists.
 
-`COVERED` says of each command in a fenced block which test runs it, or which scenario of `make e2e`, or which `make` target
-it is. A command without an entry fails, and so does an entry without a command. The first entry that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run
-as they stand by tests/integration/cli/test_procedures.py, which checks itself that it runs all of them; those of
-docs/upgrade-from-0.13.2.md likewise by tests/interop/live/test_rolling_upgrade.py, where a build of 0.13.2 is at hand.
+`COVERED` says of each command in a fenced block which test runs it, or which scenario of `make e2e`, or which
+`make` target it is. A command without an entry fails, and so does an entry without a command. The first entry
+that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run as they stand by
+tests/integration/cli/test_procedures.py, which checks itself that it runs all of them; those of
+docs/upgrade-from-0.13.2.md likewise by tests/interop/live/test_rolling_upgrade.py, where a build of 0.13.2 is
+at hand.
 """
 
 import re

@@ -1,4 +1,5 @@
-"""No import cycle between shipped modules, and a module that calls itself pure is pure, by all that it imports."""
+"""No import cycle between shipped modules, and a module that calls itself pure is pure, by all that it
+imports."""
 
 import re
 
@@ -41,7 +42,8 @@ IMPURE_BY_IMPORT = {
     "waltz_tools.k8s.view",
     "waltz_tools.local.configs",
 }
-"""They call nothing impure, but a module that they import for its values does. This list may only become shorter."""
+"""They call nothing impure, but a module that they import for its values does. This list may only become
+shorter."""
 HELD_BY_CONTRACT = "the storage engine and the pure modules know no asyncio"
 
 

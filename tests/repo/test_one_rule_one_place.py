@@ -20,14 +20,15 @@ PARTS_OF_A_RULE = {
     ),
     "the record at the mark is there": (
         r"\.holds_low_water_mark",
-        # The operator passes the answer on; who gives a replica up wants to know that the others could say it.
+        # The operator passes the answer on; who gives a replica up wants to know that the others could say
+        # it.
         {RULES, "operator/src/waltz_operator/model/facts.py", "libs/admin/src/waltz_admin/forget.py"},
     ),
     "an answer is fresh": (r"FRESH_SECONDS", {RULES}),
     "as many as a quorum": (
         r"len\(\w+\) >= (needed|quorum_of\()",
-        # Other questions with a quorum in them: do more than those of the last session hold more (A8), what a partition waits
-        # for, and are enough copies near enough for a restart of one more node.
+        # Other questions with a quorum in them: do more than those of the last session hold more (A8), what a
+        # partition waits for, and are enough copies near enough for a restart of one more node.
         {
             RULES,
             "libs/admin/src/waltz_admin/restored_metadata.py",

@@ -1,4 +1,5 @@
-"""The planted bugs fit the code that they are planted in, and what is listed about generated ones is still there.
+"""The planted bugs fit the code that they are planted in, and what is listed about generated ones is still
+there.
 
 Whoever changes the code sees here which of them have to follow.
 """

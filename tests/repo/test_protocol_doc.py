@@ -1,4 +1,5 @@
-"""The tables of messages in docs/protocol.md are made from the message classes; WALTZ_WRITE_DOCS=1 writes them."""
+"""The tables of messages in docs/protocol.md are made from the message classes; WALTZ_WRITE_DOCS=1 writes
+them."""
 
 import dataclasses
 import os

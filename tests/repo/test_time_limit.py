@@ -1,4 +1,5 @@
-"""The time limit of a test ends it, also when it first strikes inside a callback of the loop, which goes on after that."""
+"""The time limit of a test ends it, also when it first strikes inside a callback of the loop, which goes on
+after that."""
 
 import subprocess
 import sys

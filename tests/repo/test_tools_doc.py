@@ -1,7 +1,9 @@
-"""docs/compatibility.md lists every tool, sub-command and option of release 0.13.2 with ours and the test that runs it.
+"""docs/compatibility.md lists every tool, sub-command and option of release 0.13.2 with ours and the test
+that runs it.
 
-The tools of 0.13.2 are listed apart from the code, so that one that gets lost is noticed. Each row is held against the
-command as it is and against the text of its test: the test must name the sub-command and every spelling of every option.
+The tools of 0.13.2 are listed apart from the code, so that one that gets lost is noticed. Each row is held
+against the command as it is and against the text of its test: the test must name the sub-command and every
+spelling of every option.
 """
 
 import ast

@@ -1,9 +1,10 @@
 """What detangle's simulated network lacks for our connections, put on top of it without changing it.
 
-Its transports hand over bytes by ``data_received`` and know no `asyncio.BufferedProtocol`, which our channels are; its
-``create_connection`` and ``create_server`` take ``ssl=`` and silently leave it out, and its loop refuses the calls that
-our listeners with TLS make (``sock_accept``, ``connect_accepted_socket``). So TLS is carried here by asyncio's own
-``SSLProtocol`` (an ``ssl.MemoryBIO`` inside), set between channel and transport on both sides.
+Its transports hand over bytes by ``data_received`` and know no `asyncio.BufferedProtocol`, which our channels
+are; its ``create_connection`` and ``create_server`` take ``ssl=`` and silently leave it out, and its loop
+refuses the calls that our listeners with TLS make (``sock_accept``, ``connect_accepted_socket``). So TLS is
+carried here by asyncio's own ``SSLProtocol`` (an ``ssl.MemoryBIO`` inside), set between channel and transport
+on both sides.
 """
 
 from __future__ import annotations
@@ -53,7 +54,8 @@ class Filling(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         if not hasattr(transport, "_force_close") and isinstance(transport, asyncio.Transport):
-            # asyncio's SSLProtocol ends a connection in trouble with it; the simulated transport has `abort` only.
+            # asyncio's SSLProtocol ends a connection in trouble with it; the simulated transport has `abort`
+            # only.
             transport._force_close = lambda _error: transport.abort()  # type: ignore[attr-defined]
         self._inner.connection_made(transport)
 

@@ -1,7 +1,8 @@
-"""The whole stack under somebody else's deterministic loop: detangle 0.1.0, with its schedules, network and clock.
+"""The whole stack under somebody else's deterministic loop: detangle 0.1.0, with its schedules, network and
+clock.
 
-The other two loops of that kind, simloop and simloom, need Python 3.12. A failing run prints the token with which
-``detangle.replay`` repeats it.
+The other two loops of that kind, simloop and simloom, need Python 3.12. A failing run prints the token with
+which ``detangle.replay`` repeats it.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ CONFIG = detangle.SimConfig(net=NETWORK, max_steps=400_000, max_time=600.0)
 
 
 async def appends_while_a_node_is_away(seed: int, server_tls: ssl.SSLContext | None) -> int:
-    """Clients append under common locks while one storage node is cut off for a while; then the disks are read."""
+    """Clients append under common locks while one storage node is cut off for a while; then the disks are
+    read."""
     cluster = MiniCluster(seed, server_tls)
     await cluster.start()
     acknowledged: list[tuple[int, int, bytes]] = []

@@ -1,4 +1,5 @@
-"""Worlds end with a collection of garbage; here it looks at the world only, not at everything pytest has in memory."""
+"""Worlds end with a collection of garbage; here it looks at the world only, not at everything pytest has in
+memory."""
 
 import gc
 from collections.abc import Iterator

@@ -32,7 +32,8 @@ def run_seed(
     trace_path: Path | None = None,
     limit: AbstractContextManager[None] | None = None,
 ) -> Result:
-    """Run one seed; what goes wrong is in the result. ``limit``: entered for the time of the run, not of the collection."""
+    """Run one seed; what goes wrong is in the result. ``limit``: entered for the time of the run, not of the
+    collection."""
     start = time.perf_counter()
     with nullcontext() if trace_path is None else trace_path.open("w", encoding="utf-8") as sink:
         worlds = [World(seed, choice, chooser(choice.profile), Trace(sink))]
@@ -73,9 +74,11 @@ def _freeze() -> None:
 
 
 def run_many(seeds: Iterable[int], choice: Choice, workers: int) -> Iterator[Result]:
-    """Run seeds on ``workers`` processes and give their results as they come. TimeoutError when no worker gets any further."""
+    """Run seeds on ``workers`` processes and give their results as they come. TimeoutError when no worker
+    gets any further."""
     wanted = list(seeds)
-    # Not ProcessPoolExecutor: when its workers reach their last task at the same time, Python 3.11 does not replace them.
+    # Not ProcessPoolExecutor: when its workers reach their last task at the same time, Python 3.11 does not
+    # replace them.
     with multiprocessing.get_context("spawn").Pool(
         workers, initializer=_freeze, maxtasksperchild=SEEDS_PER_WORKER
     ) as pool:

@@ -53,7 +53,7 @@ def test_a_good_history_is_clean() -> None:
     assert counts["pending, committed"] == 1
 
 
-# -- the log ----------------------------------------------------------------------------------------------------------
+# -- the log -------------------------------------------------------------------------------------------------
 
 
 def test_dense_a_gap_between_ids() -> None:
@@ -182,7 +182,7 @@ def test_pipeline_order() -> None:
     assert story.broken() == {"pipeline_order"}
 
 
-# -- what readers are shown -------------------------------------------------------------------------------------------
+# -- what readers are shown ----------------------------------------------------------------------------------
 
 
 def test_fork_two_readers_are_shown_different_records() -> None:
@@ -278,7 +278,7 @@ def test_lost_a_mark_beyond_the_log() -> None:
     assert story.broken() == {"lost", "mark"}
 
 
-# -- outcomes and locks -----------------------------------------------------------------------------------------------
+# -- outcomes and locks --------------------------------------------------------------------------------------
 
 
 def test_outcome_once() -> None:
@@ -347,7 +347,7 @@ def test_false_conflicts_are_counted() -> None:
     assert counts["false lock conflicts"] == 1
 
 
-# -- replicas, progress -----------------------------------------------------------------------------------------------
+# -- replicas, progress --------------------------------------------------------------------------------------
 
 
 def test_replicas_one_lacks_the_last_record() -> None:

@@ -1,4 +1,5 @@
-"""What users of the log are promised: each checker is shown a history that breaks its invariant, and only that one."""
+"""What users of the log are promised: each checker is shown a history that breaks its invariant, and only
+that one."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from waltz_protocol.locks import LockId
 A = LockId("lock", 1)
 
 
-# -- applications -----------------------------------------------------------------------------------------------------
+# -- applications --------------------------------------------------------------------------------------------
 
 
 def test_bank_overdraft() -> None:
@@ -88,7 +89,7 @@ def test_database_with_another_total() -> None:
     assert story.broken() == {"database"}
 
 
-# -- the independent checker ------------------------------------------------------------------------------------------
+# -- the independent checker ---------------------------------------------------------------------------------
 
 
 def test_linearizable_rejects_a_register_that_went_back() -> None:

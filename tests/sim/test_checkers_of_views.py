@@ -1,4 +1,5 @@
-"""Checkers of what is easily overlooked: views left to the client, failures that lie in wait, old marks, silent feeds."""
+"""Checkers of what is easily overlooked: views left to the client, failures that lie in wait, old marks,
+silent feeds."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ def replaced(record: Any, **fields: Any) -> Any:
     return record._replace(**fields)
 
 
-# -- views left to the client ---------------------------------------------------------------------------------------------
+# -- views left to the client --------------------------------------------------------------------------------
 
 
 def sent(story: Story, client: str = "one", **more: Any) -> AppendOp:
@@ -70,7 +71,7 @@ def test_no_lost_update(why: str) -> None:
     assert story.broken() == set()
 
 
-# -- failed, and on a replica -----------------------------------------------------------------------------------------------
+# -- failed, and on a replica --------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("above", [True, False])
@@ -106,7 +107,7 @@ def test_an_append_of_unknown_outcome_may_stand_above_the_mark() -> None:
     assert story.broken(truth) == set()
 
 
-# -- marks that are too old -------------------------------------------------------------------------------------------------
+# -- marks that are too old ----------------------------------------------------------------------------------
 
 
 def read_mark(story: Story, value: int, asked_after: float) -> None:
@@ -145,7 +146,7 @@ def test_mark_stale_is_excused_while_clocks_stood_still(doubt: tuple[float, floa
     assert story.broken() == ({"mark_stale"} if broken else set())
 
 
-# -- silent feeds -----------------------------------------------------------------------------------------------------------
+# -- silent feeds --------------------------------------------------------------------------------------------
 
 
 class Hall:

@@ -1,4 +1,5 @@
-"""One seed, one run: in the same process, and in processes whose sets and dicts of strings have another order."""
+"""One seed, one run: in the same process, and in processes whose sets and dicts of strings have another
+order."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Whole runs without a fault in which one thing is spoiled on its way to the observer: the checkers see it there, too."""
+"""Whole runs without a fault in which one thing is spoiled on its way to the observer: the checkers see it
+there, too."""
 
 from __future__ import annotations
 

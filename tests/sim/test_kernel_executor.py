@@ -175,7 +175,8 @@ def test_a_kill_can_be_ordered_inside_a_job() -> None:
 
 
 def test_power_that_fails_during_a_sync_takes_what_it_was_to_save_and_nothing_that_came_after() -> None:
-    """The job writes and syncs one byte after the other, a second each; the power fails when the second sync is on its way."""
+    """The job writes and syncs one byte after the other, a second each; the power fails when the second sync
+    is on its way."""
     contents = set()
     for seed in range(40):
 

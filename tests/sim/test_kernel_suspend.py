@@ -1,4 +1,5 @@
-"""A suspended machine: nothing of it runs, its clock stands still, and what it was about to do it does that much later."""
+"""A suspended machine: nothing of it runs, its clock stands still, and what it was about to do it does that
+much later."""
 
 from __future__ import annotations
 
@@ -12,7 +13,8 @@ from waltz_cluster.store import SessionState
 
 
 class Machine:
-    """A process on a host of its own that notes when something happened: by its own clock, and by that of the world."""
+    """A process on a host of its own that notes when something happened: by its own clock, and by that of the
+    world."""
 
     def __init__(self, loop: SimLoop, use: Callable[[Machine], Awaitable[None]]) -> None:
         self.loop = loop

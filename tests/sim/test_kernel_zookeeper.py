@@ -329,7 +329,8 @@ def test_a_lagging_follower_answers_with_the_past_and_never_goes_back() -> None:
 
 
 def test_a_command_reads_the_assignment_that_was_written_before_it_whichever_member_it_asks() -> None:
-    """Else ``sync-partitions`` right after an assignment leaves the new replica out, and nobody repeats it."""
+    """Else ``sync-partitions`` right after an assignment leaves the new replica out, and nobody repeats
+    it."""
 
     async def main(site: Site) -> None:
         async def assign(store: SimSession) -> None:
@@ -453,7 +454,8 @@ def test_errors_of_operations_pass_through() -> None:
 
 
 def test_an_orphan_session_does_not_take_the_watches_of_its_successor_along() -> None:
-    """The answer to an attempt came too late, so another session was begun: when the first runs out, nothing happens to the second."""
+    """The answer to an attempt came too late, so another session was begun: when the first runs out, nothing
+    happens to the second."""
 
     async def main(site: Site) -> None:
         fired: list[float] = []

@@ -1,4 +1,5 @@
-"""A member of the ensemble that is cut off: what it answers, what it can not know, and what becomes of its sessions."""
+"""A member of the ensemble that is cut off: what it answers, what it can not know, and what becomes of its
+sessions."""
 
 from __future__ import annotations
 

@@ -33,7 +33,8 @@ def test_every_planted_bug_says_what_it_is() -> None:
 
 @pytest.mark.long
 def test_some_planted_bugs_are_found_at_the_seeds_noted() -> None:
-    """The machinery works, from the import to the invariant. A hint may be out of date: a few seeds more are allowed."""
+    """The machinery works, from the import to the invariant. A hint may be out of date: a few seeds more are
+    allowed."""
 
     def find(name: str) -> str:
         seed = MUTANTS[name].found_at or 0

@@ -1,4 +1,5 @@
-"""Which ends of a process the simulator takes for a fault of the product: those its entry point has no single line for."""
+"""Which ends of a process the simulator takes for a fault of the product: those its entry point has no single
+line for."""
 
 from __future__ import annotations
 

@@ -25,8 +25,8 @@ MANY = [("default", "40:340"), ("outside", "8:48"), ("dense", "0:6")]
     ("profile", "seeds"), [*FEW, *(pytest.param(*one, marks=pytest.mark.long) for one in MANY)]
 )
 def test_seeds_are_clean(profile: str, seeds: str) -> None:
-    """In a process of its own, as a person runs it: it ends with 1 for a violation, and, of so many seeds that every kind of
-    fault has to occur among them, for one that did not."""
+    """In a process of its own, as a person runs it: it ends with 1 for a violation, and, of so many seeds
+    that every kind of fault has to occur among them, for one that did not."""
     command = [
         sys.executable,
         "-m",

@@ -147,7 +147,7 @@ def test_outcome_given() -> None:
     assert scene.broken() == ["outcome_given"]
 
 
-# -- transaction contexts ---------------------------------------------------------------------------------------------
+# -- transaction contexts ------------------------------------------------------------------------------------
 
 
 class ContextScene(Scene):

@@ -1,4 +1,5 @@
-"""Each workload runs clean on a healthy cluster, and sees what it is there to see when the product is sabotaged."""
+"""Each workload runs clean on a healthy cluster, and sees what it is there to see when the product is
+sabotaged."""
 
 from __future__ import annotations
 
@@ -73,7 +74,7 @@ def test_every_workload_is_in_some_mix() -> None:
     assert all(len(mix) <= 6 for mix in mixes)
 
 
-# -- were they seen to fail? ------------------------------------------------------------------------------------------
+# -- were they seen to fail? ---------------------------------------------------------------------------------
 
 
 def ignore_write_locks(table: LockTable, write_locks: Iterable[int], read_locks: Iterable[int]) -> int:

@@ -1,9 +1,11 @@
 """Bugs that operators make of a source text: one small change each. Pure.
 
-A bug is known by its file, the function it is in, the text before and after, and a number where the same text stands more
-than once in the function: never by a line number, so it stays the same while the code around it moves.
+A bug is known by its file, the function it is in, the text before and after, and a number where the same text
+stands more than once in the function: never by a line number, so it stays the same while the code around it
+moves.
 
-Left out: annotations, docstrings, messages (f-strings, arguments of exceptions), logging and metrics, module and class level.
+Left out: annotations, docstrings, messages (f-strings, arguments of exceptions), logging and metrics, module
+and class level.
 """
 
 from __future__ import annotations

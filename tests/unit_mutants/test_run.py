@@ -1,4 +1,5 @@
-"""The runner, in short: a bug that is noticed, one that is not there, one that ends the process, and the exit code."""
+"""The runner, in short: a bug that is noticed, one that is not there, one that ends the process, and the exit
+code."""
 
 from __future__ import annotations
 

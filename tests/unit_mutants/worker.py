@@ -1,7 +1,9 @@
-"""The process that tries bugs: one fork per bug and stage, because a bug has to be there before the product is imported.
+"""The process that tries bugs: one fork per bug and stage, because a bug has to be there before the product
+is imported.
 
-Reads one `Task` per line (JSON) and answers each with one `Trial` per line. What every test run needs and no bug touches is
-imported once, before the first fork. A fork is ended, with everything it started, when it has used its seconds.
+Reads one `Task` per line (JSON) and answers each with one `Trial` per line. What every test run needs and no
+bug touches is imported once, before the first fork. A fork is ended, with everything it started, when it has
+used its seconds.
 """
 
 from __future__ import annotations
@@ -26,7 +28,8 @@ PRELOADED = (
     "pytest_cov.plugin", "pytest_timeout", "ssl", "structlog", "xdist.plugin", "yaml",
 )  # fmt: skip
 TEST_CPU_SECONDS = 30.0
-"""What one test may take of the processor: a loop that never ends is noticed by this, on a busy machine too."""
+"""What one test may take of the processor: a loop that never ends is noticed by this, on a busy machine
+too."""
 CPU_SECONDS = 240
 """The same for a whole run."""
 TEST_SECONDS = 150
@@ -43,7 +46,8 @@ class Task(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """``by``: the test that failed, or how else it ended; empty: no test noticed anything. ``error``: it could not be tried."""
+    """``by``: the test that failed, or how else it ended; empty: no test noticed anything. ``error``: it
+    could not be tried."""
 
     by: str = ""
     stage: int = -1
@@ -52,7 +56,8 @@ class Trial(NamedTuple):
 
 
 class Watcher:
-    """A plug-in that notes the first failure, and ends the process when a test takes too much of the processor."""
+    """A plug-in that notes the first failure, and ends the process when a test takes too much of the
+    processor."""
 
     def __init__(self) -> None:
         self.by = self.text = ""

@@ -1,11 +1,12 @@
 """The client for programs without an event loop: the same calls, blocking, from any thread.
 
-The client runs on a loop in a thread of its own. Callbacks, ``on_result`` functions and transaction contexts run in that thread
-and must not call this facade (that would wait for itself). An interrupted call (KeyboardInterrupt) is cancelled in the loop.
+The client runs on a loop in a thread of its own. Callbacks, ``on_result`` functions and transaction contexts
+run in that thread and must not call this facade (that would wait for itself). An interrupted call
+(KeyboardInterrupt) is cancelled in the loop.
 
-A client belongs to the process that entered it. A fork copies it without its thread: there every call is refused, and ``close``
-does nothing at all. Nothing of the copy may be closed or unregistered in the child, because the loop's selector and the sockets
-are the parent's too.
+A client belongs to the process that entered it. A fork copies it without its thread: there every call is
+refused, and ``close`` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
+because the loop's selector and the sockets are the parent's too.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ T = TypeVar("T")
 
 
 class BlockingWaltzClient:
-    """``with BlockingWaltzClient.connect("client.yaml") as client: ...``; see :class:`waltz_client.WaltzClient`."""
+    """``with BlockingWaltzClient.connect("client.yaml") as client: ...``; see
+    :class:`waltz_client.WaltzClient`."""
 
     def __init__(self, make_client: Callable[[], WaltzClient]) -> None:
         """Use :meth:`connect`."""
@@ -100,7 +102,8 @@ class BlockingWaltzClient:
         self.close()
 
     def close(self) -> None:
-        """See ``WaltzClient.close``; ends the thread. Idempotent. After a fork it leaves the parent's client alone."""
+        """See ``WaltzClient.close``; ends the thread. Idempotent. After a fork it leaves the parent's client
+        alone."""
         if self._in_other_process():
             return
         self._refuse_own_thread()

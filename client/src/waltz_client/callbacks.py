@@ -1,4 +1,5 @@
-"""What an application gives the client to have committed transactions applied (client-server protocol, application contract)."""
+"""What an application gives the client to have committed transactions applied (client-server protocol,
+application contract)."""
 
 from __future__ import annotations
 
@@ -9,23 +10,25 @@ from waltz_client.transaction import Transaction
 
 
 class WaltzClientCallbacks(Protocol):
-    """The three callbacks. Each may be a plain method or a coroutine function; plain ones must not block the loop.
+    """The three callbacks. Each may be a plain method or a coroutine function; plain ones must not block the
+    loop.
 
-    For one partition the callbacks are never concurrent and come in id order; different partitions may interleave at
-    awaits.
+    For one partition the callbacks are never concurrent and come in id order; different partitions may
+    interleave at awaits.
     """
 
     def client_high_water_mark(self, partition_id: int) -> int | Awaitable[int]:
-        """The id of the last transaction the application has applied, -1 if none. Asked once per activation."""
+        """The id of the last transaction the application has applied, -1 if none. Asked once per
+        activation."""
         ...
 
     def apply_transaction(self, transaction: Transaction) -> Awaitable[None] | None:
         """Apply one committed transaction (anybody's, own ones included).
 
-        Must store the new mark together with its effects and be idempotent: delivery resumes at the stored mark + 1.
-        If it raises, ``uncaught_exception`` is called and the same transaction is delivered again after a growing delay
-        (10 ms to 10 s); later transactions of the partition wait, other partitions do not. A StopApplyingError ends that: the
-        partition is not applied any more by this client.
+        Must store the new mark together with its effects and be idempotent: delivery resumes at the stored
+        mark + 1. If it raises, ``uncaught_exception`` is called and the same transaction is delivered again
+        after a growing delay (10 ms to 10 s); later transactions of the partition wait, other partitions do
+        not. A StopApplyingError ends that: the partition is not applied any more by this client.
         """
         ...
 

@@ -1,9 +1,10 @@
 """WaltzClient: the public face of the client.
 
-Two ways to use it. *Plain*: ``await client.append(...)`` and ``async for transaction in client.feed(...)``. *Callbacks*: give
-callbacks that apply committed transactions to the application's state, and ``submit`` transaction contexts that build on it
-(client-server protocol, application contract). One client object serves both and all partitions; it belongs to one event
-loop. ``waltz_client.blocking`` has the same for programs without one.
+Two ways to use it. *Plain*: ``await client.append(...)`` and ``async for transaction in client.feed(...)``.
+*Callbacks*: give callbacks that apply committed transactions to the application's state, and ``submit``
+transaction contexts that build on it (client-server protocol, application contract). One client object serves
+both and all partitions; it belongs to one event loop. ``waltz_client.blocking`` has the same for programs
+without one.
 """
 
 from __future__ import annotations
@@ -85,8 +86,9 @@ class WaltzClient:
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
     ) -> None:
-        """Use :meth:`connect`. ``store``, ``discovery``, ``random``, ``wall_clock`` and ``connector`` are for tests and
-        simulation. ``random`` must give no two clients the same numbers: their request ids start from it."""
+        """Use :meth:`connect`. ``store``, ``discovery``, ``random``, ``wall_clock`` and ``connector`` are for
+        tests and simulation. ``random`` must give no two clients the same numbers: their request ids start
+        from it."""
         self._settings = settings
         self._callbacks = callbacks
         self._store = store
@@ -108,12 +110,13 @@ class WaltzClient:
         discovery: Discovery | None = None,
         random: random_module.Random | None = None,
     ) -> Self:
-        """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path of a file.
-        A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``) and nothing else then.
+        """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path
+        of a file. A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``)
+        and nothing else then.
 
-        Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each one line:
-        ConfigError (settings), TlsSettingsError (key files), waltz_cluster ConnectError (ZooKeeper absent),
-        ClusterNotFoundError (root missing).
+        Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each
+        one line: ConfigError (settings), TlsSettingsError (key files), waltz_cluster ConnectError (ZooKeeper
+        absent), ClusterNotFoundError (root missing).
         """
         if isinstance(settings, Mapping):
             flat = flatten({str(key): value for key, value in settings.items()}, source="settings")
@@ -128,7 +131,7 @@ class WaltzClient:
                 )
         return cls(ClientSettings.load(settings), callbacks, store=store, discovery=discovery, random=random)
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def __aenter__(self) -> Self:
         if self._core is not None:
@@ -181,7 +184,8 @@ class WaltzClient:
         await self.close()
 
     async def close(self) -> None:
-        """End the client now. Pending appends: OutcomeUnknownError; feeds, waiting writers: ClientClosedError."""
+        """End the client now. Pending appends: OutcomeUnknownError; feeds, waiting writers:
+        ClientClosedError."""
         await self._stack.aclose()
 
     @property
@@ -193,7 +197,7 @@ class WaltzClient:
             raise ClientClosedError("the client is closed")
         return core
 
-    # -- facts --------------------------------------------------------------------------------------------------------
+    # -- facts -----------------------------------------------------------------------------------------------
 
     @property
     def client_id(self) -> int:
@@ -216,7 +220,8 @@ class WaltzClient:
         return ServerRequests(self._open)
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
-        """Id of the last committed transaction as its server says, -1 for an empty log. RequestDeadlineError."""
+        """Id of the last committed transaction as its server says, -1 for an empty log.
+        RequestDeadlineError."""
         core = self._open
         core.check_partition(partition)
         return await core.server_high_water_mark(partition, deadline_seconds)
@@ -242,11 +247,12 @@ class WaltzClient:
         *,
         deadline_seconds: float | None = None,
     ) -> bytes | T:
-        """The payload of one transaction. TransactionNotFoundError above the high-water mark, RequestDeadlineError."""
+        """The payload of one transaction. TransactionNotFoundError above the high-water mark,
+        RequestDeadlineError."""
         data = await self._open.get_data(partition, transaction_id, deadline_seconds)
         return data if serializer is None else serializer.deserialize(data)
 
-    # -- appends ------------------------------------------------------------------------------------------------------
+    # -- appends ---------------------------------------------------------------------------------------------
 
     async def append(
         self,
@@ -263,17 +269,19 @@ class WaltzClient:
     ) -> Committed:
         """Append one transaction and wait until it is committed.
 
-        Write and read locks are checked against ``as_of``, the id of the last transaction the caller's decision has taken into
-        account (None: everything this client has received, or applied through its callbacks). A certain failure other than by
-        a lock (a server moved or dropped it) is retried with growing, spread delays until the deadline (default
-        ``client.appendDeadline``) or ``max_attempts``. With write or read locks a retry keeps
-        the view of the first attempt, so a commit by others in between is a conflict. An ``as_of`` beyond what this client has
-        received or been told of is held against the server's high-water mark first.
+        Write and read locks are checked against ``as_of``, the id of the last transaction the caller's
+        decision has taken into account (None: everything this client has received, or applied through its
+        callbacks). A certain failure other than by a lock (a server moved or dropped it) is retried with
+        growing, spread delays until the deadline (default ``client.appendDeadline``) or ``max_attempts``.
+        With write or read locks a retry keeps the view of the first attempt, so a commit by others in between
+        is a conflict. An ``as_of`` beyond what this client has received or been told of is held against the
+        server's high-water mark first.
 
-        Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before ``as_of``),
-        AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError: sent, but the deadline came first. TransactionTooLargeError,
-        PartitionNotFoundError, PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent.
-        Cancelling it leaves the outcome unknown.
+        Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before
+        ``as_of``), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
+        sent, but the deadline came first. TransactionTooLargeError, PartitionNotFoundError,
+        PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
+        it leaves the outcome unknown.
         """
         append = Append(
             partition, data, header, tuple(write_locks), tuple(read_locks), tuple(append_locks), as_of
@@ -293,17 +301,20 @@ class WaltzClient:
         as_of: int | None = None,
         context: object = None,
     ) -> PendingAppend:
-        """Send one append now, without a task or a future; ``on_done(pending)`` is called on the loop with its outcome.
+        """Send one append now, without a task or a future; ``on_done(pending)`` is called on the loop with
+        its outcome.
 
-        ``pending.committed``, ``.transaction_id``, ``.error``, ``.context``. No retry, no deadline. WindowFullError when
-        ``client.maxConcurrentTransactions`` are on their way (wait with :meth:`writable`), PartitionUnavailableError when it
-        is not mounted, ViewAheadError when ``as_of`` is beyond what this client has received or been told of: nothing was sent.
+        ``pending.committed``, ``.transaction_id``, ``.error``, ``.context``. No retry, no deadline.
+        WindowFullError when ``client.maxConcurrentTransactions`` are on their way (wait with
+        :meth:`writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when ``as_of`` is
+        beyond what this client has received or been told of: nothing was sent.
         """
         locks = (write_locks, read_locks, append_locks)
         return self._appends.append_nowait(partition, data, header, locks, as_of, context, on_done)
 
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
-        """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it beforehand."""
+        """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
+        beforehand."""
         core = self._open
         try:
             async with asyncio.timeout(deadline_seconds):
@@ -320,11 +331,13 @@ class WaltzClient:
         on_result: Callable[[Append, Committed | AppendError], object] | None = None,
         deadline_seconds: float | None = None,
     ) -> Sequence[Committed | AppendError]:
-        """Append many in a pipeline, as many at a time as ``client.maxConcurrentTransactions`` allows per partition.
+        """Append many in a pipeline, as many at a time as ``client.maxConcurrentTransactions`` allows per
+        partition.
 
-        Results come in the order of ``appends`` (and to ``on_result`` as they are known): Committed, or the error ``append``
-        would raise (as AppendFailedError where that is not an AppendError). Nothing is retried, so the committed ones of a partition are in the order given. At the deadline what is
-        on its way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
+        Results come in the order of ``appends`` (and to ``on_result`` as they are known): Committed, or the
+        error ``append`` would raise (as AppendFailedError where that is not an AppendError). Nothing is
+        retried, so the committed ones of a partition are in the order given. At the deadline what is on its
+        way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
         """
         return await self._appends.append_many(appends, on_result, deadline_seconds)
 
@@ -334,7 +347,7 @@ class WaltzClient:
             raise UsageError("enter the client first: async with WaltzClient.connect(...) as client")
         return self._appender
 
-    # -- feeds --------------------------------------------------------------------------------------------------------
+    # -- feeds -----------------------------------------------------------------------------------------------
 
     def feed(
         self,
@@ -347,9 +360,9 @@ class WaltzClient:
     ) -> Feed:
         """Committed transactions of one or several partitions, in id order within each.
 
-        ``after``: id of the last transaction already seen, for all or per partition; -1 = from the beginning, None = only
-        what commits from now on. ``until``: stop after this id (default: follow forever). ``headers_only`` (or
-        ``with_data=False``) leaves the payload out: no request per transaction.
+        ``after``: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
+        None = only what commits from now on. ``until``: stop after this id (default: follow forever).
+        ``headers_only`` (or ``with_data=False``) leaves the payload out: no request per transaction.
         """
         core = self._open
         ids = [partitions] if isinstance(partitions, int) else list(partitions)
@@ -375,12 +388,14 @@ class WaltzClient:
         batch_bytes: int = BATCH_BYTES,
         timeout_seconds: float = 60.0,
     ) -> RangeRead:
-        """Exactly the committed transactions ``first`` to ``last`` (both included) of a partition, in order, in large batches.
+        """Exactly the committed transactions ``first`` to ``last`` (both included) of a partition, in order,
+        in large batches.
 
-        ``where(header)`` leaves out transactions by their header before their payload is asked for. A batch has about
-        ``batch_transactions`` or ``batch_bytes`` of payload, whichever is less; two of them are read ahead. Moves, lost
-        connections and failing reads are waited for; when nothing at all was read for ``timeout_seconds``:
-        RequestDeadlineError, or TransactionNotFoundError when the log ends before ``last``. ClientClosedError.
+        ``where(header)`` leaves out transactions by their header before their payload is asked for. A batch
+        has about ``batch_transactions`` or ``batch_bytes`` of payload, whichever is less; two of them are
+        read ahead. Moves, lost connections and failing reads are waited for; when nothing at all was read for
+        ``timeout_seconds``: RequestDeadlineError, or TransactionNotFoundError when the log ends before
+        ``last``. ClientClosedError.
         """
         core = self._open
         core.check_partition(partition)
@@ -396,17 +411,19 @@ class WaltzClient:
             timeout_seconds=timeout_seconds,
         )
 
-    # -- the application contract -------------------------------------------------------------------------------------
+    # -- the application contract ----------------------------------------------------------------------------
 
     async def submit(self, context: TransactionContext) -> None:
-        """Run a transaction context until it ends (see there). Returns when the first attempt is sent or has ended it.
+        """Run a transaction context until it ends (see there). Returns when the first attempt is sent or has
+        ended it.
 
         An error of the first attempt goes to ``on_exception`` and is raised here.
         """
         await self._open.submissions.submit(context)
 
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
-        """Wait until every append sent so far has an outcome (retries that follow not included). RequestDeadlineError."""
+        """Wait until every append sent so far has an outcome (retries that follow not included).
+        RequestDeadlineError."""
         core = self._open
         try:
             async with asyncio.timeout(deadline_seconds), asyncio.TaskGroup() as group:
@@ -423,7 +440,8 @@ class WaltzClient:
         return any(partition.window.monitor.outstanding for partition in core.partitions.values())
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
-        """Choose the partitions to take part in (``client.autoMount: false`` only); the others are flushed and let go."""
+        """Choose the partitions to take part in (``client.autoMount: false`` only); the others are flushed
+        and let go."""
         await self._open.set_partitions(set(partitions), deadline_seconds)
 
     def get_partitions(self) -> list[int]:

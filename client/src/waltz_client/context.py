@@ -1,4 +1,5 @@
-"""TransactionContext and TransactionBuilder: a transaction as code that can be run again (application contract)."""
+"""TransactionContext and TransactionBuilder: a transaction as code that can be run again (application
+contract)."""
 
 from __future__ import annotations
 
@@ -14,7 +15,8 @@ from waltz_protocol.locks import LockId
 T = TypeVar("T")
 
 PartitionLocalLock = LockId
-"""A lock: a name and a number, meaningful within one partition only. The reference's name for :class:`LockId`."""
+"""A lock: a name and a number, meaningful within one partition only. The reference's name for
+:class:`LockId`."""
 
 
 class TransactionBuilder:
@@ -64,15 +66,17 @@ class TransactionBuilder:
 class TransactionContext(abc.ABC):
     """One logical transaction. Every method may be a plain method or a coroutine function.
 
-    ``execute`` runs once per attempt. Then exactly one of: ``on_completion(True)`` (committed; before the local apply)
-    followed by ``on_application()`` (after it); ``on_completion(False)`` (execute declined); ``on_expiration()``;
-    ``on_exception(error)``. An exception out of a callback is logged and changes nothing else.
+    ``execute`` runs once per attempt. Then exactly one of: ``on_completion(True)`` (committed; before the
+    local apply) followed by ``on_application()`` (after it); ``on_completion(False)`` (execute declined);
+    ``on_expiration()``; ``on_exception(error)``. An exception out of a callback is logged and changes nothing
+    else.
     """
 
     def __init__(self, *, expires_after_seconds: float | None = None) -> None:
         self._created_at = time.time()
         self.expires_after_seconds = expires_after_seconds
-        """Seconds after ``creation_time`` when it is not tried again; None = ``client.transactionExpirationMs``."""
+        """Seconds after ``creation_time`` when it is not tried again; None =
+        ``client.transactionExpirationMs``."""
 
     @property
     def creation_time(self) -> int:

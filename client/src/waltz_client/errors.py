@@ -1,8 +1,9 @@
 """Everything the client raises, in one hierarchy.
 
-Each class says whether trying again can help (``retriable``). Errors about one append also say what became of the
-transaction (``outcome``): *failed* means certainly not in the log, *unknown* means it may be there or come to be there.
-Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge; a caller needs this module only.
+Each class says whether trying again can help (``retriable``). Errors about one append also say what became of
+the transaction (``outcome``): *failed* means certainly not in the log, *unknown* means it may be there or
+come to be there. Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge; a caller needs this
+module only.
 """
 
 from __future__ import annotations
@@ -59,13 +60,15 @@ class PartitionInactiveError(WaltzClientError):
 
 
 class PartitionUnavailableError(WaltzClientError):
-    """The partition was not served (no owner, no connection, no answer to the mount) within the time allowed."""
+    """The partition was not served (no owner, no connection, no answer to the mount) within the time
+    allowed."""
 
     retriable = True
 
 
 class ClientAheadError(WaltzClientError):
-    """The application has applied more than the log holds: the log lost data, or this is another cluster's state."""
+    """The application has applied more than the log holds: the log lost data, or this is another cluster's
+    state."""
 
     def __init__(
         self, partition_id: int, client_high_water_mark: int, detail: str = "the server's log ends before it"
@@ -78,8 +81,9 @@ class ClientAheadError(WaltzClientError):
 
 
 class StopApplyingError(WaltzClientError):
-    """Raise it (or a subclass) from ``apply_transaction`` or ``client_high_water_mark`` to stop a partition: it is reported once,
-    the callback is not called again, and other partitions go on. Contexts submitted to the partition end with it."""
+    """Raise it (or a subclass) from ``apply_transaction`` or ``client_high_water_mark`` to stop a partition:
+    it is reported once, the callback is not called again, and other partitions go on. Contexts submitted to
+    the partition end with it."""
 
 
 class RequestDeadlineError(WaltzClientError):
@@ -117,7 +121,8 @@ class AppendError(WaltzClientError):
 
 
 class LockConflictError(AppendError):
-    """A lock was touched above the caller's view: read up to ``conflicting_high_water_mark`` and decide again."""
+    """A lock was touched above the caller's view: read up to ``conflicting_high_water_mark`` and decide
+    again."""
 
     retriable = True
 
@@ -131,8 +136,9 @@ class LockConflictError(AppendError):
 
 
 class ViewAheadError(AppendError):
-    """``as_of`` is beyond the end of the partition's log: nobody can have seen that much of it, and a check of locks against such
-    a view would find nothing. Mostly it is the id of another partition. Nothing is in the log."""
+    """``as_of`` is beyond the end of the partition's log: nobody can have seen that much of it, and a check
+    of locks against such a view would find nothing. Mostly it is the id of another partition. Nothing is in
+    the log."""
 
     retriable = True
     """A server that has just lost the partition may be behind what its successor has shown somebody else."""
@@ -159,7 +165,8 @@ class DeadlineExceededError(AppendError):
 
 
 class OutcomeUnknownError(AppendError):
-    """Sent, but the deadline, a cancellation or a close came before the outcome: it may be or become committed."""
+    """Sent, but the deadline, a cancellation or a close came before the outcome: it may be or become
+    committed."""
 
     outcome = Outcome.UNKNOWN
 

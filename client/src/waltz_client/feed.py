@@ -1,7 +1,8 @@
 """Feeds: committed transactions as an asynchronous iterator, with their payload fetched ahead.
 
-One feed may read several partitions; within a partition the order is that of the ids, between partitions it is arbitrary.
-Transactions are handed over in lists, one wake-up for each; payload requests are pipelined and bounded in number and bytes.
+One feed may read several partitions; within a partition the order is that of the ids, between partitions it
+is arbitrary. Transactions are handed over in lists, one wake-up for each; payload requests are pipelined and
+bounded in number and bytes.
 """
 
 from __future__ import annotations
@@ -38,9 +39,10 @@ class _Partition:
 class Feed(AsyncIterator[FeedTransaction]):
     """``async for transaction in feed``; or ``async for batch in feed.batches()`` for lists.
 
-    Close it (``async with``, :meth:`aclose`, or closing the client) when done early. Not for use by two tasks at once.
-    Errors: ClientAheadError when a place is beyond the log, ClientClosedError, PartitionInactiveError.
-    Memory: ``client.feedBufferTransactions`` headers per partition and ``client.prefetchBytes`` of payload.
+    Close it (``async with``, :meth:`aclose`, or closing the client) when done early. Not for use by two tasks
+    at once. Errors: ClientAheadError when a place is beyond the log, ClientClosedError,
+    PartitionInactiveError. Memory: ``client.feedBufferTransactions`` headers per partition and
+    ``client.prefetchBytes`` of payload.
     """
 
     def __init__(
@@ -75,7 +77,7 @@ class Feed(AsyncIterator[FeedTransaction]):
             stream.readers.add(cursor)
         self._bounded = until is not None
 
-    # -- iteration ----------------------------------------------------------------------------------------------------
+    # -- iteration -------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
@@ -176,7 +178,7 @@ class Feed(AsyncIterator[FeedTransaction]):
             batch += self._take(partition, BATCH_TRANSACTIONS)
         return batch
 
-    # -- payload ------------------------------------------------------------------------------------------------------
+    # -- payload ---------------------------------------------------------------------------------------------
 
     def _collect_data(self) -> list[FeedTransaction]:
         ready = self._ready
@@ -237,7 +239,7 @@ class Feed(AsyncIterator[FeedTransaction]):
         self._calls[call] = None
         rpc.start(call)
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Stop reading; what was not taken is dropped. Idempotent."""

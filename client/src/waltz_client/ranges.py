@@ -1,7 +1,8 @@
 """Ranges: committed transactions of one partition in bulk, as columns instead of objects.
 
-For programs that read a known piece of the log as fast as it comes (exports, queries). A feed follows the log and hands out
-transactions; a range has two ends, and its batches are arrays and one block of bytes that can be handed on as they are.
+For programs that read a known piece of the log as fast as it comes (exports, queries). A feed follows the log
+and hands out transactions; a range has two ends, and its batches are arrays and one block of bytes that can
+be handed on as they are.
 """
 
 from __future__ import annotations
@@ -42,9 +43,9 @@ _MARK_PAUSE_SECONDS = 0.2
 class RangeBatch:
     """Consecutive transactions of a range (without those a filter left out), one array per field.
 
-    ``data`` is all payloads in one block: that of transaction i is ``data[offsets[i]:offsets[i + 1]]``. ``data``, ``offsets``
-    and ``checksums`` (CRC-32 of the payload as a signed number, compared with the payload on arrival) are None when the range
-    is read without data.
+    ``data`` is all payloads in one block: that of transaction i is ``data[offsets[i]:offsets[i + 1]]``.
+    ``data``, ``offsets`` and ``checksums`` (CRC-32 of the payload as a signed number, compared with the
+    payload on arrival) are None when the range is read without data.
     """
 
     __slots__ = (
@@ -91,8 +92,8 @@ class RangeBatch:
 
 
 class _Piece:
-    """Transactions in order on their way to a batch: complete, or waiting for the payloads of ``call``. ``start``: how many
-    of them have gone into batches."""
+    """Transactions in order on their way to a batch: complete, or waiting for the payloads of ``call``.
+    ``start``: how many of them have gone into batches."""
 
     __slots__ = ("call", "fields", "start")
 
@@ -106,7 +107,8 @@ class _Piece:
         return self.call is None or not self.call.missing
 
     def take(self, max_count: int, max_bytes: int) -> tuple[list[FeedFields], list[bytes], list[int]]:
-        """The next transactions, their payloads and checksums (none without data), as many as fit, in ``max_count`` > 0."""
+        """The next transactions, their payloads and checksums (none without data), as many as fit, in
+        ``max_count`` > 0."""
         start, end = self.start, min(self.start + max_count, len(self.fields))
         if self.call is None:
             self.start = end
@@ -122,11 +124,13 @@ class _Piece:
 
 
 class RangeRead(AsyncIterator[RangeBatch]):
-    """``async for batch in client.read_range(...)``; see there. Close it (``async with``, :meth:`aclose`) when done early.
+    """``async for batch in client.read_range(...)``; see there. Close it (``async with``, :meth:`aclose`)
+    when done early.
 
-    Reading goes on while a batch is being worked on, up to two batches ahead. Invariants: pieces are in order and cover
-    everything taken from the cursor; ``_ahead`` transactions are in them, ``_outstanding`` of them in incomplete pieces, and
-    ``_loaded_bytes`` of payload in the complete ones; a batch is made of complete pieces.
+    Reading goes on while a batch is being worked on, up to two batches ahead. Invariants: pieces are in order
+    and cover everything taken from the cursor; ``_ahead`` transactions are in them, ``_outstanding`` of them
+    in incomplete pieces, and ``_loaded_bytes`` of payload in the complete ones; a batch is made of complete
+    pieces.
     """
 
     def __init__(
@@ -169,7 +173,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._closed = False
         self._error: WaltzClientError | None = None
 
-    # -- iteration ----------------------------------------------------------------------------------------------------
+    # -- iteration -------------------------------------------------------------------------------------------
 
     def __aiter__(self) -> Self:
         return self
@@ -233,7 +237,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
             if cursor is not None and starving:
                 cursor.starving = False
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def _pump_soon(self) -> None:
         """Something came, or there is room: look once, when this turn of the loop is over."""
@@ -288,7 +292,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
             rpc.start(piece.call)
 
     def _room(self) -> int:
-        """Transactions that may be taken now: two batches, by count and by bytes, and a window that grows with success."""
+        """Transactions that may be taken now: two batches, by count and by bytes, and a window that grows
+        with success."""
         room = 2 * self._batch_transactions - self._ahead
         if self._with_data:
             bytes_left = 2 * self._batch_bytes - self._loaded_bytes
@@ -352,7 +357,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
             return RangeBatch(self._partition_id, fields, payloads, checksums)
         return RangeBatch(self._partition_id, fields, None, None)
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     async def aclose(self) -> None:
         """Stop reading; what was not taken is dropped. Idempotent."""

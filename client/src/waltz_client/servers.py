@@ -1,4 +1,5 @@
-"""Administrative requests to single servers, over the RPC connection (client-server protocol, messages 13 to 22)."""
+"""Administrative requests to single servers, over the RPC connection (client-server protocol, messages 13 to
+22)."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ M = TypeVar("M")
 class ServerRequests:
     """Requests to one server at a time. Each has its own request id: concurrent calls never share an answer.
 
-    Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the request).
+    Errors: RequestDeadlineError, ServerRequestError (the connection broke, or its version does not know the
+    request).
     """
 
     def __init__(self, core: ClientCore) -> None:

@@ -19,22 +19,26 @@ __all__ = ["ClientSettings", "ConfigError"]
 
 
 class ClientSettings(ZooKeeperSettings):
-    """What a client can be told. Required: ``zookeeper.connectString``, ``zookeeper.sessionTimeout``, ``cluster.root``."""
+    """What a client can be told. Required: ``zookeeper.connectString``, ``zookeeper.sessionTimeout``,
+    ``cluster.root``."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl",)
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"client.numConsumerThreads", "client.mockDriver"})
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl.", "cli.")
 
     auto_mount: bool = Field(default=True, alias="client.autoMount")
-    """With callbacks: take part in all partitions. Without: in those that are used. False: in those of ``set_partitions``."""
+    """With callbacks: take part in all partitions. Without: in those that are used. False: in those of
+    ``set_partitions``."""
     retry_workers: int = Field(default=1, alias="client.numTransactionRetryThreads", ge=0)
-    """Retries of transaction contexts that may run at the same time; 0 = failed contexts end with an error."""
+    """Retries of transaction contexts that may run at the same time; 0 = failed contexts end with an
+    error."""
     long_wait_threshold_ms: int = Field(default=5000, alias="client.longWaitThreshold", gt=0)
     """An append without an outcome for this long makes the client ask (flush)."""
     max_concurrent_transactions: int = Field(
         default=5, alias="client.maxConcurrentTransactions", gt=0, le=100_000
     )
-    """Appends without an outcome, per partition. 5 as 0.13.2; pipelined writers want hundreds or thousands."""
+    """Appends without an outcome, per partition. 5 as 0.13.2; pipelined writers want hundreds or
+    thousands."""
 
     mount_wait_ms: int = Field(default=10_000, alias="client.mountWait", gt=0)
     """How long an attempt of a transaction context waits for its partition."""
@@ -45,7 +49,8 @@ class ClientSettings(ZooKeeperSettings):
     request_resend_ms: int = Field(default=2_000, alias="client.requestResend", gt=0)
     """A request without an answer for this long is sent again (later each time)."""
     append_max_attempts: int = Field(default=0, alias="client.appendMaxAttempts", ge=0)
-    """Attempts of ``append`` that failed for certain, other than by a lock; 0 = as many as the deadline allows."""
+    """Attempts of ``append`` that failed for certain, other than by a lock; 0 = as many as the deadline
+    allows."""
     max_transaction_attempts: int = Field(default=0, alias="client.maxTransactionAttempts", ge=0)
     """Attempts of a transaction context; 0 = no limit."""
     transaction_expiration_ms: int = Field(default=0, alias="client.transactionExpirationMs", ge=0)
@@ -71,7 +76,8 @@ class ClientSettings(ZooKeeperSettings):
 
     @classmethod
     def load(cls, source: ClientSettings | Mapping[str, object] | str | os.PathLike[str]) -> Self:
-        """Settings from settings, a mapping (flat or nested keys) or the path of a YAML file; ConfigError, one line."""
+        """Settings from settings, a mapping (flat or nested keys) or the path of a YAML file; ConfigError,
+        one line."""
         if isinstance(source, cls):
             return source
         if isinstance(source, Mapping):

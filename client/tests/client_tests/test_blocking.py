@@ -1,4 +1,5 @@
-"""The blocking facade: the same client from threads without a loop. The fake cluster runs on a loop of its own thread."""
+"""The blocking facade: the same client from threads without a loop. The fake cluster runs on a loop of its
+own thread."""
 
 import asyncio
 import itertools
@@ -61,7 +62,8 @@ def fakes() -> Iterator[FakeThread]:
 
 
 class StaticDiscovery:
-    """Discovery that never changes. Client ids come from a counter that all clients of the cluster share, as in ZooKeeper."""
+    """Discovery that never changes. Client ids come from a counter that all clients of the cluster share, as
+    in ZooKeeper."""
 
     def __init__(self, cluster: FakeCluster, client_ids: Iterator[int]) -> None:
         self.cluster_params = ClusterParams("fake cluster", 2)

@@ -1,4 +1,5 @@
-"""The blocking facade after a fork: the child has a copy of the client but not its thread, so a call there would wait for ever."""
+"""The blocking facade after a fork: the child has a copy of the client but not its thread, so a call there
+would wait for ever."""
 
 import os
 import select

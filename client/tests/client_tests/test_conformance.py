@@ -1,7 +1,7 @@
 """The in-process log behaves as a server does: the same tests run over both, with the same client.
 
-*server*: the client-facing half of the shipped server on a loopback port (its stores are in memory). *in-process*:
-``waltz_client.testing``.
+*server*: the client-facing half of the shipped server on a loopback port (its stores are in memory).
+*in-process*: ``waltz_client.testing``.
 """
 
 import asyncio
@@ -375,7 +375,8 @@ async def _outcomes(cluster: Cluster, seed: int) -> list[tuple[int, ...]]:
 
 @pytest.mark.parametrize("seed", range(3))
 async def test_client_server_13_37_locks_are_decided_as_by_the_server(seed: int) -> None:
-    """The same appends with the same locks and views, one after another: the same decisions, to the conflicting mark."""
+    """The same appends with the same locks and views, one after another: the same decisions, to the
+    conflicting mark."""
     async with AsyncExitStack() as stack:
         server = LoopbackServer(dict.fromkeys(range(PARTITIONS), 1), num_partitions=PARTITIONS)
         real = await _outcomes(Server(stack, await stack.enter_async_context(server)), seed)

@@ -1,4 +1,5 @@
-"""Everything ends: contexts when the client closes, workers when a callback misbehaves, appends at their deadline."""
+"""Everything ends: contexts when the client closes, workers when a callback misbehaves, appends at their
+deadline."""
 
 import asyncio
 
@@ -175,7 +176,8 @@ async def test_a_context_that_raises_cancellation_does_not_end_the_retries(
 async def test_safety_e1_nothing_is_sent_after_the_deadline(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """The first attempt failed for certain, the delay before the second one lasts until the deadline: failed, not unknown."""
+    """The first attempt failed for certain, the delay before the second one lasts until the deadline: failed,
+    not unknown."""
     client = await connect(retryInitialBackoff=60_000, retryMaxBackoff=60_000, longWaitThreshold=250)
     partition = cluster.partitions[0]
     partition.fate = lambda append: Fate.DROP
@@ -188,8 +190,9 @@ async def test_safety_e1_nothing_is_sent_after_the_deadline(
 async def test_safety_e1_a_retry_keeps_the_view_of_the_first_attempt(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """Without as_of the view is what had been received when the append was sent first. A foreign commit under the same lock
-    between two attempts is a conflict: with a newer view the retry would overwrite what the caller never saw."""
+    """Without as_of the view is what had been received when the append was sent first. A foreign commit under
+    the same lock between two attempts is a conflict: with a newer view the retry would overwrite what the
+    caller never saw."""
     client = await connect(longWaitThreshold=250)
     partition = cluster.partitions[0]
     await client.append(partition=0, data=b"0", write_locks=[LOCK])
@@ -281,7 +284,8 @@ async def test_submitters_waiting_for_the_application_are_let_go_by_close(
 async def test_flushes_that_are_given_up_leave_nothing_behind(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """A program that polls with a short deadline while a partition is stuck: the outcome must still get through."""
+    """A program that polls with a short deadline while a partition is stuck: the outcome must still get
+    through."""
     client = await connect()
     partition = cluster.partitions[0]
     await client.writable(0)

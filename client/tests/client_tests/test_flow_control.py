@@ -1,4 +1,5 @@
-"""Buffers are bounded, a slow reader is paused when alone and dropped back when somebody else needs the connection."""
+"""Buffers are bounded, a slow reader is paused when alone and dropped back when somebody else needs the
+connection."""
 
 import asyncio
 import random
@@ -141,8 +142,9 @@ async def test_bounded_readers_of_a_quiet_partition_leave_one_feed(
 async def test_readers_that_take_over_each_others_feeds_miss_and_repeat_nothing(
     cluster: FakeCluster, connect: ConnectClient, moves: bool
 ) -> None:
-    """Readers come, end early and are dropped back, at random, under the few request ids that are reused, on a server of
-    ours and on one of release 0.13.2 whose leftover feeds run on and are suspended under the id of somebody else's."""
+    """Readers come, end early and are dropped back, at random, under the few request ids that are reused, on
+    a server of ours and on one of release 0.13.2 whose leftover feeds run on and are suspended under the id
+    of somebody else's."""
     partition = cluster.partitions[0]
     partition.moves_feeds = moves
     partition.fill(20_000)

@@ -1,4 +1,5 @@
-"""The in-process log: failures on demand, large ids, the settings key, and that nothing of it is left to chance."""
+"""The in-process log: failures on demand, large ids, the settings key, and that nothing of it is left to
+chance."""
 
 import asyncio
 import threading
@@ -204,7 +205,8 @@ async def test_client_server_13_37_ids_have_64_bits(first: int) -> None:
 
 @pytest.mark.parametrize("size", [None, 30_000, 1])
 async def test_client_server_13_37_one_writer_decides_about_locks(size: int | None) -> None:
-    """Many clients increment one number under a lock, all at the same time: no increment is lost, in a table of any size."""
+    """Many clients increment one number under a lock, all at the same time: no increment is lost, in a table
+    of any size."""
     log = InProcessLog(lock_table_size=size)
 
     async def work(client: WaltzClient) -> None:
@@ -246,7 +248,8 @@ async def test_collisions_only_where_locks_have_slots_or_one_hash() -> None:
 
 
 async def test_the_log_as_mock_driver_of_the_settings() -> None:
-    """As with 0.13.2: the object under ``client.mockDriver``, beside whatever else the application's settings say."""
+    """As with 0.13.2: the object under ``client.mockDriver``, beside whatever else the application's settings
+    say."""
     log = InProcessLog(2, name="of a test")
     settings = {
         "zookeeper.connectString": "zk1:2181",
@@ -280,10 +283,11 @@ def _settings() -> dict[str, object]:
 
 def test_a_blocking_client() -> None:
     log = InProcessLog()
+    before = threading.active_count()
     with BlockingWaltzClient.connect({"client.mockDriver": log}) as client:
         client.append(partition=0, data=b"0")
         assert [one.data for one in client.feed(0, until=0)] == [b"0"]
-    assert threading.active_count() == 1
+    assert threading.active_count() == before
 
 
 class Once(TransactionContext):

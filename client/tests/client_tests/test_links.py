@@ -57,7 +57,8 @@ async def test_an_append_that_meets_a_closing_connection_waits_for_the_next_one(
 async def test_a_feed_neither_skips_nor_doubles_over_cuts_moves_and_slow_reading(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """Readers of every speed, a writer, and a connection that is cut or a partition that moves every few transactions."""
+    """Readers of every speed, a writer, and a connection that is cut or a partition that moves every few
+    transactions."""
     rng = random.Random(11)
     client = await connect(feedBufferTransactions=1024, maxConcurrentTransactions=50, prefetchTransactions=64)
     partition = cluster.partitions[0]

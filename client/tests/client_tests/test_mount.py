@@ -51,9 +51,11 @@ async def test_client_server_13_02_not_ready_for_an_established_mount_makes_the_
 async def test_a_mount_that_was_asked_for_twice_is_withdrawn_by_either_name(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """The first answer comes late, after the question was repeated: the server goes by the newer mount from then on.
+    """The first answer comes late, after the question was repeated: the server goes by the newer mount from
+    then on.
 
-    Who only reads would never hear of a partition that was closed and reopened: no append of his goes unanswered.
+    Who only reads would never hear of a partition that was closed and reopened: no append of his goes
+    unanswered.
     """
     partition = cluster.partitions[0]
     partition.mount_answers.extend([None, None])
@@ -74,7 +76,8 @@ async def test_a_mount_that_was_asked_for_twice_is_withdrawn_by_either_name(
 async def test_appends_dropped_in_silence_make_the_client_mount_again(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """A server that forgot the mount drops every append and answers every flush: only mounting again gets through."""
+    """A server that forgot the mount drops every append and answers every flush: only mounting again gets
+    through."""
     partition = cluster.partitions[0]
     client = await connect(longWaitThreshold=300)
     await client.append(partition=0, data=b"0")
@@ -305,7 +308,8 @@ async def test_a_dead_feed_is_noticed(cluster: FakeCluster, connect: ConnectClie
 
 
 async def test_overtaking_answers_decide_nothing_early(cluster: FakeCluster, connect: ConnectClient) -> None:
-    """Lock failure and flush response arrive before the feed has got there; nothing may happen until it has."""
+    """Lock failure and flush response arrive before the feed has got there; nothing may happen until it
+    has."""
     partition = cluster.partitions[0]
     client = await connect(longWaitThreshold=500)
     await client.append(partition=0, data=b"0")
@@ -345,7 +349,8 @@ async def test_client_server_13_41_overtaking_answers_are_deferred(
 async def test_client_server_13_09_a_late_commit_is_reported(
     cluster: FakeCluster, connect: ConnectClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """A 0.13.2 server may commit what its flush has failed. Nothing can undo it; it must not pass unnoticed."""
+    """A 0.13.2 server may commit what its flush has failed. Nothing can undo it; it must not pass
+    unnoticed."""
     partition = cluster.partitions[0]
     client = await connect(longWaitThreshold=250)
     fates = iter([Fate.DROP])

@@ -1,4 +1,5 @@
-"""Two living clients with one client id: the counter in ZooKeeper went back, or a tree was copied (safety E5)."""
+"""Two living clients with one client id: the counter in ZooKeeper went back, or a tree was copied (safety
+E5)."""
 
 import asyncio
 import random
@@ -31,8 +32,9 @@ def numbers(appends: list[WireAppend]) -> list[int]:
 
 
 async def test_safety_e5_two_clients_with_one_id_work_side_by_side() -> None:
-    """Neither keeps the other from mounting, and each is told of its own appends only. (Two of these three begin so close to
-    each other that the server keeps the later one's first numbers for the earlier one; it counts on from elsewhere.)"""
+    """Neither keeps the other from mounting, and each is told of its own appends only. (Two of these three
+    begin so close to each other that the server keeps the later one's first numbers for the earlier one; it
+    counts on from elsewhere.)"""
     async with LoopbackServer({0: 1, 1: 1, 2: 1}) as server, AsyncExitStack() as stack:
         keys = settings_for(FakeCluster(1), maxConcurrentTransactions=50)
         discovery = OneId(Endpoint("127.0.0.1", server.listener.port))

@@ -28,7 +28,8 @@ def test_safety_e2_the_counter_survives_generations_and_wraps() -> None:
 
 
 def test_safety_e5_every_source_starts_at_a_number_of_its_own() -> None:
-    """Over the whole range; 65,536 sources of 2**32 numbers rarely share one (about 0.5 pairs are expected)."""
+    """Over the whole range; 65,536 sources of 2**32 numbers rarely share one (about 0.5 pairs are
+    expected)."""
     rng = random.Random(2)
     starts = [ReqIdSource(7, 3, rng).next_seq_num() for _ in range(65_536)]
     assert len(set(starts)) > 65_530

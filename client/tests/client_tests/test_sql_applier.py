@@ -1,4 +1,5 @@
-"""SqlApplier: the mark and the effects are one, errors of the database pass, errors of the application are told once."""
+"""SqlApplier: the mark and the effects are one, errors of the database pass, errors of the application are
+told once."""
 
 import asyncio
 import builtins
@@ -88,7 +89,8 @@ async def test_client_server_13_36_an_sql_error_of_the_application_is_not_repeat
 async def test_what_only_the_commit_refuses_is_an_error_of_the_application(
     engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A deferred constraint, say. It belongs to the transaction that was applied, and the ones before it stay."""
+    """A deferred constraint, say. It belongs to the transaction that was applied, and the ones before it
+    stay."""
     deferred: list[int] = []
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
@@ -158,7 +160,8 @@ async def test_a_stale_applier_changes_nothing(engine: sa.Engine) -> None:
 async def test_the_commit_of_a_stale_applier_fails_when_the_other_commits_meanwhile(
     engine: sa.Engine,
 ) -> None:
-    """The slow one is inside its database transaction when the fast one comes: one of them applies, the other finds it done."""
+    """The slow one is inside its database transaction when the fast one comes: one of them applies, the other
+    finds it done."""
     inside, go = threading.Event(), threading.Event()
 
     def slow(connection: sa.Connection, transaction: FeedTransaction) -> None:
@@ -239,8 +242,8 @@ async def test_a_mark_read_while_an_apply_runs_does_not_stop_the_partition(
 
 
 async def test_a_mark_that_went_back_is_followed_although_nobody_read_it(engine: sa.Engine) -> None:
-    """An older copy was restored and the feed begins below what this applier has applied: what is delivered is applied again,
-    not taken for done because the applier remembers it."""
+    """An older copy was restored and the feed begins below what this applier has applied: what is delivered
+    is applied again, not taken for done because the applier remembers it."""
     async with SqlApplier(engine, record) as applier:
         await applier.apply(transactions(0, 9))
         with engine.begin() as connection:

@@ -1,4 +1,5 @@
-"""SqlApplier when the database transaction is not what it was any more: aborted, ended by the database, or without its mark."""
+"""SqlApplier when the database transaction is not what it was any more: aborted, ended by the database, or
+without its mark."""
 
 import asyncio
 import contextlib
@@ -35,7 +36,8 @@ def _end(connection: sa.Connection) -> None:
 @pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
 @pytest.mark.parametrize("batch", [1, 4])
 async def test_an_aborted_transaction_is_an_error_of_the_application(engine: sa.Engine, batch: int) -> None:
-    """PostgreSQL answers the commit of an aborted transaction with a rollback, and no driver calls that an error."""
+    """PostgreSQL answers the commit of an aborted transaction with a rollback, and no driver calls that an
+    error."""
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)
@@ -106,7 +108,8 @@ async def test_sqlite_ends_a_transaction_by_itself(engine: sa.Engine) -> None:
 
 
 async def test_another_applier_comes_in_when_the_database_ended_the_transaction(engine: sa.Engine) -> None:
-    """The mark is where it should be then, but not through this database transaction: nothing may be applied twice."""
+    """The mark is where it should be then, but not through this database transaction: nothing may be applied
+    twice."""
     met: list[int] = []
 
     def other() -> None:
@@ -137,7 +140,8 @@ async def test_another_applier_comes_in_when_the_database_ended_the_transaction(
 
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
 async def test_a_statement_that_commits_by_itself(engine: sa.Engine, on_error: str) -> None:
-    """As CREATE TABLE does on MySQL. The mark is committed then, without what follows: never passed over in silence."""
+    """As CREATE TABLE does on MySQL. The mark is committed then, without what follows: never passed over in
+    silence."""
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)

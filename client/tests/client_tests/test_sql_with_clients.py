@@ -92,7 +92,8 @@ async def test_a_restart_goes_on_where_the_database_is(
 async def test_client_server_13_36_an_application_error_stops_one_partition_of_a_client(
     cluster: FakeCluster, connect: ConnectClient, sqlite: sa.Engine
 ) -> None:
-    """Told once, with the place; not called again; the other partition goes on; contexts end with the error."""
+    """Told once, with the place; not called again; the other partition goes on; contexts end with the
+    error."""
     apply = Failing()
     apply.plan[3] = (ValueError("no such account"), 1_000)
     told: list[StopApplyingError] = []

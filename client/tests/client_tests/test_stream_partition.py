@@ -1,4 +1,5 @@
-"""One partition of the stream side alone, between a session that notes what is sent and frames given one by one.
+"""One partition of the stream side alone, between a session that notes what is sent and frames given one by
+one.
 
 Against a whole server the order in which frames arrive is the loop's; here it is the test's.
 """
@@ -116,7 +117,8 @@ def feed(client_id: int, seq_num: int, transaction_id: int) -> FeedFields:
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 async def test_safety_e1_a_flush_takes_effect_at_its_mark_and_not_one_before(before: int) -> None:
-    """The answer to a flush has overtaken the feed by some transactions, the last of which is the append itself."""
+    """The answer to a flush has overtaken the feed by some transactions, the last of which is the append
+    itself."""
     partition, _ = mounted(4)
     handle = append(partition)
     mark = 5 + before
@@ -142,7 +144,8 @@ async def test_safety_e1_a_flush_fails_an_append_as_soon_as_the_feed_is_at_its_m
 
 @pytest.mark.parametrize("before", [0, 1, 2])
 async def test_safety_e1_a_lock_failure_takes_effect_at_its_mark_and_not_one_before(before: int) -> None:
-    """A server of 0.13.2 may answer so to an append that it has taken: the feed decides, up to the mark itself."""
+    """A server of 0.13.2 may answer so to an append that it has taken: the feed decides, up to the mark
+    itself."""
     partition, _ = mounted(4)
     handle = append(partition)
     mark = 5 + before
@@ -155,7 +158,8 @@ async def test_safety_e1_a_lock_failure_takes_effect_at_its_mark_and_not_one_bef
 
 
 async def test_safety_e1_a_flush_decides_everything_sent_before_it() -> None:
-    """It names the newest append, so that its answer settles the older ones as well and needs no second round."""
+    """It names the newest append, so that its answer settles the older ones as well and needs no second
+    round."""
     partition, session = mounted()
     handles = [append(partition) for _ in range(3)]
     partition.window.flush(cast(StreamSession, session))
@@ -165,7 +169,8 @@ async def test_safety_e1_a_flush_decides_everything_sent_before_it() -> None:
 
 
 async def test_safety_e2_a_raised_generation_mounts_again_with_the_new_number() -> None:
-    """What was sent under the old one may have been dropped in silence: nothing more is sent before a new mount."""
+    """What was sent under the old one may have been dropped in silence: nothing more is sent before a new
+    mount."""
     partition, session = mounted()
     handle = append(partition)
     partition.req_ids.raise_generation(2)
@@ -180,7 +185,8 @@ async def test_safety_e2_a_raised_generation_mounts_again_with_the_new_number() 
 
 
 async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_log_again() -> None:
-    """Nothing was received meanwhile: with the old place, a later mount would feed everything missed in between."""
+    """Nothing was received meanwhile: with the old place, a later mount would feed everything missed in
+    between."""
     partition, _ = mounted()
     waiter = partition.window.add_waiter()
     used = partition.req_ids.next_seq_num()

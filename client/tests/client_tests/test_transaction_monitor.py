@@ -1,4 +1,5 @@
-"""The transaction monitor against a simple model, over every short sequence of events and over random long ones."""
+"""The transaction monitor against a simple model, over every short sequence of events and over random long
+ones."""
 
 import itertools
 from dataclasses import dataclass, field
@@ -21,7 +22,8 @@ OK = "committed"
 
 @dataclass
 class Model:
-    """The rules of the protocol written down as naively as possible: nothing is indexed, nothing is swept early."""
+    """The rules of the protocol written down as naively as possible: nothing is indexed, nothing is swept
+    early."""
 
     hwm: int = -1
     registry: list[int] = field(default_factory=list)

@@ -1,6 +1,7 @@
 """What a caller says it has seen (`as_of`) against what the log holds.
 
-The servers are fake ones that check nothing beyond their lock table, as release 0.13.2: what is refused here the client refuses.
+The servers are fake ones that check nothing beyond their lock table, as release 0.13.2: what is refused here
+the client refuses.
 """
 
 import asyncio
@@ -66,7 +67,8 @@ async def test_a_view_that_somebody_else_has_seen_is_asked_for(
 async def test_a_view_that_was_told_is_not_asked_for_again(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """By `high_water_mark`, or by a conflict: its mark is the next view, also of `append_nowait`, before the feed is there."""
+    """By `high_water_mark`, or by a conflict: its mark is the next view, also of `append_nowait`, before the
+    feed is there."""
     client = await connect()
     await client.writable(0)
     cluster.partitions[0].feed_held = True
@@ -98,7 +100,8 @@ async def test_a_view_that_cannot_be_checked_in_time_is_not_sent(
 async def test_a_server_that_finds_the_view_ahead_is_believed(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
-    """The client had been told of more than the server holds now: the server's mark, below the view, says what is wrong."""
+    """The client had been told of more than the server holds now: the server's mark, below the view, says
+    what is wrong."""
     client = await connect()
     partition = cluster.partitions[0]
     partition.fill(5)

@@ -1,6 +1,7 @@
 """What is in the log: JSON, one event per transaction, and the locks under which it is decided.
 
-All accounts of a book are in one partition, because locks, and the order of transactions, hold within a partition.
+All accounts of a book are in one partition, because locks, and the order of transactions, hold within a
+partition.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ REFUSED = 3
 
 
 class Locks(NamedTuple):
-    """``write``: rests on it and changes it. ``read``: rests on it. ``append``: changes it without having looked."""
+    """``write``: rests on it and changes it. ``read``: rests on it. ``append``: changes it without having
+    looked."""
 
     write: tuple[LockId, ...] = ()
     read: tuple[LockId, ...] = ()
@@ -41,7 +43,8 @@ class Opened:
 
 @dataclass(frozen=True)
 class Transfer:
-    """An order: an amount from one account to another. ``id`` is the customer's, and is answered once, whatever happens."""
+    """An order: an amount from one account to another. ``id`` is the customer's, and is answered once,
+    whatever happens."""
 
     book: str
     id: str
@@ -55,7 +58,8 @@ class Transferred(Transfer):
     """It was carried out."""
 
     def locks(self) -> Locks:
-        """Rests on the balance of the source and on the id having no answer. Many may pay into one account at the same time."""
+        """Rests on the balance of the source and on the id having no answer. Many may pay into one account at
+        the same time."""
         return Locks(
             write=(account_lock(self.book, self.source), order_lock(self.book, self.id)),
             append=(account_lock(self.book, self.target),),
@@ -66,8 +70,8 @@ class Transferred(Transfer):
 class Refused(Transfer):
     """There was not enough money.
 
-    A refusal is in the log because it is an answer too: an earlier attempt at the same order may still be on its way (its
-    service was killed, say). The lock on the id lets only one of them be the answer.
+    A refusal is in the log because it is an answer too: an earlier attempt at the same order may still be on
+    its way (its service was killed, say). The lock on the id lets only one of them be the answer.
     """
 
     def locks(self) -> Locks:
@@ -108,5 +112,6 @@ def order_lock(book: str, order_id: str) -> LockId:
 
 
 def _number(text: str) -> int:
-    """A lock has a number, not a text. Two texts with one number cost a needless conflict, never a missed one."""
+    """A lock has a number, not a text. Two texts with one number cost a needless conflict, never a missed
+    one."""
     return zlib.crc32(text.encode())

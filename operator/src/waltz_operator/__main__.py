@@ -1,7 +1,7 @@
 """``waltz-operator run``, ``plan`` and ``copy-partition``: process 1 of the operator's pods.
 
-Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on standard error), 2 for a
-wrong command line, 70 for an error nobody foresaw.
+Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on
+standard error), 2 for a wrong command line, 70 for an error nobody foresaw.
 """
 
 from __future__ import annotations

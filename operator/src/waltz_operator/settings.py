@@ -16,8 +16,8 @@ DEFAULT_HTTP_PORT = 8080
 class OperatorSettings:
     """``namespaces``: the ones to work in; empty = all. Times in seconds.
 
-    ``resync_seconds``: every object is looked at again after so long, whatever happens. ``identity``: this process, in the Lease and in
-    Events. ``operator_image``: what copy jobs run.
+    ``resync_seconds``: every object is looked at again after so long, whatever happens. ``identity``: this
+    process, in the Lease and in Events. ``operator_image``: what copy jobs run.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -47,5 +47,6 @@ def own_namespace() -> str:
 
 
 def own_identity() -> str:
-    """Name of this process: that of its pod, with a random part so that a restart in the same pod is another one (its process id is the same)."""
+    """Name of this process: that of its pod, with a random part so that a restart in the same pod is another
+    one (its process id is the same)."""
     return f"{os.environ.get('POD_NAME') or socket.gethostname()}_{secrets.token_hex(4)}"

@@ -1,7 +1,8 @@
 """Admission: how far a trigger goes when it may not go to the end of the log. Pure.
 
-A limit is shared in proportion to what waits in each partition, so that one long partition does not keep the others waiting and
-none runs away from them. At least one transaction is admitted when one waits, or a stream would stand still.
+A limit is shared in proportion to what waits in each partition, so that one long partition does not keep the
+others waiting and none runs away from them. At least one transaction is admitted when one waits, or a stream
+would stand still.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from collections.abc import Mapping
 def admit_transactions(
     starts: Mapping[int, int], ends: Mapping[int, int], max_transactions: int
 ) -> dict[int, int]:
-    """New ends (next transaction per partition): ``max_transactions`` in all, or everything when there is less."""
+    """New ends (next transaction per partition): ``max_transactions`` in all, or everything when there is
+    less."""
     waiting = {p: max(ends[p] - starts.get(p, 0), 0) for p in sorted(ends)}
     total = sum(waiting.values())
     if total <= max_transactions:
@@ -28,7 +30,8 @@ def admit_transactions(
 def admit_bytes(
     starts: Mapping[int, int], ends: Mapping[int, int], max_bytes: int, mean_bytes: Mapping[int, float]
 ) -> dict[int, int]:
-    """New ends whose payloads have about ``max_bytes`` in all, by the mean size of a payload in each partition."""
+    """New ends whose payloads have about ``max_bytes`` in all, by the mean size of a payload in each
+    partition."""
     waiting = {p: max(ends[p] - starts.get(p, 0), 0) for p in sorted(ends)}
     total = sum(count * mean_bytes.get(p, 0.0) for p, count in waiting.items())
     if total <= max_bytes:

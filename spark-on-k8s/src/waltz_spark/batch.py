@@ -1,12 +1,14 @@
 """Batch reads: exact ranges of what is committed when the query is planned.
 
-Two classes, because Spark refuses a reader that has ``pushFilters`` while ``spark.sql.python.filterPushdown.enabled`` is off, and
-does not say beforehand whether it is on. It asks for filters in a worker program of its own, which runs only when the switch is on:
-:func:`filters_are_asked_for` looks for that program.
+Two classes, because Spark refuses a reader that has ``pushFilters`` while
+``spark.sql.python.filterPushdown.enabled`` is off, and does not say beforehand whether it is on. It asks for
+filters in a worker program of its own, which runs only when the switch is on: :func:`filters_are_asked_for`
+looks for that program.
 
-The option ``pushFilters`` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took filters over with the DataFrame
-it was loaded as: a later query on the same DataFrame with fewer or other filters would silently get the rows of the first. So it is
-for a DataFrame that serves one query, and off otherwise.
+The option ``pushFilters`` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took
+filters over with the DataFrame it was loaded as: a later query on the same DataFrame with fewer or other
+filters would silently get the rows of the first. So it is for a DataFrame that serves one query, and off
+otherwise.
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ def filters_are_asked_for() -> bool:
 def plan(options: ReadOptions) -> list[Range]:
     """The committed ranges that the options name, one per partition.
 
-    OptionError for a place that is not in the log; DataLossError for one behind its end, or, without ``failOnDataLoss``, a warning.
+    OptionError for a place that is not in the log; DataLossError for one behind its end, or, without
+    ``failOnDataLoss``, a warning.
     """
     with lease(options.client) as connection:
         with option_named("partitions"):

@@ -1,7 +1,9 @@
-"""Connections of Spark's Python processes: one client on an event loop in a thread of its own, kept between uses.
+"""Connections of Spark's Python processes: one client on an event loop in a thread of its own, kept between
+uses.
 
-Spark's worker processes run many short tasks one after another. Opening a client takes a ZooKeeper session, a client id and a
-mount, so a worker keeps the one it has and closes it when nobody has used it for a while. Users of the same settings share it.
+Spark's worker processes run many short tasks one after another. Opening a client takes a ZooKeeper session, a
+client id and a mount, so a worker keeps the one it has and closes it when nobody has used it for a while.
+Users of the same settings share it.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class ClusterIdentity:
 class Connection:
     """A client, its loop and its thread. Use :func:`lease`.
 
-    Invariants: ``users`` > 0 keeps it open; once ``ended``, it is never used again; client and loop are touched by the thread only.
+    Invariants: ``users`` > 0 keeps it open; once ``ended``, it is never used again; client and loop are
+    touched by the thread only.
     """
 
     def __init__(self, keys: ClientKeys) -> None:
@@ -55,7 +58,7 @@ class Connection:
         self._thread = threading.Thread(target=self._run, name="waltz-spark", daemon=True)
         self._thread.start()
 
-    # -- the thread -----------------------------------------------------------------------------------------------------
+    # -- the thread ------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
         try:
@@ -107,7 +110,7 @@ class Connection:
                 if _connections.get(self._keys) is self:
                     del _connections[self._keys]
 
-    # -- its users ------------------------------------------------------------------------------------------------------
+    # -- its users -------------------------------------------------------------------------------------------
 
     @property
     def identity(self) -> ClusterIdentity:
@@ -154,7 +157,8 @@ _connections: dict[ClientKeys, Connection] = {}
 
 @contextmanager
 def lease(keys: ClientKeys) -> Iterator[Connection]:
-    """The process's connection for these settings, opened when there is none; it stays open for later users."""
+    """The process's connection for these settings, opened when there is none; it stays open for later
+    users."""
     connection = take(keys)
     try:
         yield connection

@@ -1,6 +1,7 @@
 """What the data source raises: one line for a person each, with whether trying again can help.
 
-Spark shows the text of the innermost exception at the end of its own report, so the line stands alone and starts with "waltz:".
+Spark shows the text of the innermost exception at the end of its own report, so the line stands alone and
+starts with "waltz:".
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class DataLossError(WaltzSparkError):
 
 
 class UnavailableError(WaltzSparkError):
-    """The cluster, or a partition, gave nothing for too long. Running the task or the query again may help."""
+    """The cluster, or a partition, gave nothing for too long. Running the task or the query again may
+    help."""
 
     retriable = True
 
@@ -48,7 +50,8 @@ class ClusterAccessError(WaltzSparkError):
 
 @contextmanager
 def mapped() -> Iterator[None]:
-    """The door for errors of the client, of ZooKeeper and of connections: each becomes one of this package's, with its line."""
+    """The door for errors of the client, of ZooKeeper and of connections: each becomes one of this package's,
+    with its line."""
     try:
         yield
     except (WaltzClientError, ClusterError, WaltzProtocolError) as error:

@@ -1,7 +1,9 @@
-"""Filters that Spark offers to the source: what part of them narrows the read, exactly. Pure but for Spark's own classes.
+"""Filters that Spark offers to the source: what part of them narrows the read, exactly. Pure but for Spark's
+own classes.
 
-A condition on ``partition`` or ``transaction_id`` narrows the ranges; one on ``header`` decides before a payload is fetched. What
-is taken over is taken over exactly, so Spark need not look again; everything else is left to Spark.
+A condition on ``partition`` or ``transaction_id`` narrows the ranges; one on ``header`` decides before a
+payload is fetched. What is taken over is taken over exactly, so Spark need not look again; everything else is
+left to Spark.
 """
 
 from __future__ import annotations
@@ -62,7 +64,8 @@ class Condition:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """What of the log is wanted: conditions on partitions, on transaction ids (as the span that holds them), on headers."""
+    """What of the log is wanted: conditions on partitions, on transaction ids (as the span that holds them),
+    on headers."""
 
     partition: tuple[Condition, ...] = ()
     header: tuple[Condition, ...] = ()
@@ -136,7 +139,8 @@ def _is_number(value: object) -> bool:
 
 
 def _span(condition: Condition) -> tuple[int, int | None] | None:
-    """The ids a condition allows, as a span with no end for "and all after"; None when they are not one span."""
+    """The ids a condition allows, as a span with no end for "and all after"; None when they are not one
+    span."""
     value, operation = condition.operand, condition.operation
     if condition.negated:
         operation = {">": "<=", ">=": "<", "<": ">=", "<=": ">"}.get(operation, "")

@@ -1,7 +1,8 @@
-"""A folder of small files that outlives a driver, on any file system that pyarrow knows: a path, or a URI (file, s3, gs, hdfs, abfs).
+"""A folder of small files that outlives a driver, on any file system that pyarrow knows: a path, or a URI
+(file, s3, gs, hdfs, abfs).
 
-Files are made once and never changed. On a local file system (a mounted volume) exactly one of several writers makes a file;
-elsewhere the last one may overwrite the first, if they come at the same moment.
+Files are made once and never changed. On a local file system (a mounted volume) exactly one of several
+writers makes a file; elsewhere the last one may overwrite the first, if they come at the same moment.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class Folder:
         return content
 
     def create(self, name: str, content: bytes) -> bool:
-        """Make a file with its whole content, durably; False when there is one of that name, which stays as it is."""
+        """Make a file with its whole content, durably; False when there is one of that name, which stays as
+        it is."""
         from pyarrow import fs
 
         target = self.full_path(name)

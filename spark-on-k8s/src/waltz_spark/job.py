@@ -1,7 +1,7 @@
 """What Spark jobs on a log have in common: their command line, and options of the log that come from files.
 
-In Kubernetes the address of the log is in a ConfigMap and passwords are in a Secret, both mounted as files; nothing of either is on
-a command line. ``jobs/`` has programs that use it.
+In Kubernetes the address of the log is in a ConfigMap and passwords are in a Secret, both mounted as files;
+nothing of either is on a command line. ``jobs/`` has programs that use it.
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
-    """Add what every stream can be told: when it ends, and its pace; ``run_query`` takes both. ``when`` stands before the help texts."""
+    """Add what every stream can be told: when it ends, and its pace; ``run_query`` takes both. ``when``
+    stands before the help texts."""
     flags.add_argument(
         "--until-end", action="store_true", help=f"{when}end when everything committed now is done"
     )
@@ -58,7 +59,8 @@ def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
 
 
 def run_query(writer: DataStreamWriter, *, until_end: bool, seconds: float) -> None:
-    """Run a query: up to what is committed when it starts, or for ever, with ``seconds`` between two batches."""
+    """Run a query: up to what is committed when it starts, or for ever, with ``seconds`` between two
+    batches."""
     triggered = (
         writer.trigger(availableNow=True)
         if until_end

@@ -1,7 +1,9 @@
-"""Lag: how many committed transactions a streaming query has not read yet, per partition, after every trigger.
+"""Lag: how many committed transactions a streaming query has not read yet, per partition, after every
+trigger.
 
-``spark.streams.addListener(LagListener())`` logs a line per trigger and keeps the last figures; a function given to it may pass
-them on. It needs nothing but what Spark reports: the end offset of the trigger and the latest offset of the source.
+``spark.streams.addListener(LagListener())`` logs a line per trigger and keeps the last figures; a function
+given to it may pass them on. It needs nothing but what Spark reports: the end offset of the trigger and the
+latest offset of the source.
 """
 
 from __future__ import annotations
@@ -48,7 +50,8 @@ class Lag:
 
 
 def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offset: str | None) -> Lag | None:
-    """The lag that the offsets of one source of a progress report say; None when it is not a source of ours, or says nothing."""
+    """The lag that the offsets of one source of a progress report say; None when it is not a source of ours,
+    or says nothing."""
     try:
         end, latest = (Offsets.from_json(json.loads(text or "null")) for text in (end_offset, latest_offset))
     except (ValueError, TypeError, AttributeError, PlaceError):
@@ -61,7 +64,8 @@ def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offs
 class LagListener(StreamingQueryListener):
     """See the module. Called by Spark in a thread of the driver program; ``latest`` is by query name or id.
 
-    A restart or a trigger without new data reports too: Spark sends an idle event every ten seconds or so then, without offsets.
+    A restart or a trigger without new data reports too: Spark sends an idle event every ten seconds or so
+    then, without offsets.
     """
 
     def __init__(self, on_lag: Callable[[Lag], object] | None = None) -> None:

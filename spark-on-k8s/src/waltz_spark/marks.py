@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 def ends_now(
     connection: Connection, partitions: Sequence[int], timeout_seconds: float
 ) -> tuple[dict[int, int], dict[int, str]]:
-    """Next transaction id of every partition that answered, and why the others did not. Waits for them at the same time."""
+    """Next transaction id of every partition that answered, and why the others did not. Waits for them at the
+    same time."""
 
     async def ask(client: WaltzClient) -> list[int | BaseException]:
         marks = (client.high_water_mark(p, deadline_seconds=timeout_seconds) for p in partitions)

@@ -1,8 +1,8 @@
 """Places in the log: what a query was told, and the offsets of a stream. Pure.
 
-An offset is the id of the *next* transaction to read, for each partition, with the key of the cluster it belongs to. As JSON it is
-one flat object, ``{"0": 12, "1": 7, "cluster": "..."}``, partitions ascending: Spark compares offsets as text, so equal places
-must have equal text.
+An offset is the id of the *next* transaction to read, for each partition, with the key of the cluster it
+belongs to. As JSON it is one flat object, ``{"0": 12, "1": 7, "cluster": "..."}``, partitions ascending:
+Spark compares offsets as text, so equal places must have equal text.
 """
 
 from __future__ import annotations
@@ -65,7 +65,8 @@ def chosen_partitions(wanted: Iterable[int] | None, num_partitions: int) -> tupl
 def resolve(place: Position, ends: Mapping[int, int]) -> dict[int, int]:
     """Next transaction per partition of ``ends`` (where each partition's log ends now).
 
-    A mapping must name exactly these partitions. Ids beyond the end are kept: the caller decides what they mean. PlaceError.
+    A mapping must name exactly these partitions. Ids beyond the end are kept: the caller decides what they
+    mean. PlaceError.
     """
     if isinstance(place, str):
         return {p: FIRST_TRANSACTION if place == EARLIEST else end for p, end in ends.items()}
@@ -90,5 +91,6 @@ def clipped(places: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int
 
 
 def lag(read: Offsets, latest: Offsets) -> dict[int, int]:
-    """Transactions that are committed and not read yet, per partition. What ``read`` does not know counts from the beginning."""
+    """Transactions that are committed and not read yet, per partition. What ``read`` does not know counts
+    from the beginning."""
     return {p: max(end - read.next_ids.get(p, FIRST_TRANSACTION), 0) for p, end in latest.next_ids.items()}

@@ -1,8 +1,9 @@
 """Options of reads: names, checks, defaults, and the settings of the client inside.
 
-Spark hands options over as text with names in lower case. A table of :class:`Option` says what there is; :func:`parse` checks
-everything on the driver, one line per mistake, and refuses what it does not know with the nearest name. The keys of the client
-library (``zookeeper.``, ``cluster.``, ``client.``) pass through to it. The sink has a table of its own and uses the same functions.
+Spark hands options over as text with names in lower case. A table of :class:`Option` says what there is;
+:func:`parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
+the nearest name. The keys of the client library (``zookeeper.``, ``cluster.``, ``client.``) pass through to
+it. The sink has a table of its own and uses the same functions.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ _DEFAULT_SESSION_TIMEOUT_MS = "30000"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. ``read`` makes its value of the text, or raises ValueError with the reason; ``uses``: where it has a meaning."""
+    """One option. ``read`` makes its value of the text, or raises ValueError with the reason; ``uses``: where
+    it has a meaning."""
 
     name: str
     read: Callable[[str], Any]
@@ -73,7 +75,7 @@ def _local_path(key: str, value: str) -> str:
     return SparkFiles.get(value.removeprefix(SPARK_FILE))
 
 
-# -- values ---------------------------------------------------------------------------------------------------------------
+# -- values --------------------------------------------------------------------------------------------------
 
 
 def whole_number(at_least: int) -> Callable[[str], int]:
@@ -124,7 +126,8 @@ def partition_list(text: str) -> tuple[int, ...]:
 
 
 def position(text: str) -> Position:
-    """Reads ``earliest``, ``latest`` or a JSON object: partition to transaction id, -2 (earliest) or -1 (latest)."""
+    """Reads ``earliest``, ``latest`` or a JSON object: partition to transaction id, -2 (earliest) or -1
+    (latest)."""
     if text.strip().lower() in ("earliest", "latest"):
         return EARLIEST if text.strip().lower() == "earliest" else LATEST
     try:
@@ -143,11 +146,12 @@ def position(text: str) -> Position:
     return dict(sorted(found.items()))
 
 
-# -- reading the table ----------------------------------------------------------------------------------------------------
+# -- reading the table ---------------------------------------------------------------------------------------
 
 
 def parse(given: Mapping[str, str], table: Sequence[Option], use: str) -> tuple[dict[str, Any], ClientKeys]:
-    """Values by name of everything in ``table`` that has a meaning in ``use`` (defaults filled in), and the client's keys.
+    """Values by name of everything in ``table`` that has a meaning in ``use`` (defaults filled in), and the
+    client's keys.
 
     OptionError, one line, for the first mistake. Names are compared without regard to case.
     """
@@ -198,7 +202,7 @@ def _checked_client(flat: dict[str, str]) -> ClientKeys:
     return ClientKeys(flat)
 
 
-# -- reads ----------------------------------------------------------------------------------------------------------------
+# -- reads ---------------------------------------------------------------------------------------------------
 
 READ_TABLE = (
     Option("partitions", partition_list, None),

@@ -31,9 +31,11 @@ class RangePartition(InputPartition):
 def read_range(
     options: ReadOptions, selection: Selection, partition: InputPartition
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of one task, in the order of their ids. A plan without ranges has one task without a range: no rows.
+    """The rows of one task, in the order of their ids. A plan without ranges has one task without a range: no
+    rows.
 
-    Everything is there or an error is raised (UnavailableError when nothing came for ``readTimeoutMs``): Spark runs the task again.
+    Everything is there or an error is raised (UnavailableError when nothing came for ``readTimeoutMs``):
+    Spark runs the task again.
     """
     if not isinstance(partition, RangePartition):
         return

@@ -1,7 +1,7 @@
 """The data source itself: ``spark.read.format("waltz")``, ``readStream``, ``write`` and ``writeStream``.
 
-Reads are here (``batch``, ``stream``); writes are in ``sink``. Nothing is opened and nothing heavy imported when Spark makes or
-copies the object.
+Reads are here (``batch``, ``stream``); writes are in ``sink``. Nothing is opened and nothing heavy imported
+when Spark makes or copies the object.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from waltz_spark.schema import check_schema, log_schema
 
 
 class WaltzDataSource(DataSource):
-    """``format("waltz")``. Register it with ``spark.dataSource.register(WaltzDataSource)``, or have this package installed where
-    the driver runs: Spark finds it by itself."""
+    """``format("waltz")``. Register it with ``spark.dataSource.register(WaltzDataSource)``, or have this
+    package installed where the driver runs: Spark finds it by itself."""
 
     @classmethod
     def name(cls) -> str:

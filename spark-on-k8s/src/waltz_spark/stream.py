@@ -1,8 +1,8 @@
 """Streaming reads: where a query is, how far the next trigger goes, and what its tasks read.
 
-The reader lives in one Python process of the driver for as long as the query; an exception that escapes ends the query, so what
-may pass by itself is waited for here. The log is dense and never changes, so (start, end] means the same rows whenever a batch
-is planned again.
+The reader lives in one Python process of the driver for as long as the query; an exception that escapes ends
+the query, so what may pass by itself is waited for here. The log is dense and never changes, so (start, end]
+means the same rows whenever a batch is planned again.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ MARK_SECONDS = 2.0
 SAMPLES = 8
 """Payloads looked at per partition and trigger to know how large they are."""
 BEHIND_SECONDS = 30.0
-"""How long an end of the log that lies before the checkpoint is asked for again: an old owner may not know yet that it is one."""
+"""How long an end of the log that lies before the checkpoint is asked for again: an old owner may not know
+yet that it is one."""
 _BEHIND_PAUSE_SECONDS = 0.5
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. ``read`` runs elsewhere, on a pickled copy that has the options only.
 
-    Invariants: offsets name all partitions of the query, and no place that was not committed when it was given out; under
-    AvailableNow none behind the target.
+    Invariants: offsets name all partitions of the query, and no place that was not committed when it was
+    given out; under AvailableNow none behind the target.
     """
 
     def __init__(
@@ -83,7 +84,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Tasks get the options; the connection stays here."""
         return {"_options": self._options}
 
-    # -- the driver -----------------------------------------------------------------------------------------------------
+    # -- the driver ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
         """Where a new query begins; a restarted one goes on from its checkpoint."""
@@ -101,8 +102,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     ) -> dict[str, int | str]:
         """How far the next trigger goes: to the end of the log, or as far as the limits allow.
 
-        Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left where it is;
-        UnavailableError when it has not answered for ``readTimeoutMs``.
+        Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
+        where it is; UnavailableError when it has not answered for ``readTimeoutMs``.
         """
         ends = self._known_ends()
         if start is None:
@@ -169,13 +170,13 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             give_back(connection)
             connection.close_now()
 
-    # -- tasks ----------------------------------------------------------------------------------------------------------
+    # -- tasks -----------------------------------------------------------------------------------------------
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """The rows of one task."""
         return read_range(self._options, Selection(), partition)
 
-    # -- inside ---------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     @property
     def _driver(self) -> Connection:
@@ -220,7 +221,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ends
 
     def _checked_start(self, start: Mapping[str, object], ends: dict[int, int]) -> Offsets:
-        """Where the query is, if the log has that place. Ends that lie before it are asked for again for a while."""
+        """Where the query is, if the log has that place. Ends that lie before it are asked for again for a
+        while."""
         begin = self._parsed(start)
         key = self._driver.identity.key
         if begin.cluster != key:
@@ -261,7 +263,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted
 
     def _waits_for_more(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-        """Whether ``minTransactionsPerTrigger`` holds a trigger back; the first one, and one that was due, are not."""
+        """Whether ``minTransactionsPerTrigger`` holds a trigger back; the first one, and one that was due,
+        are not."""
         wanted, now = self._options.min_transactions_per_trigger, self._clock()
         waiting = sum(max(end - starts.get(p, 0), 0) for p, end in ends.items())
         last = self._last_trigger

@@ -16,7 +16,8 @@ from waltz_tools.local import LocalSettings
 from waltz_tools.local.java import find_java
 
 JOBS = Path(__file__).resolve().parents[2] / "jobs"
-"""Programs, not a package: Spark's workers need the folder on their path to run the functions of one that was imported."""
+"""Programs, not a package: Spark's workers need the folder on their path to run the functions of one that was
+imported."""
 
 QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 """Compile little, collect simply: for Java processes that live for seconds."""

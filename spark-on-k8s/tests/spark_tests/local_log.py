@@ -23,7 +23,8 @@ from waltz_tools.local import LocalCluster, LocalSettings
 
 T = TypeVar("T")
 
-# kazoo's thread pings with a jitter out of the common random numbers while other tests run, and Hypothesis calls that a mistake.
+# kazoo's thread pings with a jitter out of the common random numbers while other tests run, and Hypothesis
+# calls that a mistake.
 for _module in (kazoo.protocol.connection, kazoo.retry):
     vars(_module)["random"] = random.Random()
 

@@ -19,7 +19,8 @@ Row = tuple[object, ...]
 
 @pytest.fixture(scope="module")
 def first(log: LocalLog) -> dict[int, int]:
-    """Appends to every partition but the last; headers are the number of the append modulo 5. Where each partition's begin."""
+    """Appends to every partition but the last; headers are the number of the append modulo 5. Where each
+    partition's begin."""
     return {
         partition: log.append(
             partition,

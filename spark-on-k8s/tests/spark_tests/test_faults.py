@@ -1,7 +1,8 @@
-"""Processes die and partitions move while a task is in the middle of its range: every row once, with its data.
+"""Processes die and partitions move while a task is in the middle of its range: every row once, with its
+data.
 
-The task is held after its first rows, by a function of the query that waits for a file; the range is far larger than what can be
-under way in buffers, so most of it is read after the fault.
+The task is held after its first rows, by a function of the query that waits for a file; the range is far
+larger than what can be under way in buffers, so most of it is read after the fault.
 """
 
 import time

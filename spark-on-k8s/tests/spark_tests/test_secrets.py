@@ -36,7 +36,8 @@ def of_frame(frame: DataFrame) -> list[str]:
 
 
 def files_with(secret: str, spark_files: SparkFiles, directory: Path) -> list[Path]:
-    """Files of the session and of a checkpoint with the secret in them; there are logs and events among those looked at."""
+    """Files of the session and of a checkpoint with the secret in them; there are logs and events among those
+    looked at."""
     written = [
         path for folder in (spark_files.directory, directory) for path in folder.rglob("*") if path.is_file()
     ]

@@ -1,4 +1,5 @@
-"""The streaming reader without Spark: what it answers when the log, the cluster or the checkpoint is not as it should be."""
+"""The streaming reader without Spark: what it answers when the log, the cluster or the checkpoint is not as
+it should be."""
 
 import asyncio
 import json
@@ -20,7 +21,8 @@ CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
 
 
 class FakeLog:
-    """Ends of partitions (next transaction id), and the size of every payload; stands for connection and client."""
+    """Ends of partitions (next transaction id), and the size of every payload; stands for connection and
+    client."""
 
     def __init__(self, *ends: int, key: str = "k1") -> None:
         self.ends = list(ends)

@@ -24,9 +24,10 @@ from tests.e2e.world import World
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """`written`: the load runs meanwhile, is measured and judged. `disturbed`: the operator is killed at random meanwhile. `beside`: it
-    runs while the next ones do, until the first one that is not `written`. `interval_seconds`: how often each partition is appended to; short
-    where gaps are compared with targets, since the load takes its part of a small machine."""
+    """`written`: the load runs meanwhile, is measured and judged. `disturbed`: the operator is killed at
+    random meanwhile. `beside`: it runs while the next ones do, until the first one that is not `written`.
+    `interval_seconds`: how often each partition is appended to; short where gaps are compared with targets,
+    since the load takes its part of a small machine."""
 
     name: str
     run: Callable[[World], None]

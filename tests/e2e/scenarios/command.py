@@ -24,7 +24,8 @@ def waltz(world: World, *arguments: str) -> str:
 
 
 def look(world: World) -> None:
-    """What it shows of a healthy cluster: available, nothing to do; the report holds logs and no key; the rendered objects are valid."""
+    """What it shows of a healthy cluster: available, nothing to do; the report holds logs and no key; the
+    rendered objects are valid."""
     status = waltz(world, "status", CLUSTER)
     if f"all {world.cluster()['spec']['partitions']} partitions take writes" not in status:
         raise AssertionError(f"status: {status}")

@@ -1,4 +1,5 @@
-"""The end of a cluster, with both policies; with Retain everything that was acknowledged can be read again afterwards."""
+"""The end of a cluster, with both policies; with Retain everything that was acknowledged can be read again
+afterwards."""
 
 from __future__ import annotations
 

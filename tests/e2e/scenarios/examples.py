@@ -1,4 +1,5 @@
-"""Every file that people are told to apply is one that a real API server, and the operator, take as it stands."""
+"""Every file that people are told to apply is one that a real API server, and the operator, take as it
+stands."""
 
 from __future__ import annotations
 
@@ -26,8 +27,9 @@ SPARK_NAMESPACE = "spark-jobs"
 
 
 def apply_all(world: World) -> None:
-    """Every example is applied, each in a namespace of its own where no pod may run; the operator takes all of them as valid, and lets
-    them go with their namespaces. Kinds of other projects are there for that long, without anybody who acts on them."""
+    """Every example is applied, each in a namespace of its own where no pod may run; the operator takes all
+    of them as valid, and lets them go with their namespaces. Kinds of other projects are there for that long,
+    without anybody who acts on them."""
     definitions = [_definition(*kind) for kind in FOREIGN]
     names = [one["metadata"]["name"] for one in definitions]
     world.kubectl.in_namespace("").apply(*definitions)

@@ -13,7 +13,8 @@ AWAY_SECONDS = 15.0
 
 
 def kill_pods(world: World) -> None:
-    """A storage node, a server and ZooKeeper at once, without notice; each one after another has come back."""
+    """A storage node, a server and ZooKeeper at once, without notice; each one after another has come
+    back."""
     for selector in (STORAGE, SERVERS, STORAGE):
         pod = sorted(world.pods(selector))[0]
         world.kubectl("delete", "pod", pod, "--grace-period=0", "--force", "--wait=false")
@@ -22,7 +23,8 @@ def kill_pods(world: World) -> None:
 
 
 def kill_machine(world: World) -> None:
-    """A Kubernetes node loses its power and gets it back: a storage node, perhaps a server, are away meanwhile."""
+    """A Kubernetes node loses its power and gets it back: a storage node, perhaps a server, are away
+    meanwhile."""
     victim = kind.NODES[1]
     before = _starts(world, victim)
     kind.kill_node(victim)
@@ -31,7 +33,8 @@ def kill_machine(world: World) -> None:
     finally:
         kind.start_node(victim)
     wait_until(f"{victim} is ready", lambda: _node_ready(world, victim), WAIT_SECONDS)
-    # Kubernetes may not even have noticed: what it says of these pods is true again once they have started anew.
+    # Kubernetes may not even have noticed: what it says of these pods is true again once they have started
+    # anew.
     wait_until(f"pods on {victim} start again", lambda: not _starts(world, victim) & before, WAIT_SECONDS)
     world.settle()
     world.notes.append(f"{len(before)} pods on it")

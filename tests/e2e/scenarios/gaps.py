@@ -1,4 +1,5 @@
-"""How long writes wait when something planned is done: the median of several times, beside a time when nothing is done."""
+"""How long writes wait when something planned is done: the median of several times, beside a time when
+nothing is done."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ _PARTITION = 2
 
 
 def measure(world: World) -> None:
-    """Storage nodes and servers are stopped as a planned restart stops them, a replica goes from node to node: five times each."""
+    """Storage nodes and servers are stopped as a planned restart stops them, a replica goes from node to
+    node: five times each."""
     quiet = _laps(world, lambda number: time.sleep(QUIET_SECONDS))
     world.notes.append(f"medians of {TIMES}: nothing {quiet:.2f} s")
     _note(
@@ -50,7 +52,8 @@ def _laps(world: World, operation: Callable[[int], None]) -> float:
 
 
 def _restart(world: World, selector: str, number: int) -> None:
-    """What the operator and a Deployment do to a pod: deleted with its time of grace, made again by its owner."""
+    """What the operator and a Deployment do to a pod: deleted with its time of grace, made again by its
+    owner."""
     before = world.pods(selector)
     victim = sorted(before)[number % len(before)]
     world.kubectl("delete", "pod", victim, "--wait=false")

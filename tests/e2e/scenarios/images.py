@@ -29,7 +29,8 @@ _PYTHON = "/opt/waltz/bin/python"
 
 
 def hold_and_stop(world: World) -> None:
-    """Nothing but what its member needs is in an image; SIGTERM to process 1 leads to an orderly end, with exit code 0."""
+    """Nothing but what its member needs is in an image; SIGTERM to process 1 leads to an orderly end, with
+    exit code 0."""
     for role in MEMBERS:
         faults = closure_faults(role)
         if faults:
@@ -49,7 +50,8 @@ def hold_and_stop(world: World) -> None:
 
 
 def closure_faults(role: str) -> list[str]:
-    """What is in an image and should not be, or the other way round, seen with a read-only root file system."""
+    """What is in an image and should not be, or the other way round, seen with a read-only root file
+    system."""
     command = ["docker", "run", "--rm", "--read-only", "--network=none", "--entrypoint", _PYTHON]
     found = json.loads(run([*command, f"waltz-{role}:{TAG}", "-c", _LOOK, *TOOLS]))
     pinned = re.findall(

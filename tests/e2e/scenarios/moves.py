@@ -34,7 +34,8 @@ def drain(world: World) -> None:
 
 
 def replace_lost_disk(world: World) -> None:
-    """A volume is gone for good; the node comes up empty, takes no part, and is filled again when that is asked for."""
+    """A volume is gone for good; the node comes up empty, takes no part, and is filled again when that is
+    asked for."""
     pod, claim = f"{CLUSTER}-storage-2-0-0", f"data-{CLUSTER}-storage-2-0-0"
     world.kubectl("delete", "pvc", claim, "--wait=false")
     world.kubectl("delete", "pod", pod, "--grace-period=0", "--force")

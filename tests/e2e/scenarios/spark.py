@@ -1,4 +1,5 @@
-"""A streaming job of Spark on the cluster under load: an executor and then the driver are killed, the totals must be right.
+"""A streaming job of Spark on the cluster under load: an executor and then the driver are killed, the totals
+must be right.
 
 Submitted with the rendered script, from outside.
 """
@@ -54,7 +55,8 @@ asyncio.run(main(json.loads(sys.argv[1])))
 
 
 def streaming(world: World) -> None:
-    """Count the whole log while it is written; the counts are those of a plain reader in spite of two kills."""
+    """Count the whole log while it is written; the counts are those of a plain reader in spite of two
+    kills."""
     build_spark()
     kind.load([SPARK], world.first_node)
     endpoints = world.cluster()["status"]["endpoints"]
@@ -132,7 +134,8 @@ def batches(kubectl: Kubectl) -> int:
 
 
 def _wait_for_batch(world: World, what: str, done: int) -> None:
-    """Until more than ``done`` batches have been finished. Each look starts a process in the driver's pod: not too often."""
+    """Until more than ``done`` batches have been finished. Each look starts a process in the driver's pod:
+    not too often."""
     wait_until(what, lambda: batches(world.kubectl) > done, WAIT_SECONDS, pause_seconds=2.0)
 
 
@@ -149,7 +152,8 @@ def kill_executor(world: World) -> None:
 
 
 def kill_driver(world: World, application: Application) -> None:
-    """The driver is gone without notice, its executors with it: submitted again, it goes on where it was, to the end."""
+    """The driver is gone without notice, its executors with it: submitted again, it goes on where it was, to
+    the end."""
     clock = time.monotonic()
     world.kubectl("delete", "pod", DRIVER, "--grace-period=0", "--force")
     wait_until("the executors are gone", lambda: not world.pods(EXECUTORS), WAIT_SECONDS)

@@ -20,7 +20,8 @@ MANIFESTS = ROOT / "manifests"
 
 
 def install(world: World) -> None:
-    """Custom resources, roles and the operator as `kubectl apply -k manifests/base` does it; then the cluster."""
+    """Custom resources, roles and the operator as `kubectl apply -k manifests/base` does it; then the
+    cluster."""
     install_operator(world)
     world.kubectl.apply({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     start = time.monotonic()

@@ -29,7 +29,8 @@ def uninstall(world: World) -> None:
 
 
 def namespaced(world: World) -> None:
-    """With rights in one namespace it makes a cluster there, takes it away again, and leaves other namespaces alone."""
+    """With rights in one namespace it makes a cluster there, takes it away again, and leaves other namespaces
+    alone."""
     install_operator(world, "overlays/namespaced")
     here = world.kubectl.in_namespace(ONLY)
     specification = world.specification()

@@ -1,7 +1,8 @@
-"""The judge: does the log tell what the writers were told? It knows the record and a list of transactions, nothing else.
+"""The judge: does the log tell what the writers were told? It knows the record and a list of transactions,
+nothing else.
 
-*Acknowledged: in the log exactly once, at the id of the acknowledgement. Failed: not in it. Unknown: at most once. The ids
-of the log are without gaps, and the appends of one writer stand in their order.*
+*Acknowledged: in the log exactly once, at the id of the acknowledgement. Failed: not in it. Unknown: at most
+once. The ids of the log are without gaps, and the appends of one writer stand in their order.*
 """
 
 from __future__ import annotations
@@ -47,7 +48,8 @@ class Verdict:
 def judge(
     verdict: Verdict, record: Record, partition: int, log: Iterable[tuple[int, bytes]], after: int = -1
 ) -> None:
-    """Judge one partition; `log` is what was read behind transaction `after`, as (transaction id, payload)."""
+    """Judge one partition; `log` is what was read behind transaction `after`, as (transaction id,
+    payload)."""
     part = record.partitions[partition]
     seen: dict[int, int] = {}
     expected, last = after + 1, -1

@@ -1,4 +1,5 @@
-"""What the writers know: which append of which partition was acknowledged as which transaction, and how long none was.
+"""What the writers know: which append of which partition was acknowledged as which transaction, and how long
+none was.
 
 Knows no socket and no clock: times come in from outside, as seconds of one monotonic clock.
 """
@@ -10,7 +11,8 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class PartitionRecord:
-    """One partition, written by one writer, one append after another. Sequence numbers count its appends from 0."""
+    """One partition, written by one writer, one append after another. Sequence numbers count its appends from
+    0."""
 
     acknowledged: dict[int, int] = field(default_factory=dict)
     """Sequence number -> transaction id."""
@@ -35,12 +37,14 @@ class PartitionRecord:
         self.last_acknowledged_at = now
 
     def longest_gap(self, now: float) -> float:
-        """Longest time between acknowledgements since `start_round`, the one that is still going on included."""
+        """Longest time between acknowledgements since `start_round`, the one that is still going on
+        included."""
         self._note(now)
         return self.longest_gap_seconds
 
     def lap(self, now: float) -> float:
-        """Longest time between acknowledgements since the last call, the one that is still going on included."""
+        """Longest time between acknowledgements since the last call, the one that is still going on
+        included."""
         self._note(now)
         found, self.lap_gap_seconds = self.lap_gap_seconds, 0.0
         return found
@@ -54,8 +58,8 @@ class PartitionRecord:
 
 @dataclass(slots=True)
 class Record:
-    """All partitions. `run` makes the payloads of one writer process unlike those of any other; every `interval_seconds` each of them
-    is appended to, or as often as outcomes come."""
+    """All partitions. `run` makes the payloads of one writer process unlike those of any other; every
+    `interval_seconds` each of them is appended to, or as often as outcomes come."""
 
     run: str
     partitions: dict[int, PartitionRecord] = field(default_factory=dict)

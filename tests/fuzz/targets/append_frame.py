@@ -1,6 +1,7 @@
 """The append on the hot path, compared with the same message decoded the careful way.
 
-First byte: version (low bits); with bit 7 the checksum at the end is made right, so that what lies behind it is tried.
+First byte: version (low bits); with bit 7 the checksum at the end is made right, so that what lies behind it
+is tried.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ def _compare(append: Append, message: client.AppendRequest, version: int) -> Non
 
 
 def _signed(body: bytes, version: int) -> bytes:
-    """The body with the length and the checksum that fit its locks and its size, as far as the locks can be read."""
+    """The body with the length and the checksum that fit its locks and its size, as far as the locks can be
+    read."""
     offset = 25
     for _ in range(min(version, 2) + 1):
         count = int.from_bytes(body[offset : offset + 4], "big", signed=True)

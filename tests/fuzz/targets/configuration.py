@@ -1,6 +1,7 @@
 """Configuration files of every role. First byte: the role. The rest is the file.
 
-Short inputs only: the time PyYAML takes grows with the square of the depth of brackets. The files are the operator's own.
+Short inputs only: the time PyYAML takes grows with the square of the depth of brackets. The files are the
+operator's own.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """The control file: opened by a node, by tools, and looked at. The first byte says how; the rest is the file.
 
-Bit 0: the checksums of the entries are made right. Bit 1: the partition count of the header is made one that exists.
+Bit 0: the checksums of the entries are made right. Bit 1: the partition count of the header is made one that
+exists.
 """
 
 from __future__ import annotations

@@ -1,8 +1,10 @@
-"""A whole storage directory, changed in any way and opened: never a crash, never a repair that loses what was synced.
+"""A whole storage directory, changed in any way and opened: never a crash, never a repair that loses what was
+synced.
 
-First byte: the directory to start from. Second: before which system call the first opening is stopped (0 = not at all).
-Third: what survives of that, and by its bits how the opening ends that all others are compared with (0), whether a
-record is appended then (1), and whether tools look at the directory first (2). Then changes (``directory_edits``).
+First byte: the directory to start from. Second: before which system call the first opening is stopped (0 =
+not at all). Third: what survives of that, and by its bits how the opening ends that all others are compared
+with (0), whether a record is appended then (1), and whether tools look at the directory first (2). Then
+changes (``directory_edits``).
 """
 
 from __future__ import annotations

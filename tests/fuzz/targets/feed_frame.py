@@ -1,4 +1,5 @@
-"""Feed data on the hot path, compared with the same message decoded the careful way. First byte: the version."""
+"""Feed data on the hot path, compared with the same message decoded the careful way. First byte: the
+version."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The frame splitter under any stream in pieces of any size, compared with a simple reading of the same stream.
+"""The frame splitter under any stream in pieces of any size, compared with a simple reading of the same
+stream.
 
 First byte: expected magic and version, limit and starting size of the buffer. Second byte: how many bytes of
 pieces follow (used in turn, 0 = 1). The rest is the stream. It goes through a buffer of its own, and through

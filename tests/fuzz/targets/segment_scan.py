@@ -1,7 +1,7 @@
 """The readers of one data file: scan, search behind a break, the sector rule, and what tools see of it.
 
-First byte: the first id; with bit 7 checksums of what looks like records are made right. Second and third: length of an
-index file, which is made of the first bytes of the rest.
+First byte: the first id; with bit 7 checksums of what looks like records are made right. Second and third:
+length of an index file, which is made of the first bytes of the rest.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""Appends and record lists on the storage port's hot path: parsed, cut into records, turned into disk records and back.
+"""Appends and record lists on the storage port's hot path: parsed, cut into records, turned into disk records
+and back.
 
-First byte, bit 0: make the checksum of every record right that can be found, so that what lies behind is tried.
+First byte, bit 0: make the checksum of every record right that can be found, so that what lies behind is
+tried.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Key stores and trust stores: PEM, PKCS#12, Java key stores. First byte: which of the two. The rest is the file."""
+"""Key stores and trust stores: PEM, PKCS#12, Java key stores. First byte: which of the two. The rest is the
+file."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from waltz_tools.__main__ import run
 
 SECONDS = 90.0
 RAN: dict[str, set[str]] = {}
-"""The first two words of each command run in this session -> every option that was given to it, as it was spelled."""
+"""The first two words of each command run in this session -> every option that was given to it, as it was
+spelled."""
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,8 @@
-"""What docs/operations.md speaks of, on this machine: nodes s1 to s7, servers h1 and h2, a ZooKeeper, and a load.
+"""What docs/operations.md speaks of, on this machine: nodes s1 to s7, servers h1 and h2, a ZooKeeper, and a
+load.
 
-Names and ports of the document are translated (`s1:7000` is a storage port here), `systemctl` starts and stops processes,
-everything else is run as it stands.
+Names and ports of the document are translated (`s1:7000` is a storage port here), `systemctl` starts and
+stops processes, everything else is run as it stands.
 """
 
 import asyncio
@@ -93,8 +94,8 @@ class Stage:
         load: "Load | None" = None,
         seconds: float = SECONDS,
     ) -> None:
-        """Until the condition holds. Fails after so many seconds, and at once with the last output of a process that has ended by
-        itself, or with the failure of the load."""
+        """Until the condition holds. Fails after so many seconds, and at once with the last output of a
+        process that has ended by itself, or with the failure of the load."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.look()

@@ -1,4 +1,5 @@
-"""The commands of README.md and tools/README.md as a shell runs them, on a live cluster; tests/repo holds the list of all others."""
+"""The commands of README.md and tools/README.md as a shell runs them, on a live cluster; tests/repo holds the
+list of all others."""
 
 import contextlib
 import http.client
@@ -78,7 +79,8 @@ def _lines(name: str, pattern: str) -> list[str]:
 
 
 def _here(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
-    """A line of a document, in a directory that may be written to, with the modules of the repository in reach."""
+    """A line of a document, in a directory that may be written to, with the modules of the repository in
+    reach."""
     python = ROOT / ".venv" / "bin" / "python"
     line = re.sub(r"^(?:\.venv/bin/)?python\b", str(python), command)
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
@@ -95,7 +97,8 @@ def _here(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("role", ["server", "storage"])
 def test_lines_of_the_services(role: str, live: Live, tmp_path: Path) -> None:
-    """As they stand there, with a file of that name: a further process beside the cluster, healthy, and gone after SIGTERM."""
+    """As they stand there, with a file of that name: a further process beside the cluster, healthy, and gone
+    after SIGTERM."""
     ports = [f"{role}.port", f"{role}.jetty.port", *(["storage.admin.port"] if role == "storage" else [])]
     keys = live.keys(f"{role}-1")
     assert {name for name in keys if name.endswith(".port")} == set(ports)

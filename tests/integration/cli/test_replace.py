@@ -1,6 +1,8 @@
-"""`waltz storage replace` under load: interrupted and run again, with a dead old node, and refused when it would be unsafe.
+"""`waltz storage replace` under load: interrupted and run again, with a dead old node, and refused when it
+would be unsafe.
 
-The tests build on one another, in the order of the file. What the load was told is committed is in the log at the end.
+The tests build on one another, in the order of the file. What the load was told is committed is in the log at
+the end.
 """
 
 import os

@@ -1,7 +1,7 @@
 """The process that attacks run in, so that they take no time from the bystander's loop.
 
-`python -m tests.integration.hostile.attacker`: one JSON object per line on standard input, `{"attack": name, "target":
-{...}}`; when the attack is over, one line `{"error": text or null}` on standard output.
+`python -m tests.integration.hostile.attacker`: one JSON object per line on standard input, `{"attack": name,
+"target": {...}}`; when the attack is over, one line `{"error": text or null}` on standard output.
 """
 
 import asyncio

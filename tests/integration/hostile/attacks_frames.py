@@ -1,4 +1,5 @@
-"""Bytes that are no frames, frames that are no messages, messages that make no sense, and good ones out of place."""
+"""Bytes that are no frames, frames that are no messages, messages that make no sense, and good ones out of
+place."""
 
 import asyncio
 import random
@@ -107,7 +108,8 @@ async def oversized(target: Target) -> None:
 
 
 async def stranger_sessions(target: Target) -> None:
-    """Every request with a huge session id, without Open, and after one with a wrong cluster key: must not raise a fence."""
+    """Every request with a huge session id, without Open, and after one with a wrong cluster key: must not
+    raise a fence."""
     sessions = [await running_session(target, partition) for partition in range(target.partitions)]
     for opened_wrongly in (False, True):
         async with wire(target) as made:
@@ -195,7 +197,8 @@ async def replayed(target: Target) -> None:
 
 
 async def highest_fence(target: Target) -> None:
-    """Sessions that no cluster ever comes to, by somebody who knows the cluster key: reads, and all that changes something."""
+    """Sessions that no cluster ever comes to, by somebody who knows the cluster key: reads, and all that
+    changes something."""
     before = [await running_session(target, partition) for partition in range(target.partitions)]
     for session_id in (2**63 - 1, 2**62, 2**48, max(before) + 2**33):
         async with wire(target, opened=True) as made:
@@ -207,7 +210,8 @@ async def highest_fence(target: Target) -> None:
 
 
 async def replayed_by_client(target: Target) -> None:
-    """Appends, flushes and feed requests of other generations, before, after and without their mount, many times."""
+    """Appends, flushes and feed requests of other generations, before, after and without their mount, many
+    times."""
     for generation in (0, 1 << 30):
         for partition in range(target.partitions):
             req_id = ReqId(77, generation, partition, 1)

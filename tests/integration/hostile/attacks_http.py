@@ -8,7 +8,8 @@ PATHS = ("/ping", "/buildinfo", "/health", "/metrics")
 
 
 async def bad_requests(target: Target) -> None:
-    """Wrong methods, versions, lengths, encodings, targets, and bytes that are no HTTP; each is refused or cut."""
+    """Wrong methods, versions, lengths, encodings, targets, and bytes that are no HTTP; each is refused or
+    cut."""
     for raw in _bad_requests():
         made = await Wire.open(target, None)
         try:

@@ -34,8 +34,8 @@ def _appends(after: ReqId) -> list[Message]:
 
 
 async def impostor(target: Target) -> None:
-    """Reads in the feed whose request ids come next and appends under them: as itself, and on a connection that names the
-    other's client id from its first message on, with the largest numbers there are."""
+    """Reads in the feed whose request ids come next and appends under them: as itself, and on a connection
+    that names the other's client id from its first message on, with the largest numbers there are."""
     async with wire(target) as reader, wire(target) as forger, wire(target) as thief:
         own = ReqId(_OWN, 0, 0, 1)
         await _send(reader, target, client.MountRequest(own, -1, 0))
@@ -60,7 +60,8 @@ async def impostor(target: Target) -> None:
 
 
 async def future_flushes(target: Target) -> None:
-    """Flushes of a generation that does not come, more than may wait; then somebody who just wants to mount."""
+    """Flushes of a generation that does not come, more than may wait; then somebody who just wants to
+    mount."""
     flushes = [
         CLIENT.encode(client.FlushRequest(ReqId(_OWN, _LAST_I32, partition, 1)), target.version)
         for partition in range(target.partitions)

@@ -81,7 +81,8 @@ async def half_frames(target: Target) -> None:
 
 
 async def deaf_client(target: Target) -> None:
-    """A client that asks for the whole log, transaction by transaction and as a feed, and reads nothing of it."""
+    """A client that asks for the whole log, transaction by transaction and as a feed, and reads nothing of
+    it."""
     partitions = range(target.partitions)
     data = b"".join(
         CLIENT.encode(client.TransactionDataRequest(ReqId(66, 1, p, 1), txid), target.version)
@@ -100,7 +101,8 @@ async def deaf_client(target: Target) -> None:
 
 
 async def deaf_server(target: Target) -> None:
-    """A server (it has the cluster key) that reads the log with its own session's id again and again, and takes nothing."""
+    """A server (it has the cluster key) that reads the log with its own session's id again and again, and
+    takes nothing."""
     session = await running_session(target, 0)
     ids = (session, 1, 0)
     await _ask_on(target, STORAGE.encode(storage.RecordListRequest(*ids, 0, 10_000), 0) * 200)
@@ -134,7 +136,8 @@ async def _ask_on(target: Target, asked: bytes) -> None:
 
 
 async def vanished(target: Target) -> None:
-    """50 connections whose peers are gone without a word: their sockets disappear from the kernel, nothing is sent."""
+    """50 connections whose peers are gone without a word: their sockets disappear from the kernel, nothing is
+    sent."""
 
     async def one() -> Wire:
         made = await Wire.open(target, careless_tls(target))

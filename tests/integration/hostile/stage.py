@@ -1,4 +1,5 @@
-"""A cluster under attack: the attacker's process, a bystander who appends, and eyes on memory and log of the attacked."""
+"""A cluster under attack: the attacker's process, a bystander who appends, and eyes on memory and log of the
+attacked."""
 
 import asyncio
 import json
@@ -163,7 +164,8 @@ class Stage:
     ) -> Damage:
         """One attack while the bystander appends, after some time in which it appends undisturbed.
 
-        `stretch` makes the attack longer or shorter, `at_least_seconds` has it repeated until so much time has passed.
+        `stretch` makes the attack longer or shorter, `at_least_seconds` has it repeated until so much time
+        has passed.
         """
         self._attacks += 1
         role, bystander = self.role(kind), self.bystander

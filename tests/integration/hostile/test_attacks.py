@@ -1,8 +1,10 @@
-"""Every attack of the catalogue on real processes, with TLS and without: what holds is the same for all of them.
+"""Every attack of the catalogue on real processes, with TLS and without: what holds is the same for all of
+them.
 
-The attacked process takes at most 64 MiB more memory, goes on serving, names the attacker in its log and logs no stack
-trace; the bystander's appends go on, and afterwards the log holds exactly what was acknowledged, on every replica.
-How much slower the bystander gets is a figure of the benchmark: `python -m bench --only hostile`.
+The attacked process takes at most 64 MiB more memory, goes on serving, names the attacker in its log and logs
+no stack trace; the bystander's appends go on, and afterwards the log holds exactly what was acknowledged, on
+every replica. How much slower the bystander gets is a figure of the benchmark: `python -m bench --only
+hostile`.
 """
 
 import asyncio
@@ -64,7 +66,8 @@ async def test_attack(attacked: Stage, attack: Attack) -> None:
 
 
 async def test_no_file_descriptors_left(attacked: Stage) -> None:
-    """Connections use up every descriptor of a storage node: it says so, calls nothing damaged, and recovers."""
+    """Connections use up every descriptor of a storage node: it says so, calls nothing damaged, and
+    recovers."""
     process = psutil.Process(attacked.cluster.pid("storage-1"))
     soft, hard = process.rlimit(psutil.RLIMIT_NOFILE)
     process.rlimit(psutil.RLIMIT_NOFILE, (process.num_fds() + 10, hard))

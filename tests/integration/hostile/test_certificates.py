@@ -1,4 +1,5 @@
-"""Mutual TLS with lists of names: who may connect to which port, and what the log says about those who may not."""
+"""Mutual TLS with lists of names: who may connect to which port, and what the log says about those who may
+not."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -29,7 +30,8 @@ ALLOWED = {
 
 @dataclass
 class Guarded:
-    """A cluster in which each port takes one name only; `ours` has signed all certificates that should work."""
+    """A cluster in which each port takes one name only; `ours` has signed all certificates that should
+    work."""
 
     stage: Stage
     ours: Authority
@@ -105,7 +107,8 @@ async def test_alternative_names_count_too(guarded: Guarded) -> None:
 
 
 async def test_safety_b1_a_client_certificate_and_the_cluster_key_raise_no_fence(guarded: Guarded) -> None:
-    """An application's certificate is good, it knows the cluster key, and still it does not get to a session."""
+    """An application's certificate is good, it knows the cluster key, and still it does not get to a
+    session."""
     server = guarded.stage.target("storage", key_file=guarded.ours.pem("waltz-server"))
     before = await running_session(server, 0)
     application: Target = guarded.stage.target("storage", key_file=guarded.ours.pem("application"))

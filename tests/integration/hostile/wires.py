@@ -22,7 +22,8 @@ _PATIENCE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Target:
-    """A port under attack. `kind` is client, storage, admin or http; `seconds` is how long an attack goes on."""
+    """A port under attack. `kind` is client, storage, admin or http; `seconds` is how long an attack goes
+    on."""
 
     kind: str
     port: int

@@ -1,8 +1,10 @@
-"""Holds what the load processes say against the log. No sockets, no clock: journals and records in, violations out.
+"""Holds what the load processes say against the log. No sockets, no clock: journals and records in,
+violations out.
 
-Rules: acknowledged ⇒ in the log exactly once, at its id; failed ⇒ not in the log; nobody's transactions ⇒ not in the log; ids
-dense; one id, one transaction, for every reader and for ever; what a transaction claims to have read under its locks is true
-at its place; what was sent in a pipeline is in the order of sending; databases are what the log says.
+Rules: acknowledged ⇒ in the log exactly once, at its id; failed ⇒ not in the log; nobody's transactions ⇒ not
+in the log; ids dense; one id, one transaction, for every reader and for ever; what a transaction claims to
+have read under its locks is true at its place; what was sent in a pipeline is in the order of sending;
+databases are what the log says.
 """
 
 from dataclasses import dataclass, field

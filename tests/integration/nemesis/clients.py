@@ -1,4 +1,5 @@
-"""Starts, kills and starts again the load processes; each start is a new incarnation with a journal of its own."""
+"""Starts, kills and starts again the load processes; each start is a new incarnation with a journal of its
+own."""
 
 import os
 import sys

@@ -38,7 +38,8 @@ class SmallDisk:
 
 @contextmanager
 def small_disk(path: Path) -> Iterator[SmallDisk | None]:
-    """Mounted at `path` from entry to exit; None where that is not permitted, and then the reason was printed."""
+    """Mounted at `path` from entry to exit; None where that is not permitted, and then the reason was
+    printed."""
     path.mkdir(parents=True, exist_ok=True)
     command = ["mount", "-t", "tmpfs", "-o", f"size={_DISK_MIB}m", "tmpfs", str(path)]
     if os.geteuid() != 0 or shutil.which("mount") is None:
@@ -57,7 +58,8 @@ def small_disk(path: Path) -> Iterator[SmallDisk | None]:
 
 
 class FailingSyncs:
-    """Makes fsync and fdatasync of a process started under `wrapper` fail at random with "Input/output error"."""
+    """Makes fsync and fdatasync of a process started under `wrapper` fail at random with "Input/output
+    error"."""
 
     def __init__(self, directory: Path) -> None:
         self._prefix = directory / "fiu"

@@ -1,4 +1,5 @@
-"""Does what the plan says: begins each fault at its time, ends it at its time, and heals everything at the end of a round."""
+"""Does what the plan says: begins each fault at its time, ends it at its time, and heals everything at the
+end of a round."""
 
 import asyncio
 from collections import Counter
@@ -24,7 +25,8 @@ class Faults:
         self.counts: Counter[Kind] = Counter()
 
     async def run(self, faults: list[Fault]) -> None:
-        """All faults of a round, each in its own time; then everything is healed and every process started."""
+        """All faults of a round, each in its own time; then everything is healed and every process
+        started."""
         async with asyncio.TaskGroup() as group:
             for fault in faults:
                 group.create_task(self._one(fault))

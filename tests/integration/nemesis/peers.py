@@ -1,4 +1,5 @@
-"""Tells which process made a connection of the loopback interface (Linux: /proc; elsewhere nobody is known)."""
+"""Tells which process made a connection of the loopback interface (Linux: /proc; elsewhere nobody is
+known)."""
 
 from collections.abc import Callable, Mapping
 from pathlib import Path

@@ -1,7 +1,8 @@
-"""What will be done to the cluster: a seed and the number of the round give the same faults, whatever happened before.
+"""What will be done to the cluster: a seed and the number of the round give the same faults, whatever
+happened before.
 
-Kinds come from a deck that is dealt again and again, so that a round of some length has all of them. Faults overlap freely,
-except two on one process: nobody can kill what is being restarted; the later one waits.
+Kinds come from a deck that is dealt again and again, so that a round of some length has all of them. Faults
+overlap freely, except two on one process: nobody can kill what is being restarted; the later one waits.
 """
 
 import random
@@ -65,7 +66,8 @@ _SECONDS: dict[Kind, tuple[float, float]] = {
 
 @dataclass(frozen=True)
 class Topology:
-    """The roles there are. `small_disk` and `failing_syncs` name the storage node that has it, None where nobody can."""
+    """The roles there are. `small_disk` and `failing_syncs` name the storage node that has it, None where
+    nobody can."""
 
     storage: tuple[str, ...]
     servers: tuple[str, ...]
@@ -89,7 +91,8 @@ class Topology:
 class Fault:
     """One fault: `at` and `seconds` count from the start of the round.
 
-    Processes: `target`. Links: `source` to `target`, with `way` ("towards", "back from"), `latency_ms`, `bytes_per_s` as the kind needs.
+    Processes: `target`. Links: `source` to `target`, with `way` ("towards", "back from"), `latency_ms`,
+    `bytes_per_s` as the kind needs.
     """
 
     at: float

@@ -1,8 +1,9 @@
 """A TCP proxy that misbehaves on demand, between all roles of a cluster.
 
-One listener stands in front of each port; who connected is found out by `identify`, so every pair of roles can be treated
-apart. Faults are `Rule`s: while one is in force it holds for every connection it matches, those made later included. What is
-blocked is held and delivered late when the rule goes, as TCP does after a short partition; `reset` is what a long one does.
+One listener stands in front of each port; who connected is found out by `identify`, so every pair of roles
+can be treated apart. Faults are `Rule`s: while one is in force it holds for every connection it matches,
+those made later included. What is blocked is held and delivered late when the rule goes, as TCP does after a
+short partition; `reset` is what a long one does.
 """
 
 import asyncio
@@ -52,7 +53,8 @@ def _matches(pattern: str, role: str) -> bool:
 
 
 class _Connection:
-    """Two sockets that belong together. `cut` makes the next piece in either direction a broken one, and the last."""
+    """Two sockets that belong together. `cut` makes the next piece in either direction a broken one, and the
+    last."""
 
     def __init__(self, source: str, target: str, sockets: list[socket.socket]) -> None:
         self.source = source
@@ -95,7 +97,7 @@ class FaultProxy:
         self.pairs: Counter[tuple[str, str]] = Counter()
         """Connections made so far by (source, target)."""
 
-    # -- life --------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     async def listen(self, target: str, port: int, real_port: Callable[[], int]) -> None:
         """Stand in front of a port of `target`; the real one is asked for at every connection."""
@@ -124,7 +126,7 @@ class FaultProxy:
         for server in self._servers:
             await server.wait_closed()
 
-    # -- faults ------------------------------------------------------------------------------------------------
+    # -- faults ----------------------------------------------------------------------------------------------
 
     def add(self, rule: Rule) -> None:
         self._rules.append(rule)
@@ -157,7 +159,7 @@ class FaultProxy:
             connection.cut = True
         return len(found)
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _between(self, source: str, target: str) -> list[_Connection]:
         return [
@@ -200,7 +202,8 @@ class FaultProxy:
             del self._connections[connection]
 
     async def _open(self, connection: _Connection, direction: Direction) -> tuple[float, int]:
-        """Wait until nothing blocks this way; latency in seconds and bytes per second (0 = no limit) that hold now."""
+        """Wait until nothing blocks this way; latency in seconds and bytes per second (0 = no limit) that
+        hold now."""
         while True:
             rules = [each for each in self._rules if each.matches(connection.source, connection.target)]
             if not any(direction in each.blocked for each in rules):

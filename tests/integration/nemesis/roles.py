@@ -1,7 +1,8 @@
-"""All processes under one roof, cluster and load alike, and a supervisor that starts again what ended by itself.
+"""All processes under one roof, cluster and load alike, and a supervisor that starts again what ended by
+itself.
 
-A server that can't reach ZooKeeper at its start ends with one line, as it should; in production something starts it again.
-What ends in another way than by an error of one line is a finding.
+A server that can't reach ZooKeeper at its start ends with one line, as it should; in production something
+starts it again. What ends in another way than by an error of one line is a finding.
 """
 
 import asyncio
@@ -17,7 +18,8 @@ _LOOK_SECONDS = 0.3
 _TRACE = "Traceback (most recent call last):"
 _OPERATORS_MISTAKE = 1
 _ORDERLY = (0, _OPERATORS_MISTAKE, 128 + signal.SIGTERM, -signal.SIGTERM)
-"""Exit codes after SIGTERM: the JVM has its own; one that is still starting may have no handler, or ZooKeeper."""
+"""Exit codes after SIGTERM: the JVM has its own; one that is still starting may have no handler, or
+ZooKeeper."""
 _READY_SECONDS = 60.0
 
 
@@ -38,7 +40,8 @@ class Roles:
 
     @asynccontextmanager
     async def held(self, role: str) -> AsyncIterator[None]:
-        """Inside, nobody else touches it, the supervisor included; at the end it runs (but may not answer yet)."""
+        """Inside, nobody else touches it, the supervisor included; at the end it runs (but may not answer
+        yet)."""
         async with self._locks[role]:
             await self._start_if_ended(role)
             yield

@@ -1,7 +1,8 @@
-"""One run of the nemesis: rounds of faults under load, each followed by healing and a look at everything; then the end.
+"""One run of the nemesis: rounds of faults under load, each followed by healing and a look at everything;
+then the end.
 
-The end stops the writers, lets the readers catch up, reads the whole log once more with a fresh client, and compares all
-replicas record by record.
+The end stops the writers, lets the readers catch up, reads the whole log once more with a fresh client, and
+compares all replicas record by record.
 """
 
 import asyncio

@@ -1,4 +1,5 @@
-"""The faults of disks: a small one fills and empties; syncs fail when told to; where a machine can't, one line says so."""
+"""The faults of disks: a small one fills and empties; syncs fail when told to; where a machine can't, one
+line says so."""
 
 import asyncio
 import errno

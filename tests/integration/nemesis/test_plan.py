@@ -1,4 +1,5 @@
-"""The plan: the same seed gives the same faults, every kind occurs, nothing is done twice to one process at a time."""
+"""The plan: the same seed gives the same faults, every kind occurs, nothing is done twice to one process at a
+time."""
 
 import dataclasses
 

@@ -16,7 +16,8 @@ _PUBLISHED = {"storage": ("storage", "admin"), "server": ("server",), ZOOKEEPER:
 
 
 class ProxiedCluster(LocalCluster):
-    """`port` is what others are told. ZooKeeper is the exception: its own port is what readiness is asked at."""
+    """`port` is what others are told. ZooKeeper is the exception: its own port is what readiness is asked
+    at."""
 
     def __init__(self, settings: LocalSettings, published: Mapping[tuple[str, str], int]) -> None:
         super().__init__(settings)
@@ -46,7 +47,8 @@ async def proxied_cluster(
     rng: random.Random,
     client_pids: Callable[[], Mapping[str, int]],
 ) -> AsyncIterator[tuple[ProxiedCluster, FaultProxy]]:
-    """The cluster, up, and the proxy between everybody. `settings` must say how many nodes and servers there are."""
+    """The cluster, up, and the proxy between everybody. `settings` must say how many nodes and servers there
+    are."""
     published = _pick_ports(settings)
     connect = {"zookeeper.connectString": f"{LOOPBACK}:{published[ZOOKEEPER, 'client']}"}
     overrides = {name: dict(keys) for name, keys in settings.overrides.items()}

@@ -1,4 +1,5 @@
-"""The release, once per run; without the setting one clear line. A setting that leads nowhere is an error, not a skip."""
+"""The release, once per run; without the setting one clear line. A setting that leads nowhere is an error,
+not a skip."""
 
 import os
 

@@ -31,7 +31,8 @@ def differences(logs: Logs) -> list[str]:
 def violations(logs: Logs, known: Known, *, false_failures: bool) -> list[str]:
     """What breaks a promise, in one line each; none is what is expected.
 
-    `false_failures`: a server of 0.13.2 took part, which can report a failure that commits all the same (13.9 of the catalogue).
+    `false_failures`: a server of 0.13.2 took part, which can report a failure that commits all the same (13.9
+    of the catalogue).
     """
     places: dict[str, list[tuple[int, int]]] = {}
     found = differences(logs)

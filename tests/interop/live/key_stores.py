@@ -11,7 +11,8 @@ _SECONDS = 60.0
 
 
 def make(directory: Path) -> None:
-    """`server.jks` and `trust.jks` in the directory, which is made. The certificate names this machine in every way."""
+    """`server.jks` and `trust.jks` in the directory, which is made. The certificate names this machine in
+    every way."""
     directory.mkdir(parents=True)
     authority = Authority(directory)
     names = {"localhost", "127.0.0.1", socket.gethostname(), socket.getfqdn()}

@@ -1,8 +1,10 @@
-"""Two clients that write and read at the same time, one of each implementation, and what they know afterwards.
+"""Two clients that write and read at the same time, one of each implementation, and what they know
+afterwards.
 
-Both write to every partition, one transaction at a time each, and take a lock of a few that they share. A payload is
-`writer/partition/number.attempt/lock/seen`: `seen` is the id of the last transaction with this lock that the writer had
-applied when it decided; the lock makes sure that it is the last one in the log, too. No payload is sent twice.
+Both write to every partition, one transaction at a time each, and take a lock of a few that they share. A
+payload is `writer/partition/number.attempt/lock/seen`: `seen` is the id of the last transaction with this
+lock that the writer had applied when it decided; the lock makes sure that it is the last one in the log, too.
+No payload is sent twice.
 """
 
 import asyncio

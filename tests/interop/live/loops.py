@@ -10,7 +10,8 @@ Result = TypeVar("Result")
 
 
 def run(work: Coroutine[object, object, Result]) -> Result:
-    """`asyncio.run`, and the connections that it closed are gone: a server of 0.13.2 takes its time to say good-bye."""
+    """`asyncio.run`, and the connections that it closed are gone: a server of 0.13.2 takes its time to say
+    good-bye."""
 
     async def whole() -> Result:
         try:

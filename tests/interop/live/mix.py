@@ -1,7 +1,9 @@
-"""A cluster whose processes are of either implementation: three storage nodes s1 to s3, servers h1 and h2, a ZooKeeper.
+"""A cluster whose processes are of either implementation: three storage nodes s1 to s3, servers h1 and h2, a
+ZooKeeper.
 
-Each process has one configuration file and one directory, which both implementations read, so a process is exchanged by
-ending it and starting the other implementation in its place. Processes are ended by their own id, all of them at the end.
+Each process has one configuration file and one directory, which both implementations read, so a process is
+exchanged by ending it and starting the other implementation in its place. Processes are ended by their own
+id, all of them at the end.
 """
 
 import contextlib
@@ -77,7 +79,8 @@ class Mix:
     # -- files -----------------------------------------------------------------------------------------------
 
     def configure(self, tls: Mapping[str, Mapping[str, object]]) -> None:
-        """Write every file. `tls`: keys by prefix; a prefix that is left out has self-signed certificates and verifies nothing."""
+        """Write every file. `tls`: keys by prefix; a prefix that is left out has self-signed certificates and
+        verifies nothing."""
         common = common_keys(self.zookeeper.port, self.session_timeout_ms)
 
         def keys(prefix: str) -> dict[str, object]:
@@ -232,7 +235,8 @@ class Mix:
             return ""
 
     def complete(self) -> None:
-        """Until `verify` passes: every partition has its owner, and every replica takes part in its session."""
+        """Until `verify` passes: every partition has its owner, and every replica takes part in its
+        session."""
         self.waltz("cluster", "verify", "--wait", "120")
 
     def _command(self, command: list[str], codes: tuple[int, ...]) -> Ended:

@@ -31,12 +31,14 @@ log4j.appender.err.layout.ConversionPattern=%d{HH:mm:ss.SSS} %-5p [%t] %c{1} - %
 
 
 class ReleaseMissingError(RuntimeError):
-    """The setting names something else than a compiled release, or there is no JDK. The message is one line."""
+    """The setting names something else than a compiled release, or there is no JDK. The message is one
+    line."""
 
 
 @dataclass(frozen=True)
 class Release:
-    """`class_path` of the release, `files` is a directory for what is made here (logging settings, the compiled load)."""
+    """`class_path` of the release, `files` is a directory for what is made here (logging settings, the
+    compiled load)."""
 
     class_path: str
     java: str

@@ -1,7 +1,9 @@
-"""Reads what storage nodes keep, from the description in docs/storage-files.md alone: nothing of the engine is used here.
+"""Reads what storage nodes keep, from the description in docs/storage-files.md alone: nothing of the engine
+is used here.
 
-The files are those of both implementations. A reader of this module knows no index, no control file and no side file:
-records one after another, each with its two checksums, ids without a gap, segments that continue one another.
+The files are those of both implementations. A reader of this module knows no index, no control file and no
+side file: records one after another, each with its two checksums, ids without a gap, segments that continue
+one another.
 """
 
 import struct

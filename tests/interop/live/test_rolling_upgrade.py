@@ -1,4 +1,5 @@
-"""docs/upgrade-from-0.13.2.md, block by block, on a cluster with mutual TLS that two clients write to all the time.
+"""docs/upgrade-from-0.13.2.md, block by block, on a cluster with mutual TLS that two clients write to all the
+time.
 
 `STEPS` is the procedure; a test that needs no release holds it against the page.
 """

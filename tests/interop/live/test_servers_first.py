@@ -1,8 +1,10 @@
-"""Why servers are exchanged first: one disk is lost, and a server of 0.13.2 loses what the other replicas still hold.
+"""Why servers are exchanged first: one disk is lost, and a server of 0.13.2 loses what the other replicas
+still hold.
 
-s1 and s2 acknowledge fifty transactions while s3 lags within the same session. Then the server dies, s2 comes back on an
-empty disk, s3 as it is, and s1 a moment after them. One disk of three was lost: nothing may be. A server of ours counts the
-emptied s2 as absent (A1) and waits for s1. A server of 0.13.2 fills s2 from s3, lets it vote, and cuts s1.
+s1 and s2 acknowledge fifty transactions while s3 lags within the same session. Then the server dies, s2 comes
+back on an empty disk, s3 as it is, and s1 a moment after them. One disk of three was lost: nothing may be. A
+server of ours counts the emptied s2 as absent (A1) and waits for s1. A server of 0.13.2 fills s2 from s3,
+lets it vote, and cuts s1.
 """
 
 import signal
@@ -102,7 +104,8 @@ def test_safety_a1_a_server_of_ours_loses_nothing_with_one_disk(
 def test_a_server_of_0_13_2_loses_with_one_disk_what_was_acknowledged(
     nodes: str, release: Release, tmp_path: Path
 ) -> None:
-    """No promise of ours holds while it owns partitions, on nodes of ours either. If this fails, the documents may say less."""
+    """No promise of ours holds while it owns partitions, on nodes of ours either. If this fails, the
+    documents may say less."""
     with open_mix(tmp_path, release) as mix:
         acknowledged = lose_one_disk(mix, RELEASE, nodes)
         assert run(end_of_log(mix)) == BEFORE - 1

@@ -1,7 +1,9 @@
-"""Processes die and come back as the other implementation, on the same directories and ports, while two clients write.
+"""Processes die and come back as the other implementation, on the same directories and ports, while two
+clients write.
 
-The first ten swaps are fixed: each role goes both ways, with SIGKILL and in order, through clusters that are mixed in every
-way, up to servers of 0.13.2 on nodes of ours only. `WALTZ_LIVE_SWAPS` asks for more, drawn from `WALTZ_LIVE_SEED`.
+The first ten swaps are fixed: each role goes both ways, with SIGKILL and in order, through clusters that are
+mixed in every way, up to servers of 0.13.2 on nodes of ours only. `WALTZ_LIVE_SWAPS` asks for more, drawn
+from `WALTZ_LIVE_SEED`.
 """
 
 import itertools

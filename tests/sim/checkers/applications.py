@@ -1,4 +1,5 @@
-"""What the applications promise their users, replayed from the final log: each transaction says what its writer saw."""
+"""What the applications promise their users, replayed from the final log: each transaction says what its
+writer saw."""
 
 from __future__ import annotations
 
@@ -48,7 +49,8 @@ def check_bank(entries: Iterable[Entry]) -> list[str]:
             found.append(
                 f"transaction {transaction_id}: accounts {source} and {target} had {had}, not as in {body}"
             )
-        # Both from what the teller saw, as an application that stores balances does: a lost update changes the total.
+        # Both from what the teller saw, as an application that stores balances does: a lost update changes
+        # the total.
         balances[source], balances[target] = body["from_had"] - amount, body["to_had"] + amount
         if balances[source] < 0:
             found.append(f"transaction {transaction_id}: account {source} is overdrawn: {balances[source]}")

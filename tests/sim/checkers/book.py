@@ -1,4 +1,5 @@
-"""The book of committed transactions: what anybody was ever shown as committed, checked at the moment it is shown."""
+"""The book of committed transactions: what anybody was ever shown as committed, checked at the moment it is
+shown."""
 
 from __future__ import annotations
 
@@ -26,8 +27,8 @@ class Page:
 class CommitBook:
     """Committed transactions per partition. ``report`` gets each violation at once.
 
-    ``observe`` must be called only with what was shown as committed (feeds, data answers, acknowledgements, replicas up to
-    a committed mark); an id that was ever observed keeps its record for ever.
+    ``observe`` must be called only with what was shown as committed (feeds, data answers, acknowledgements,
+    replicas up to a committed mark); an id that was ever observed keeps its record for ever.
     """
 
     def __init__(self, report: Callable[[Violation], None], now: Callable[[], float] = lambda: 0.0) -> None:
@@ -71,8 +72,8 @@ class CommitBook:
     ) -> None:
         """Somebody was shown this transaction as committed. ``data`` None: the payload was not shown.
 
-        Violations: ``fork`` (another record under this id), ``duplicate_req_id`` and ``duplicate`` (the same request or
-        payload under two ids).
+        Violations: ``fork`` (another record under this id), ``duplicate_req_id`` and ``duplicate`` (the same
+        request or payload under two ids).
         """
         pages = self._pages.setdefault(partition, {})
         page = pages.get(transaction_id)

@@ -1,4 +1,5 @@
-"""Databases that applied a partition together with their mark: every transaction once, in order, up to the mark."""
+"""Databases that applied a partition together with their mark: every transaction once, in order, up to the
+mark."""
 
 from __future__ import annotations
 

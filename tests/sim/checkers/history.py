@@ -1,7 +1,8 @@
-"""The history of a run: every call of every workload and what came of it, as an observer outside of all processes saw it.
+"""The history of a run: every call of every workload and what came of it, as an observer outside of all
+processes saw it.
 
-It is plain memory, survives every kill, and costs the observed nothing. What can be judged at once (a fork, a gap in a feed)
-is judged at once; the rest by the checkers over the whole history and the final truth.
+It is plain memory, survives every kill, and costs the observed nothing. What can be judged at once (a fork, a
+gap in a feed) is judged at once; the rest by the checkers over the whole history and the final truth.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ __all__ = [
 
 
 class Outcome(enum.Enum):
-    """What its caller was told about an append. PENDING: nothing (still under way, or the caller was killed)."""
+    """What its caller was told about an append. PENDING: nothing (still under way, or the caller was
+    killed)."""
 
     PENDING = "pending"
     COMMITTED = "committed"
@@ -41,7 +43,8 @@ class Outcome(enum.Enum):
 
 @dataclass(slots=True)
 class AppendOp:
-    """One append: what was asked, when, and what the caller was told. ``order`` numbers count all events of the history."""
+    """One append: what was asked, when, and what the caller was told. ``order`` numbers count all events of
+    the history."""
 
     uid: int
     process: str
@@ -73,13 +76,15 @@ class AppendOp:
     deadline: float | None = None
     """Seconds the caller gave it."""
     view_floor: int = -1
-    """When the view is left to the client: it is not older than this, because outcomes told before imply it."""
+    """When the view is left to the client: it is not older than this, because outcomes told before imply
+    it."""
     pipeline: str = ""
     """Appends of one pipeline commit in the order of their uids."""
     client: str = ""
     """The client object it was handed to."""
     sent_at_once: bool = False
-    """The client could send it when it was invoked: a view left to the client is what it had received by then."""
+    """The client could send it when it was invoked: a view left to the client is what it had received by
+    then."""
 
 
 @dataclass(slots=True)
@@ -161,7 +166,8 @@ class FeedLog:
     def delivered(
         self, transaction_id: int, req_id: ReqIdFields, header: int, data: bytes | None, with_data: bool
     ) -> None:
-        """The reader was handed this transaction. Violations: ``feed_order``, ``feed_start``, ``feed_data``, the book's."""
+        """The reader was handed this transaction. Violations: ``feed_order``, ``feed_start``, ``feed_data``,
+        the book's."""
         if with_data != (data is not None):
             self.report(
                 Violation(
@@ -208,7 +214,8 @@ def _never() -> bool:
 
 @dataclass
 class AppliedState:
-    """What an application's database holds that applies one partition, with its mark, in one transaction each time."""
+    """What an application's database holds that applies one partition, with its mark, in one transaction each
+    time."""
 
     name: str
     partition: int
@@ -220,7 +227,8 @@ class AppliedState:
     commits: int = 0
 
     def apply(self, rows: list[tuple[int, int | None]], mark: int) -> None:
-        """One database transaction; trusts its caller, so that the checker can see what the caller did wrong."""
+        """One database transaction; trusts its caller, so that the checker can see what the caller did
+        wrong."""
         self.rows += rows
         self.total += sum(uid for _, uid in rows if uid is not None)
         self.mark = mark
@@ -261,15 +269,18 @@ class History:
         self.counts: Counter[str] = Counter()
         self.book = CommitBook(self.report, now)
         self.doubts: list[tuple[float, float]] = []
-        """Times (first and last second) at which a server's clock or its ZooKeeper may be wrong about its session."""
+        """Times (first and last second) at which a server's clock or its ZooKeeper may be wrong about its
+        session."""
         self.session_timeout_seconds = 0.0
-        """Of the servers: for so long one may serve that has been replaced (D8). 0: nothing is known of it."""
+        """Of the servers: for so long one may serve that has been replaced (D8). 0: nothing is known of
+        it."""
         self._on_violation = on_violation
         self._order = 0
         self._opened: Counter[str] = Counter()
 
     def client_opened(self, process: str, client_id: int) -> str:
-        """A name for a client object that no other has, though ids are given out again when their counter goes back."""
+        """A name for a client object that no other has, though ids are given out again when their counter
+        goes back."""
         name = f"{process}/client-{client_id}"
         self._opened[name] += 1
         return name if self._opened[name] == 1 else f"{name}/{self._opened[name]}"
@@ -285,7 +296,7 @@ class History:
         self._order += 1
         return self._order
 
-    # -- appends ------------------------------------------------------------------------------------------------------
+    # -- appends ---------------------------------------------------------------------------------------------
 
     def invoke(
         self,
@@ -354,7 +365,7 @@ class History:
         op.completed_at = self.now()
         op.mark_at_end = self.book.mark(op.partition)
 
-    # -- reads --------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------
 
     def feed(self, name: str, partition: int, after: int | None, own_floor: int = -1) -> FeedLog:
         """A reader opens a feed after this id (None: what commits from now on).
@@ -382,7 +393,8 @@ class History:
         value: int,
         invoked_at: float = 0.0,
     ) -> None:
-        """An answer to a high-water mark request; ``invoked`` and ``floor``: ``tick()`` and ``book.mark`` before it."""
+        """An answer to a high-water mark request; ``invoked`` and ``floor``: ``tick()`` and ``book.mark``
+        before it."""
         self.book.raise_mark(partition, value)
         self.mark_reads.append(
             MarkRead(

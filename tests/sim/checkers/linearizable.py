@@ -1,7 +1,8 @@
 """A second opinion: histories in the form of an independent linearizability checker (``detangle.lin``).
 
-Each register, each counter and each log is an object of its own; operations are taken as their callers saw them, with
-their real-time order. The only thing taken from the final log is which appends without an outcome came to be there.
+Each register, each counter and each log is an object of its own; operations are taken as their callers saw
+them, with their real-time order. The only thing taken from the final log is which appends without an outcome
+came to be there.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ BUDGET_STEPS = 20_000
 
 
 class Ranked(lin.Model):
-    """Operations of one object, each with its place in the order of ids: the order that is claimed to explain everything.
+    """Operations of one object, each with its place in the order of ids: the order that is claimed to explain
+    everything.
 
-    The search tries no other, which makes it fast; real time and what callers saw must agree with it. State: (next place,
-    value of the object).
+    The search tries no other, which makes it fast; real time and what callers saw must agree with it. State:
+    (next place, value of the object).
     """
 
     name = "object"

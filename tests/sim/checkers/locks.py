@@ -1,7 +1,8 @@
 """Declared locks: committed transactions are strictly serializable in id order.
 
-A write or read lock says "nothing committed after my view has touched this": no other committed transaction with a write or
-append lock on the same lock may stand between the view and the transaction. Append locks only touch.
+A write or read lock says "nothing committed after my view has touched this": no other committed transaction
+with a write or append lock on the same lock may stand between the view and the transaction. Append locks only
+touch.
 """
 
 from __future__ import annotations
@@ -42,10 +43,12 @@ def check_locks(history: History, truth: Truth) -> list[Violation]:
 
 
 def check_views(history: History, truth: Truth) -> list[Violation]:
-    """``lost_update``: an append whose view was left to the client committed over one that its client cannot have received.
+    """``lost_update``: an append whose view was left to the client committed over one that its client cannot
+    have received.
 
-    The client takes what it has received when it sends for the caller's view. Another append that touched the same lock was
-    not received by then if it was made later, or if it is of the same client and its caller was told later.
+    The client takes what it has received when it sends for the caller's view. Another append that touched the
+    same lock was not received by then if it was made later, or if it is of the same client and its caller was
+    told later.
     """
     found = []
     for partition, records in truth.log.items():
@@ -76,11 +79,12 @@ def _after(other: AppendOp, op: AppendOp) -> bool:
 
 
 def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Counter[str]]:
-    """``lock_failure``: its mark is committed and above the view, and there was something to check. ``own_view``: it is also
-    above what the outcomes of earlier appends imply that the client had received (rule E1), so that trying again helps.
+    """``lock_failure``: its mark is committed and above the view, and there was something to check.
+    ``own_view``: it is also above what the outcomes of earlier appends imply that the client had received
+    (rule E1), so that trying again helps.
 
-    Also counts: *real* conflicts, and *false* ones, where nobody had touched the locks (slots are shared, and a new owner's
-    table starts at its mark).
+    Also counts: *real* conflicts, and *false* ones, where nobody had touched the locks (slots are shared, and
+    a new owner's table starts at its mark).
     """
     found = []
     counts: Counter[str] = Counter()

@@ -1,4 +1,5 @@
-"""The log itself: dense ids, nothing acknowledged missing, nothing twice, nothing that failed, real-time order."""
+"""The log itself: dense ids, nothing acknowledged missing, nothing twice, nothing that failed, real-time
+order."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ def check_dense(truth: Truth) -> list[Violation]:
 
 
 def check_book(history: History, truth: Truth) -> list[Violation]:
-    """``fork``, ``duplicate`` and ``duplicate_req_id`` against the final log; ``lost``: shown as committed, and gone."""
+    """``fork``, ``duplicate`` and ``duplicate_req_id`` against the final log; ``lost``: shown as committed,
+    and gone."""
     before = len(history.violations)
     for partition, records in truth.log.items():
         for record in records:
@@ -56,7 +58,8 @@ def check_book(history: History, truth: Truth) -> list[Violation]:
 
 
 def check_appends(history: History, truth: Truth) -> list[Violation]:
-    """``acknowledged``, ``failed_committed``, ``bytes``, ``foreign``, ``real_time`` and ``pipeline_order``."""
+    """``acknowledged``, ``failed_committed``, ``bytes``, ``foreign``, ``real_time`` and
+    ``pipeline_order``."""
     places = places_of(truth)
     found = _check_records(history, truth)
     pipelines: dict[tuple[str, int], int] = {}

@@ -9,12 +9,14 @@ from tests.sim.checkers.log import places_of
 from tests.sim.checkers.violation import Violation
 
 LEAVING_SECONDS = 20.0
-"""A server that leaves in order serves on until the next owner fences it, for so long at most; and some time on the way."""
+"""A server that leaves in order serves on until the next owner fences it, for so long at most; and some time
+on the way."""
 UNKNOWN_REASONS = frozenset({"cancelled", "OutcomeUnknownError"})
 
 
 def check_outcomes(history: History) -> list[Violation]:
-    """``outcome_kind``: unknown only by a deadline, a cancellation or a close; lock conflicts have a mark, others none."""
+    """``outcome_kind``: unknown only by a deadline, a cancellation or a close; lock conflicts have a mark,
+    others none."""
     found = []
     for op in history.appends:
         where = f"append {op.uid} of {op.process}"
@@ -26,11 +28,13 @@ def check_outcomes(history: History) -> list[Violation]:
 
 
 def check_marks(history: History, truth: Truth) -> list[Violation]:
-    """``mark``: no mark is beyond the log, and none is below what the asking client had been shown before. ``mark_stale``: none
-    is below what anybody had been shown a session timeout (and :data:`LEAVING_SECONDS`) before it was asked for.
+    """``mark``: no mark is beyond the log, and none is below what the asking client had been shown before.
+    ``mark_stale``: none is below what anybody had been shown a session timeout (and :data:`LEAVING_SECONDS`)
+    before it was asked for.
 
-    Marks are not confirmed by storage (nothing is claimed for reads that are not appended), so a server that was replaced
-    may answer for a while (D8): for longer only when its clock stood still, or its ZooKeeper did not know better (``doubts``).
+    Marks are not confirmed by storage (nothing is claimed for reads that are not appended), so a server that
+    was replaced may answer for a while (D8): for longer only when its clock stood still, or its ZooKeeper did
+    not know better (``doubts``).
     """
     found = []
     bound = history.session_timeout_seconds + LEAVING_SECONDS

@@ -1,7 +1,7 @@
 """Payloads of the workloads: ``uid|workload|json``.
 
-The uid is given out by the observer and never twice, so that an append is recognized in the log without trusting request
-ids. Applied values can be checked from the payload alone.
+The uid is given out by the observer and never twice, so that an append is recognized in the log without
+trusting request ids. Applied values can be checked from the payload alone.
 """
 
 from __future__ import annotations

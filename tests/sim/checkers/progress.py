@@ -13,7 +13,8 @@ FINE = frozenset(
 
 
 def check_progress(history: History, truth: Truth, bound_seconds: float) -> list[Violation]:
-    """``progress``: an append made ``bound_seconds`` after the last fault ended does not fail for want of a server."""
+    """``progress``: an append made ``bound_seconds`` after the last fault ended does not fail for want of a
+    server."""
     if truth.healed_at is None:
         return []
     start = truth.healed_at + bound_seconds

@@ -1,4 +1,5 @@
-"""All replicas are equal record by record up to the high-water mark (rule F5): id, request id, header, data, checksum."""
+"""All replicas are equal record by record up to the high-water mark (rule F5): id, request id, header, data,
+checksum."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from waltz_protocol.types import Record
 
 
 def check_replicas(truth: Truth) -> list[Violation]:
-    """``replicas``: a replica lacks a committed record or has another one; ``checksum``: it does not fit the data."""
+    """``replicas``: a replica lacks a committed record or has another one; ``checksum``: it does not fit the
+    data."""
     found = []
     for partition, nodes in truth.replicas.items():
         log = truth.log.get(partition, [])
@@ -28,10 +30,11 @@ def check_replicas(truth: Truth) -> list[Violation]:
 
 
 def check_failed(history: History, truth: Truth) -> list[Violation]:
-    """``failed_on_replica``: a replica that takes part holds an append whose caller was told that it certainly failed.
+    """``failed_on_replica``: a replica that takes part holds an append whose caller was told that it
+    certainly failed.
 
-    Below the mark it is committed. Above it no reader sees it yet, and a recovery that finds it on enough replicas commits it:
-    who reports a failure must have cut it before.
+    Below the mark it is committed. Above it no reader sees it yet, and a recovery that finds it on enough
+    replicas commits it: who reports a failure must have cut it before.
     """
     found = []
     for partition, nodes in truth.replicas.items():

@@ -6,8 +6,8 @@ from tests.sim.checkers.history import FeedLog, History
 from tests.sim.checkers.violation import Violation
 
 SILENCE_SECONDS = 45.0
-"""Without any fault a reader that lacks something is handed something within this time. Servers that fail start over after
-pauses of up to 20 s, half-open connections are given up after 30 s."""
+"""Without any fault a reader that lacks something is handed something within this time. Servers that fail
+start over after pauses of up to 20 s, half-open connections are given up after 30 s."""
 
 
 class SilenceWatch:

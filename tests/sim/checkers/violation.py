@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Violation:
-    """One broken promise: the name of the invariant (stable, for tables) and one line saying where it was seen."""
+    """One broken promise: the name of the invariant (stable, for tables) and one line saying where it was
+    seen."""
 
     invariant: str
     text: str

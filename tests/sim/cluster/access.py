@@ -1,7 +1,7 @@
 """What a workload sees of the cluster, and what the world sees of a workload.
 
-Nothing else passes between the two: a workload never reaches into servers, disks or faults, and the world knows no
-workload by name.
+Nothing else passes between the two: a workload never reaches into servers, disks or faults, and the world
+knows no workload by name.
 """
 
 from __future__ import annotations
@@ -14,12 +14,13 @@ from tests.sim.checkers.history import History
 from waltz_client import WaltzClient, WaltzClientCallbacks
 
 Main = Callable[[], Coroutine[Any, Any, None]]
-"""What a process runs. After a kill it is called again: what must survive lives in an object outside of it."""
+"""What a process runs. After a kill it is called again: what must survive lives in an object outside of
+it."""
 
 
 MEETING_SECONDS = 2.0
-"""At multiples of this many virtual seconds workloads like to act all at once, and faults like to strike: an idle cluster
-survives everything."""
+"""At multiples of this many virtual seconds workloads like to act all at once, and faults like to strike: an
+idle cluster survives everything."""
 
 
 READ_LOCKS_SINCE = 1
@@ -65,9 +66,9 @@ class ClusterAccess(Protocol):
     ) -> WaltzClient:
         """A client to be entered with ``async with``, inside a process of a workload.
 
-        ``name`` names its random stream (call again with the same name after a restart: it gets a new stream). The protocol
-        version is drawn, from ``least_version`` on (read locks need 1, append locks 2). Overrides are field names of
-        ClientSettings (``append_deadline_ms=5_000``).
+        ``name`` names its random stream (call again with the same name after a restart: it gets a new
+        stream). The protocol version is drawn, from ``least_version`` on (read locks need 1, append locks 2).
+        Overrides are field names of ClientSettings (``append_deadline_ms=5_000``).
         """
         ...
 

@@ -1,4 +1,5 @@
-"""The administrator: a short-lived process per operation, with functions of `waltz_admin` on its own session."""
+"""The administrator: a short-lived process per operation, with functions of `waltz_admin` on its own
+session."""
 
 from __future__ import annotations
 
@@ -139,7 +140,8 @@ class Admin:
         )
 
     async def copy(self, partition: int, source: str, target: str) -> int:
-        """Copy a partition past the servers onto a copy that is out of service; how many records it lacked."""
+        """Copy a partition past the servers onto a copy that is out of service; how many records it
+        lacked."""
         done = await self.run(
             f"copy {partition} {source} {target}",
             lambda store: offline_copy.recover_partition(
@@ -156,8 +158,8 @@ class Admin:
         return done.copied
 
     async def clear_states(self, partition: int) -> tuple[PartitionMetadata, int]:
-        """Lose the replica states of a partition, not its session id; what was there, and its version. RefusedError without
-        any."""
+        """Lose the replica states of a partition, not its session id; what was there, and its version.
+        RefusedError without any."""
 
         async def clear(store: ZooKeeperStore) -> tuple[PartitionMetadata, int]:
             metadata = StoreMetadata(store, CLUSTER_ROOT)
@@ -170,8 +172,8 @@ class Admin:
         return await self.run(f"clear states {partition}", clear)
 
     async def restore_states(self, partition: int, saved: PartitionMetadata, saved_version: int) -> None:
-        """Put them back, unless the partition has got others meanwhile (it had no record). RefusedError also when ZooKeeper
-        still shows what was there before they were lost (a follower that lags)."""
+        """Put them back, unless the partition has got others meanwhile (it had no record). RefusedError also
+        when ZooKeeper still shows what was there before they were lost (a follower that lags)."""
 
         async def restore(store: ZooKeeperStore) -> None:
             metadata = StoreMetadata(store, CLUSTER_ROOT)
@@ -208,7 +210,8 @@ class Admin:
         )
 
     async def accept_restored(self, partitions: list[int]) -> int:
-        """Make the metadata of partitions again from what the nodes hold; of how many. RefusedError also when nothing is wrong."""
+        """Make the metadata of partitions again from what the nodes hold; of how many. RefusedError also when
+        nothing is wrong."""
 
         async def accept(store: ZooKeeperStore) -> int:
             found, _ = await accept_restored.accept_restored(store, CLUSTER_ROOT, partitions, tls=NO_TLS)

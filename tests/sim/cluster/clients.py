@@ -21,7 +21,8 @@ NEWEST_VERSIONS = client_module.PROTOCOL_VERSIONS
 
 
 class SimClient(WaltzClient):
-    """The shipped client with a ZooKeeper session of its own, which it closes, and a choice of protocol versions."""
+    """The shipped client with a ZooKeeper session of its own, which it closes, and a choice of protocol
+    versions."""
 
     def __init__(
         self,

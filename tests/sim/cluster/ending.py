@@ -158,7 +158,8 @@ class Ending:
                     world.violation("leave", f"{role.name} did not leave in order")
 
     def _read_disks(self, truth: Truth) -> None:
-        """What the disks hold, read by the inspecting code of the engine, which shares nothing with the serving one."""
+        """What the disks hold, read by the inspecting code of the engine, which shares nothing with the
+        serving one."""
         world = self._world
         for name, role in world.storage.items():
             report = inspect_directory(DATA_DIRECTORY, fs=role.disk)

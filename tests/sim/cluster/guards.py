@@ -1,6 +1,7 @@
 """Promises that no client can see broken, watched from inside the processes.
 
-* ``node_kept``: what a storage node knew to be durable when it ended is there when it is back (safety: fence, disk).
+* ``node_kept``: what a storage node knew to be durable when it ended is there when it is back (safety: fence,
+  disk).
 * ``fence``: when a request is answered, the fence on the disk is not below its session (safety B1, B2).
 * ``ownership``: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
 """
@@ -36,7 +37,8 @@ class NodeMemory:
         self._known: dict[int, Durable] = {}
         self._dark = False
         self.blind = False
-        """It starts as a node without a synced mark, which can tell no damage above its low-water mark from a torn tail."""
+        """It starts as a node without a synced mark, which can tell no damage above its low-water mark from a
+        torn tail."""
 
     def forget(self) -> None:
         """Its disk is another one now."""
@@ -47,8 +49,9 @@ class NodeMemory:
         self._known = {partition: old._replace(fence=-1) for partition, old in self._known.items()}
 
     def ended(self, told: Mapping[int, Durable], now: Mapping[int, Durable]) -> None:
-        """The process is gone. ``told``: what the jobs that were done by then had left; ``now``: what its memory says,
-        which a job cut short may have lowered (a truncation) and one that was not done may have raised."""
+        """The process is gone. ``told``: what the jobs that were done by then had left; ``now``: what its
+        memory says, which a job cut short may have lowered (a truncation) and one that was not done may have
+        raised."""
         self._known = {
             partition_id: Durable(*map(min, old, now[partition_id]))
             for partition_id, old in told.items()

@@ -1,4 +1,5 @@
-"""What the product logs, taken out of its hands: warnings go into the trace, errors that nobody foresaw are violations."""
+"""What the product logs, taken out of its hands: warnings go into the trace, errors that nobody foresaw are
+violations."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def captured_logs(sink: Sink) -> Iterator[None]:
-    """Give every warning and error of the block to ``sink`` instead of standard error; nothing below is formatted."""
+    """Give every warning and error of the block to ``sink`` instead of standard error; nothing below is
+    formatted."""
 
     def take(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:
         error = event.pop("exc_info", None)

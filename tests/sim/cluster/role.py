@@ -1,4 +1,5 @@
-"""A role: one host, one process at a time on it, and whoever starts it again when it ends (as an init system does)."""
+"""A role: one host, one process at a time on it, and whoever starts it again when it ends (as an init system
+does)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ Unexpected = Callable[[str, str], None]
 
 
 class Role(ABC):
-    """Owner: the world. ``down`` counts the reasons to stay down: it is started again when the last one is gone."""
+    """Owner: the world. ``down`` counts the reasons to stay down: it is started again when the last one is
+    gone."""
 
     def __init__(self, loop: SimLoop, name: str, unexpected: Unexpected) -> None:
         self.loop = loop
@@ -111,7 +113,8 @@ class Role(ABC):
         """The process is gone."""
 
     def foreseen(self, error: BaseException) -> bool:
-        """Whether the process may end with this error (a mistake of the surroundings, named in one line, as its entry point does)."""
+        """Whether the process may end with this error (a mistake of the surroundings, named in one line, as
+        its entry point does)."""
         return find_user_error(error) is not None
 
     def _ended(self, silent: bool) -> None:

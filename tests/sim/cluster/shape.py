@@ -1,4 +1,5 @@
-"""What a cluster of one seed looks like: how many of everything, and settings that make rare paths common. Pure."""
+"""What a cluster of one seed looks like: how many of everything, and settings that make rare paths common.
+Pure."""
 
 from __future__ import annotations
 
@@ -98,7 +99,8 @@ ROOMY_NODE = QueueLimits(max_requests=4096, max_bytes=32 << 20)
 
 
 def roomy(shape: Shape) -> Shape:
-    """The same cluster with queues that hold hundreds of appends: with smaller ones a crowd is turned away."""
+    """The same cluster with queues that hold hundreds of appends: with smaller ones a crowd is turned
+    away."""
     limits = shape.queue_limits._replace(max_requests=ROOMY_NODE.max_requests, max_bytes=ROOMY_NODE.max_bytes)
     keys = tuple((key, ROOMY_SERVER.get(key, value)) for key, value in shape.server_keys)
     return replace(shape, server_keys=keys, queue_limits=limits)

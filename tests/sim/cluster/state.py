@@ -1,7 +1,8 @@
-"""The true state of the cluster, seen from outside: what decides whether a destructive fault keeps within the promise.
+"""The true state of the cluster, seen from outside: what decides whether a destructive fault keeps within the
+promise.
 
-The promise: nothing acknowledged is lost while, of the replicas of each partition, fewer than half have lost what they had
-synced, counted until they have caught up again (docs/safety.md).
+The promise: nothing acknowledged is lost while, of the replicas of each partition, fewer than half have lost
+what they had synced, counted until they have caught up again (docs/safety.md).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments
 
 LOST_FILES = "lost files"
-"""Of ``ClusterState.rotten``: files are gone, and no byte of any other was changed. What that does is never excused."""
+"""Of ``ClusterState.rotten``: files are gone, and no byte of any other was changed. What that does is never
+excused."""
 
 
 class ClusterState:
@@ -38,9 +40,11 @@ class ClusterState:
         self.partitions = partitions
         self.paths = ClusterPaths(CLUSTER_ROOT)
         self.rotten: dict[tuple[str, int], str | None] = {}
-        """(node, partition) whose files were damaged behind its back and not filled afresh since: LOST_FILES, or None."""
+        """(node, partition) whose files were damaged behind its back and not filled afresh since: LOST_FILES,
+        or None."""
         self.switched_off: dict[tuple[str, int], int] = {}
-        """(node, partition) → how many administrators have taken the copy out of service and not put it back."""
+        """(node, partition) → how many administrators have taken the copy out of service and not put it
+        back."""
         self.lost: dict[tuple[str, int], None] = {}
         """(node, partition) whose copy was destroyed or damaged and that has not been whole since."""
         self.changing: Counter[int] = Counter()
@@ -118,9 +122,9 @@ class ClusterState:
         return found
 
     def can_lose(self, name: str, partitions: list[int] | None = None) -> bool:
-        """Whether the node's copies may be destroyed now: a minority of each partition's copies is lost then, counted
-        until they are whole again. The others may lag or be away: what only the lost one and one that is away had is
-        undecided until that one is back (safety A1)."""
+        """Whether the node's copies may be destroyed now: a minority of each partition's copies is lost then,
+        counted until they are whole again. The others may lag or be away: what only the lost one and one that
+        is away had is undecided until that one is back (safety A1)."""
         return all(
             self._can_lose(name, partition)
             for partition in (self.concerned(name) if partitions is None else partitions)

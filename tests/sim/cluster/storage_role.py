@@ -105,7 +105,8 @@ class StorageRole(Role):
             await node.close()
 
     def _claim(self, process: Process, manager: WatchedManager) -> None:
-        """Nobody else may serve the directory until this one has closed it. Violation: ``directory_shared``."""
+        """Nobody else may serve the directory until this one has closed it. Violation:
+        ``directory_shared``."""
         for other in self.disk.users:
             self.memory.report(
                 "directory_shared", f"{process.name} serves the directory that {other.name} serves"
@@ -150,5 +151,6 @@ class StorageRole(Role):
         self.executor = None
 
     def foreseen(self, error: BaseException) -> bool:
-        """A directory that cannot be used is said in one line; the checks at the end see whether that lasts."""
+        """A directory that cannot be used is said in one line; the checks at the end see whether that
+        lasts."""
         return isinstance(error, StorageStartError) or super().foreseen(error)

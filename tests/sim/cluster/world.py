@@ -91,7 +91,8 @@ class World:
         """Hosts whose ZooKeeper operations get lost, and how."""
 
     def run(self) -> Result:
-        """Run it to its end; never raises for what the product does. Its caller forgets it and calls ``collect_remains``."""
+        """Run it to its end; never raises for what the product does. Its caller forgets it and calls
+        ``collect_remains``."""
         result = self.result
         with captured_logs(self._logged):
             try:

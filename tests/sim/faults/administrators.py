@@ -1,7 +1,8 @@
-"""Several administrators who do not know of one another: the same repair, or two that contradict, at the same moment.
+"""Several administrators who do not know of one another: the same repair, or two that contradict, at the same
+moment.
 
-They run the shipped functions, each in a process and with a ZooKeeper session of its own; some are cut short. What one of them
-was refused is tried again by nobody but the last one, who finishes the work alone.
+They run the shipped functions, each in a process and with a ZooKeeper session of its own; some are cut short.
+What one of them was refused is tried again by nobody but the last one, who finishes the work alone.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ async def _together(world: World, rng: random.Random, errands: list[Errand]) -> 
 
 
 async def forget(world: World, fault: Fault) -> None:
-    """A node is down, its disk may be lost: several give it up, some reset its directory. Allowed while the others have
-    everything: what only the forgotten one has may be lost by the name of the command."""
+    """A node is down, its disk may be lost: several give it up, some reset its directory. Allowed while the
+    others have everything: what only the forgotten one has may be lost by the name of the command."""
     rng = world.loop.rng(f"fault {fault.number}")
     role = await permission(world, fault.targets[0])
     partitions = world.state.concerned(role.name)
@@ -101,7 +102,8 @@ async def _others_whole(world: World, role: StorageRole, partitions: list[int]) 
 
 
 async def _reset(world: World, role: StorageRole) -> None:
-    """``waltz storage restore-reset`` on the host of the node: refused when something runs on the directory."""
+    """``waltz storage restore-reset`` on the host of the node: refused when something runs on the
+    directory."""
 
     async def main() -> None:
         system = role.disk.mount(process)
@@ -131,7 +133,8 @@ def _spare(world: World, fault: Fault, number: int) -> StorageRole:
 
 
 async def replace(world: World, fault: Fault) -> None:
-    """Several replace a node, by the same new one or by two; the node may be down. The last one finishes the work."""
+    """Several replace a node, by the same new one or by two; the node may be down. The last one finishes the
+    work."""
     rng = world.loop.rng(f"fault {fault.number}")
     old = storage_of(world, fault.targets[0])
     partitions = [p for p in world.state.concerned(old.name) if old.name in world.state.assigned(p)]
@@ -187,7 +190,8 @@ async def replace(world: World, fault: Fault) -> None:
 
 
 async def _finish(world: World, old: StorageRole, spares: list[StorageRole], options: ReplaceOptions) -> None:
-    """Alone, by whichever new node knows of it: another one may have finished before this one was added. RefusedError."""
+    """Alone, by whichever new node knows of it: another one may have finished before this one was added.
+    RefusedError."""
     for spare in spares:
         try:
             await world.admin.replace(old.name, spare.name, options, REPLACE_SECONDS)

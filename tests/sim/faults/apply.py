@@ -1,4 +1,5 @@
-"""Doing what a plan says. Each kind has a function in one of the modules of this folder; here they are found and counted."""
+"""Doing what a plan says. Each kind has a function in one of the modules of this folder; here they are found
+and counted."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Bad days of several parts: a dark room with a lost disk, a network in two halves, lost replica states, copies taken
-out of service by hand."""
+"""Bad days of several parts: a dark room with a lost disk, a network in two halves, lost replica states,
+copies taken out of service by hand."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ TAKE_OVER_SECONDS = 0.8
 
 
 async def blackout(world: World, fault: Fault) -> None:
-    """One node lags when all go dark; one comes back without its disk, if that is allowed, and one comes back late.
+    """One node lags when all go dark; one comes back without its disk, if that is allowed, and one comes back
+    late.
 
     Whatever only these two had is undecided until the late one is there (safety A1).
     """
@@ -66,9 +67,11 @@ async def _short_return(role: StorageRole, seconds: float) -> None:
 
 
 async def stale_owner(world: World, fault: Fault) -> None:
-    """A server hears nothing of ZooKeeper, which ends its session too early: others take over, and it serves on.
+    """A server hears nothing of ZooKeeper, which ends its session too early: others take over, and it serves
+    on.
 
-    It may be cut off from the nodes as well, so that nobody tells it. Clients that come new may read an old assignment.
+    It may be cut off from the nodes as well, so that nobody tells it. Clients that come new may read an old
+    assignment.
     """
     rng = world.loop.rng(f"fault {fault.number}")
     name = fault.targets[0]
@@ -91,7 +94,8 @@ async def stale_owner(world: World, fault: Fault) -> None:
 
 
 async def states_lost(world: World, fault: Fault) -> None:
-    """The replica states of a partition vanish from ZooKeeper, all servers start again, and somebody puts them back."""
+    """The replica states of a partition vanish from ZooKeeper, all servers start again, and somebody puts
+    them back."""
     partition = world.loop.rng(f"fault {fault.number}").randrange(world.shape.partitions)
     if world.state.changing[partition]:
         raise SkippedError(f"the replicas of partition {partition} are being changed")
@@ -168,7 +172,8 @@ async def _put_back(world: World, role: StorageRole, partition: int) -> None:
 async def split(world: World, fault: Fault) -> None:
     """The hosts fall apart into two groups that do not hear each other; ZooKeeper is in one of them.
 
-    A server with a minority of the nodes is what matters most, so servers and nodes are never all on one side.
+    A server with a minority of the nodes is what matters most, so servers and nodes are never all on one
+    side.
     """
     rng = world.loop.rng(f"fault {fault.number}")
     servers, nodes = list(world.servers), list(world.storage)

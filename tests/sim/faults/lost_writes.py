@@ -1,8 +1,9 @@
 """A disk that loses a write: a sync returned, and one sector still holds what it held before.
 
-Programs read the old content at once (the page was dropped from memory), or from the next power cut on. The copy counts as
-lost until it has been thrown away and filled afresh. What a node can find out about it, it must: with its mark still in the
-side file it never comes back with a shorter log (docs/testing.md has what stays undecidable).
+Programs read the old content at once (the page was dropped from memory), or from the next power cut on. The
+copy counts as lost until it has been thrown away and filled afresh. What a node can find out about it, it
+must: with its mark still in the side file it never comes back with a shorter log (docs/testing.md has what
+stays undecidable).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ ENDS = ("read", "read", "kill", "kill", "power")
 
 
 async def lost_write(world: World, fault: Fault) -> None:
-    """Wait for a sync that can lose something; then the node goes on, or starts again, or loses power right after it."""
+    """Wait for a sync that can lose something; then the node goes on, or starts again, or loses power right
+    after it."""
     rng = world.loop.rng(f"fault {fault.number}")
     name, place, ending = fault.targets[0], rng.choice(PLACES), rng.choice(ENDS)
     concerned = world.state.concerned(name)

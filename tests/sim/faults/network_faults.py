@@ -31,7 +31,8 @@ async def cut_in_frame(world: World, fault: Fault) -> None:
 
 @contextmanager
 def blocked(world: World, directions: list[Direction]) -> Iterator[None]:
-    """Nothing gets through in these directions. Blocks may overlap: one is open again when the last block is over."""
+    """Nothing gets through in these directions. Blocks may overlap: one is open again when the last block is
+    over."""
     for direction in directions:
         world.blocked[direction] += 1
         world.loop.network.block(*direction)

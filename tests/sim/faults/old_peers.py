@@ -1,8 +1,8 @@
 """A storage node that runs release 0.13.2 for a while, on the same directory, and then ours again.
 
-It is played by our node, which knows nothing of the files that 0.13.2 does not know: the fence is in its memory only (weakness
-7.12) and goes with a partition that is taken away (B2); there is no synced mark and no witness, and those that ours had
-written stay as they were.
+It is played by our node, which knows nothing of the files that 0.13.2 does not know: the fence is in its
+memory only (weakness 7.12) and goes with a partition that is taken away (B2); there is no synced mark and no
+witness, and those that ours had written stay as they were.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ async def old_node(world: World, fault: Fault) -> None:
 
 
 async def _repair(world: World, role: StorageRole) -> None:
-    """What 0.13.2 cut, and did not live to write down, looks like lost files to ours: the copy is refused and refilled."""
+    """What 0.13.2 cut, and did not live to write down, looks like lost files to ours: the copy is refused and
+    refilled."""
     await asyncio.sleep(LOOK_SECONDS)
     refused = [] if role.node is None else list(role.node.manager.damaged)
     for partition in refused:

@@ -1,7 +1,8 @@
-"""The metadata of one partition, or of all, is put back from an older copy; then an administrator settles it by the book.
+"""The metadata of one partition, or of all, is put back from an older copy; then an administrator settles it
+by the book.
 
-Within the promise: nobody's disk is lost at the same time, and one replica at least is the same as in the copy: if all were changed
-it cannot be told apart (docs/adr/0008).
+Within the promise: nobody's disk is lost at the same time, and one replica at least is the same as in the
+copy: if all were changed it cannot be told apart (docs/adr/0008).
 """
 
 from __future__ import annotations
@@ -74,7 +75,8 @@ def _may(world: World, partition: int, copy: bytes | None, now: bytes | None) ->
 
 
 async def _settle(world: World, partitions: list[int], *, restart: bool) -> None:
-    """Until every partition is served: look, accept what the nodes hold, restart the servers that go on with what is forgotten."""
+    """Until every partition is served: look, accept what the nodes hold, restart the servers that go on with
+    what is forgotten."""
     left = list(partitions)
     served_since: dict[int, float] = {}
     while left:

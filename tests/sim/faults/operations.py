@@ -1,4 +1,5 @@
-"""What administrators do while everything else goes wrong: replicas moved, taken away and given back, rolling restarts.
+"""What administrators do while everything else goes wrong: replicas moved, taken away and given back, rolling
+restarts.
 
 The rules of safe changes (A6) are the product's: an operation it refuses is an operation tried.
 """
@@ -28,7 +29,8 @@ POLL_SECONDS = 0.5
 
 @contextmanager
 def _changing(world: World, partition: int) -> Iterator[None]:
-    """No destructive fault strikes a partition whose replicas are being changed, and no damaged one is changed."""
+    """No destructive fault strikes a partition whose replicas are being changed, and no damaged one is
+    changed."""
     if any(rotten == partition for _, rotten in world.state.rotten) or world.state.changing[partition]:
         raise SkippedError(f"partition {partition} is damaged, or being changed")
     world.state.changing[partition] += 1

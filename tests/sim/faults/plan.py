@@ -1,10 +1,11 @@
-"""The faults of one seed, drawn before anything runs: plain data, so that any of them can be left out again. Pure.
+"""The faults of one seed, drawn before anything runs: plain data, so that any of them can be left out again.
+Pure.
 
-A plan names what *may* be done; whether a destructive fault is within what is promised is decided when it is due, by
-looking at the true state of the cluster (`apply`).
+A plan names what *may* be done; whether a destructive fault is within what is promised is decided when it is
+due, by looking at the true state of the cluster (`apply`).
 
-Kinds of ``OWN_STREAM`` are drawn by a random stream of their own each, so that adding one leaves the other faults of a
-seed as they were.
+Kinds of ``OWN_STREAM`` are drawn by a random stream of their own each, so that adding one leaves the other
+faults of a seed as they were.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ CHANCE_PER_WEIGHT = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. Times in virtual seconds; ``amount`` is between 0 and 1 and means what the kind makes of it."""
+    """One fault. Times in virtual seconds; ``amount`` is between 0 and 1 and means what the kind makes of
+    it."""
 
     number: int
     at: float
@@ -50,7 +52,8 @@ class Kind:
 
     weight: float
     strikes: str
-    """"storage", "server", "client", "session" (a server or client), "host" (any), "pair" (two hosts that talk), "" (none)."""
+    """"storage", "server", "client", "session" (a server or client), "host" (any), "pair" (two hosts that
+    talk), "" (none)."""
     shortest: float
     longest: float
 

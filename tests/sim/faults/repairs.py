@@ -1,4 +1,5 @@
-"""What an administrator does about nodes that lost something: fill empty ones, rebuild damaged ones, restart troubled ones.
+"""What an administrator does about nodes that lost something: fill empty ones, rebuild damaged ones, restart
+troubled ones.
 
 Repairs obey the same rule as faults: a damaged copy is thrown away only while the others have everything.
 """
@@ -45,7 +46,8 @@ class Repairs:
             await asyncio.sleep(POLL_SECONDS)
 
     async def rebuild(self, name: str, partition: int) -> None:
-        """Throw a damaged copy away and have it filled again, when that is allowed; whether it came to that."""
+        """Throw a damaged copy away and have it filled again, when that is allowed; whether it came to
+        that."""
         world = self._world
         for _ in range(ATTEMPTS):
             if (name, partition) not in world.state.rotten:
@@ -62,7 +64,8 @@ class Repairs:
             await asyncio.sleep(POLL_SECONDS)
 
     async def repair_all(self) -> None:
-        """After the faults: nodes out of service get a fresh look at their disks, what is still damaged is rebuilt."""
+        """After the faults: nodes out of service get a fresh look at their disks, what is still damaged is
+        rebuilt."""
         world = self._world
         for role in world.storage.values():
             if role.node is not None and role.node.manager.troubles():

@@ -1,4 +1,5 @@
-"""One bit changes behind a node's back: anywhere in a partition, in the last record of a node that stops, or in a record that is read."""
+"""One bit changes behind a node's back: anywhere in a partition, in the last record of a node that stops, or
+in a record that is read."""
 
 from __future__ import annotations
 
@@ -27,7 +28,8 @@ READINGS = 2
 
 
 async def bit_rot(world: World, fault: Fault) -> None:
-    """The copy is counted as lost until it has been thrown away and filled afresh; sometimes the node looks at it first."""
+    """The copy is counted as lost until it has been thrown away and filled afresh; sometimes the node looks
+    at it first."""
     rng = world.loop.rng(f"fault {fault.number}")
     name = fault.targets[0]
     partitions = world.state.concerned(name)

@@ -1,7 +1,9 @@
-"""A virtual machine that is suspended and runs on: its monotonic clock stood still while the rest of the world went on.
+"""A virtual machine that is suspended and runs on: its monotonic clock stood still while the rest of the
+world went on.
 
-Whatever it works out from its own clock is wrong by that time then: a server takes its ZooKeeper session for alive (D8),
-a client its deadlines for far away. What must hold all the same is confirmed by storage (D4) or refused by it (B1).
+Whatever it works out from its own clock is wrong by that time then: a server takes its ZooKeeper session for
+alive (D8), a client its deadlines for far away. What must hold all the same is confirmed by storage (D4) or
+refused by it (B1).
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def suspended(world: World, role: Role) -> Iterator[None]:
 
 
 async def suspend(world: World, fault: Fault) -> None:
-    """Suspend and wake. A server may hear nothing of ZooKeeper when it is awake, while clients read old assignments."""
+    """Suspend and wake. A server may hear nothing of ZooKeeper when it is awake, while clients read old
+    assignments."""
     role = role_of(world, fault.targets[0])
     rng = world.loop.rng(f"fault {fault.number} {fault.kind}")
     with suspended(world, role):

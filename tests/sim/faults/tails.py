@@ -1,7 +1,7 @@
 """A tail that nobody committed, and the node that has it ends while it is deleted.
 
-While appends are on their way a server hears of one node only; the partition goes on without that node; when it is back, what
-it alone has is cut, and in the middle of that its process or its power ends.
+While appends are on their way a server hears of one node only; the partition goes on without that node; when
+it is back, what it alone has is cut, and in the middle of that its process or its power ends.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ FILLERS = (0, 100, 700)
 OPEN_SECONDS = 10.0
 WRITE_SECONDS = 3.0
 TAIL_SECONDS = 1.6
-"""Less than a server waits for an answer: then it would give up its session, and nothing more would be written."""
+"""Less than a server waits for an answer: then it would give up its session, and nothing more would be
+written."""
 TAKE_OVER_SECONDS = 20.0
 CUT_SECONDS = 20.0
 POLL_SECONDS = 0.1
@@ -153,7 +154,8 @@ async def _taken_over(world: World, partition: int, session: int) -> None:
 
 
 def _order_end(role: StorageRole, partition: int, mark: int, amount: float) -> asyncio.Event:
-    """End the node inside the cutting of what lies above ``mark``; the event is set when that has happened."""
+    """End the node inside the cutting of what lies above ``mark``; the event is set when that has
+    happened."""
     directory = partition_directory(partition)
     if not role.disk.is_dir(directory):
         raise SkippedError(f"{role.name} has no copy any more")

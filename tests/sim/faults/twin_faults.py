@@ -1,7 +1,8 @@
 """A volume that is mounted twice: a second storage node is started on the directory of another one.
 
-The lock on the control file keeps it out while the first one serves, and the first one out when it was away for a moment and
-the second one was quicker. The volume is one that passes locks on (a local one, NFS with locks); see docs/testing.md.
+The lock on the control file keeps it out while the first one serves, and the first one out when it was away
+for a moment and the second one was quicker. The volume is one that passes locks on (a local one, NFS with
+locks); see docs/testing.md.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ class Twin(StorageRole):
         self._original = original
 
     async def main(self, stop: asyncio.Event) -> None:
-        """A node that counts how often it was let in. Whoever restored the directory resets it before any start."""
+        """A node that counts how often it was let in. Whoever restored the directory resets it before any
+        start."""
         if self._original.restored:
             raise StorageStartError("the directory was restored and is not reset yet")
         await super().main(stop)

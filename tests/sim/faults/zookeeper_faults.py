@@ -1,4 +1,5 @@
-"""ZooKeeper: sessions that end, answers that get lost, watches that come late, restarts, hosts that are cut off."""
+"""ZooKeeper: sessions that end, answers that get lost, watches that come late, restarts, hosts that are cut
+off."""
 
 from __future__ import annotations
 
@@ -32,7 +33,8 @@ async def expiry(world: World, fault: Fault) -> None:
 
 
 async def lost_answer(world: World, fault: Fault) -> None:
-    """For a while operations of a host break their connection: some were done, some were not, nobody says which."""
+    """For a while operations of a host break their connection: some were done, some were not, nobody says
+    which."""
     name = fault.targets[0]
     role_of(world, name)
     rng = world.loop.rng(f"fault {fault.number}")
@@ -76,8 +78,8 @@ async def cut(world: World, fault: Fault) -> None:
 
 
 async def client_ids_back(world: World, fault: Fault) -> None:
-    """The counter of client ids is set back, as by a tree that somebody put back, and a client starts anew: it, and those that
-    start after it, get ids that living ones have."""
+    """The counter of client ids is set back, as by a tree that somebody put back, and a client starts anew:
+    it, and those that start after it, get ids that living ones have."""
     path = world.state.paths.client_ids
     known = world.zookeeper.find(path)
     given = 0 if known is None else Counter.from_bytes(known.data).value
@@ -88,8 +90,8 @@ async def client_ids_back(world: World, fault: Fault) -> None:
 
 
 async def minority(world: World, fault: Fault) -> None:
-    """A member of the ensemble is cut off with those who are connected to it; it may have been the leader, then the others
-    are without one for a moment. Nothing acknowledged is lost."""
+    """A member of the ensemble is cut off with those who are connected to it; it may have been the leader,
+    then the others are without one for a moment. Nothing acknowledged is lost."""
     rng = world.loop.rng(f"fault {fault.number}")
     share = rng.choice((0.2, 0.5))
     hosts = [name for name in (*world.servers, *world.clients) if rng.random() < share]

@@ -1,11 +1,13 @@
-"""The disk of a host: the faulty disk of the test kit, with processes, durations and everything that can be ordered for it.
+"""The disk of a host: the faulty disk of the test kit, with processes, durations and everything that can be
+ordered for it.
 
-A process mounts it (:meth:`SimDisk.mount`) and gets the engine's file seam. When the process ends its file handles are
-dead (their use raises ProcessKilled) and its locks are gone, but what it wrote stays in the page cache; when the host
-loses power, what was not synced is lost, torn by sectors or reordered, and so are names whose directory was not
-synced. System calls take virtual time: they add it up in :attr:`SimDisk.charged`, and the executor delivers a job's
-result that much later. The code of a job runs in one step, but each of its changes carries the time at which it
-happens, and its syncs are done when their time is over: a power cut in between finds exactly what was there by then.
+A process mounts it (:meth:`SimDisk.mount`) and gets the engine's file seam. When the process ends its file
+handles are dead (their use raises ProcessKilled) and its locks are gone, but what it wrote stays in the page
+cache; when the host loses power, what was not synced is lost, torn by sectors or reordered, and so are names
+whose directory was not synced. System calls take virtual time: they add it up in :attr:`SimDisk.charged`, and
+the executor delivers a job's result that much later. The code of a job runs in one step, but each of its
+changes carries the time at which it happens, and its syncs are done when their time is over: a power cut in
+between finds exactly what was there by then.
 """
 
 from __future__ import annotations
@@ -47,7 +49,8 @@ class Snapshot(NamedTuple):
 
 
 class SimDisk(FaultyDisk):
-    """One disk. Owner: the loop. Besides the faults of FaultyDisk (full, short writes, failed syncs and reads):
+    """One disk. Owner: the loop. Besides the faults of FaultyDisk (full, short writes, failed syncs and
+    reads):
 
     * ``sync_seconds``, ``read_seconds``: a slow disk.
     * :meth:`crash_after_calls`: the process dies, or the power fails, inside a job.
@@ -133,8 +136,9 @@ class SimDisk(FaultyDisk):
                 raise ProcessKilled(str(what[0]))
 
     def crash_after_calls(self, calls: int, crash: Callable[[], object], only: Sequence[str] = ()) -> None:
-        """Let ``calls`` more changing system calls happen; the next one calls ``crash`` (which must end the process,
-        or take the power from the host) and does not happen. ``only`` calls of these names count, if given."""
+        """Let ``calls`` more changing system calls happen; the next one calls ``crash`` (which must end the
+        process, or take the power from the host) and does not happen. ``only`` calls of these names count, if
+        given."""
         self._crash_only = only
         self._crash_at, self._crash = self.call_count + calls + 1, crash
 
@@ -144,7 +148,8 @@ class SimDisk(FaultyDisk):
         self._crash_only = ()
 
     def power_cut(self) -> None:
-        """What was not synced is gone, partly gone, or there: this cut decides how likely each piece survives.
+        """What was not synced is gone, partly gone, or there: this cut decides how likely each piece
+        survives.
 
         A volume that another host serves keeps what that host wrote."""
         if any(process.alive for process in self.users):
@@ -312,7 +317,8 @@ class SimFile:
         return self._file.size()
 
     def lock(self, size: int) -> bool:
-        """See the seam. A POSIX lock: it belongs to the process, and ends with the first handle of the file that it closes."""
+        """See the seam. A POSIX lock: it belongs to the process, and ends with the first handle of the file
+        that it closes."""
         self._system.check_alive()
         return self._file.lock(size, self._system)
 

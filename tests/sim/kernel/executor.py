@@ -1,19 +1,21 @@
 """Disk threads on virtual time: the executor that a storage node's disk pool gets.
 
-A job waits for a free thread and a moment more, then its code runs at once, in one step, in the context of the process
-that submitted it. The virtual time that its system calls took is charged afterwards: a callback it hands to the loop
-(``call_soon_threadsafe``) runs as late as the job was old when it did so, its future is settled when all its time is
-over. Until then the thread is busy and other things happen: packets, timers, kills.
+A job waits for a free thread and a moment more, then its code runs at once, in one step, in the context of
+the process that submitted it. The virtual time that its system calls took is charged afterwards: a callback
+it hands to the loop (``call_soon_threadsafe``) runs as late as the job was old when it did so, its future is
+settled when all its time is over. Until then the thread is busy and other things happen: packets, timers,
+kills.
 
-A process that is killed between a job's effects and their delivery has done what it tells nobody; one that is killed
-at a system call inside the job (``SimDisk.crash_after_calls``) has done a part. Both can be ordered here
-(:meth:`SimExecutor.crash_next_job`).
+A process that is killed between a job's effects and their delivery has done what it tells nobody; one that is
+killed at a system call inside the job (``SimDisk.crash_after_calls``) has done a part. Both can be ordered
+here (:meth:`SimExecutor.crash_next_job`).
 
-Because a job's code runs ahead of its time, the memory of a process may know of things that are not on the disk yet. Who
-compares memory and disk after a power cut sets :attr:`SimExecutor.observe` and uses :attr:`SimExecutor.told`.
+Because a job's code runs ahead of its time, the memory of a process may know of things that are not on the
+disk yet. Who compares memory and disk after a power cut sets :attr:`SimExecutor.observe` and uses
+:attr:`SimExecutor.told`.
 
-One rule differs from real threads: ``Future.result()`` of a job that has not run blocks for ever, for there is no
-other thread; so directories are opened with ``run_in_order``.
+One rule differs from real threads: ``Future.result()`` of a job that has not run blocks for ever, for there
+is no other thread; so directories are opened with ``run_in_order``.
 """
 
 from __future__ import annotations
@@ -71,7 +73,8 @@ class SimExecutor(Executor, Generic[K]):
         self.after_job: Callable[[tuple[Any, ...]], object] | None = None
         """Called with the arguments of each job when its code has run, before anybody is told."""
         self.told: dict[int, K] = {}
-        """What the jobs whose time is over have changed in it. (No two jobs at once work on one partition.)"""
+        """What the jobs whose time is over have changed in it. (No two jobs at once work on one
+        partition.)"""
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """See the module."""

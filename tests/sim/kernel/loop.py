@@ -1,7 +1,8 @@
 """An asyncio event loop on virtual time that runs the processes of a whole cluster.
 
-Time passes only when nothing is left to do, and then jumps to the next timer. Order is decided by time and by the order
-of scheduling, so one seed gives one run. Handles of a killed process are dropped, those of a paused one wait.
+Time passes only when nothing is left to do, and then jumps to the next timer. Order is decided by time and by
+the order of scheduling, so one seed gives one run. Handles of a killed process are dropped, those of a paused
+one wait.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class TooSlowError(KeyboardInterrupt):
 
 
 class SimHandle:
-    """What :class:`asyncio.Handle` and :class:`asyncio.TimerHandle` are, as far as anybody uses them; it knows its process."""
+    """What :class:`asyncio.Handle` and :class:`asyncio.TimerHandle` are, as far as anybody uses them; it
+    knows its process."""
 
     __slots__ = ("args", "callback", "cancelled_", "context", "due", "process", "stood")
 
@@ -84,7 +86,8 @@ def _nothing() -> None:
 
 
 class SimTask(asyncio.Task[Any]):
-    """A task with a hash that does not depend on its address: sets of tasks have the same order in every run."""
+    """A task with a hash that does not depend on its address: sets of tasks have the same order in every
+    run."""
 
     _numbers = itertools.count()
 
@@ -101,7 +104,8 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. ``loop.network`` carries connections, ``loop.rng(name)`` gives independent random streams."""
+    """See the module. ``loop.network`` carries connections, ``loop.rng(name)`` gives independent random
+    streams."""
 
     def __init__(self, seed: int | str, trace: Trace | None = None, *, step_limit: int = 50_000_000) -> None:
         super().__init__()
@@ -171,8 +175,9 @@ class SimLoop(asyncio.BaseEventLoop):
         held.clear()
 
     def suspend(self, host: Host) -> None:
-        """A virtual machine stops between two instructions: nothing of it runs and its monotonic clock does not move, until
-        :meth:`wake`. (What others send to it is a matter of the links: its kernel does not answer either.)"""
+        """A virtual machine stops between two instructions: nothing of it runs and its monotonic clock does
+        not move, until :meth:`wake`. (What others send to it is a matter of the links: its kernel does not
+        answer either.)"""
         if host.suspended_at is None:
             self.note(f"suspend {host.name}")
             self._clocks_differ = True
@@ -194,10 +199,11 @@ class SimLoop(asyncio.BaseEventLoop):
             process.resume()
 
     def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
-        """Run ``main`` outside any process to its end; then the world ends, with everything that is still suspended.
+        """Run ``main`` outside any process to its end; then the world ends, with everything that is still
+        suspended.
 
-        Without ``collect`` there is no collection of garbage until somebody calls :func:`collect_remains`, which he does
-        when the last reference to this world is gone.
+        Without ``collect`` there is no collection of garbage until somebody calls :func:`collect_remains`,
+        which he does when the last reference to this world is gone.
         """
         collecting = gc.isenabled()
         gc.disable()  # a collection at another moment would run finalizers in another order
@@ -291,7 +297,8 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def deliver_at(self, when: float, callback: Callable[..., object], context: contextvars.Context) -> None:
-        """Something arrives at ``when``, by the time of the world, whatever the clock of the receiver does."""
+        """Something arrives at ``when``, by the time of the world, whatever the clock of the receiver
+        does."""
         handle = SimHandle(callback, (), context, when, context.get(CURRENT))
         if not self.ended:
             heappush(self._timers, (when, next(self._sequence), handle))
@@ -318,7 +325,8 @@ class SimLoop(asyncio.BaseEventLoop):
                 self._failed(SimHandle(callback, (), process.context, self._now, process), error)
 
     def _run_once(self) -> None:
-        """Turn after turn until somebody stops the loop: asyncio asks for one, but its way round costs as much as a turn."""
+        """Turn after turn until somebody stops the loop: asyncio asks for one, but its way round costs as
+        much as a turn."""
         queue, take, kernel = self._queue, self._queue.popleft, KERNEL
         while True:
             self._next_moment()
@@ -419,7 +427,8 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def _in_the_world(local: float, stood_still: float) -> float:
-    """When a clock that has stood still for so long shows ``local``: never a rounding error earlier, or timers would spin."""
+    """When a clock that has stood still for so long shows ``local``: never a rounding error earlier, or
+    timers would spin."""
     world = local + stood_still
     return world if world - stood_still >= local else math.nextafter(world, math.inf)
 
@@ -431,7 +440,8 @@ def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def collect_remains(worlds: list[Any] | None = None, *, enable: bool = True) -> None:
-    """What was suspended in these worlds, and in those that nobody refers to any more, ends here: before the next one begins.
+    """What was suspended in these worlds, and in those that nobody refers to any more, ends here: before the
+    next one begins.
 
     ``worlds`` is emptied: it should hold the last references to them.
     """

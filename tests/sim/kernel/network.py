@@ -1,9 +1,9 @@
 """The network between hosts: links with faults, listening ports, connecting.
 
-A *link* is one direction between two hosts. It may be blocked (what is sent waits, as TCP keeps sending it again, until the
-sender gives up), slow, or late. Connections are in ``transport``. Nothing is ever delivered out of order or twice:
-TCP sees to that; but a connection may end anywhere, in the middle of a frame too, and one side may learn it long
-after the other.
+A *link* is one direction between two hosts. It may be blocked (what is sent waits, as TCP keeps sending it
+again, until the sender gives up), slow, or late. Connections are in ``transport``. Nothing is ever delivered
+out of order or twice: TCP sees to that; but a connection may end anywhere, in the middle of a frame too, and
+one side may learn it long after the other.
 """
 
 from __future__ import annotations

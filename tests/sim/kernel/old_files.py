@@ -1,7 +1,8 @@
-"""The disk as a program sees it that does not know some of the files on it: it keeps what it would have written there in memory.
+"""The disk as a program sees it that does not know some of the files on it: it keeps what it would have
+written there in memory.
 
-So the shipped storage node behaves as one of a release without these files: what they hold is forgotten with the process, and
-what an earlier process of the newer release left in them stays as it was.
+So the shipped storage node behaves as one of a release without these files: what they hold is forgotten with
+the process, and what an earlier process of the newer release left in them stays as it was.
 """
 
 from __future__ import annotations

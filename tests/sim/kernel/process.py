@@ -1,8 +1,8 @@
 """Processes and hosts of the simulated machine.
 
-A process owns everything that its code started: the owner travels in a context variable, which tasks and callbacks
-inherit. A killed process never runs again, not even its ``finally`` blocks: its handles are dropped by the loop
-and its coroutines stay suspended until the world ends. That is what SIGKILL does.
+A process owns everything that its code started: the owner travels in a context variable, which tasks and
+callbacks inherit. A killed process never runs again, not even its ``finally`` blocks: its handles are dropped
+by the loop and its coroutines stay suspended until the world ends. That is what SIGKILL does.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class ProcessKilled(BaseException):
-    """The process ended inside this very call. Not an ``Exception``: no handler of the code under test may catch it."""
+    """The process ended inside this very call. Not an ``Exception``: no handler of the code under test may
+    catch it."""
 
 
 class Host:
@@ -64,7 +65,8 @@ class Process:
         self.tasks: list[weakref.ref[asyncio.Task[Any]]] = []
         """All its tasks; those that are done may be gone."""
         self.on_death: list[Callable[[bool], None]] = []
-        """Called once with ``silent`` when the process ends for whatever reason (sockets, file locks, sessions)."""
+        """Called once with ``silent`` when the process ends for whatever reason (sockets, file locks,
+        sessions)."""
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
         self._ended = asyncio.Event()
@@ -111,7 +113,8 @@ class Process:
         self._ended.set()
 
     def pause(self) -> None:
-        """SIGSTOP: nothing of it runs; its kernel still takes connections and data until the buffers are full."""
+        """SIGSTOP: nothing of it runs; its kernel still takes connections and data until the buffers are
+        full."""
         if self.alive:
             self.loop.note(f"pause {self.name}")
             self.paused = True

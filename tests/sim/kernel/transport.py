@@ -1,9 +1,9 @@
 """One simulated TCP connection: two transports and, for each direction, what is on its way.
 
-Bytes a program writes wait in its transport until the window has room (the peer's receive buffer plus the wire), travel
-with the link's latency and wait at the other side until the program there reads. A process that is paused or does not read
-so fills the window, then the writer's buffer. Bytes that nobody acknowledges for the sender's TCP_USER_TIMEOUT end the
-connection on the sender's side only.
+Bytes a program writes wait in its transport until the window has room (the peer's receive buffer plus the
+wire), travel with the link's latency and wait at the other side until the program there reads. A process that
+is paused or does not read so fills the window, then the writer's buffer. Bytes that nobody acknowledges for
+the sender's TCP_USER_TIMEOUT end the connection on the sender's side only.
 """
 
 from __future__ import annotations
@@ -164,7 +164,8 @@ class SimTransport(asyncio.Transport):
             self.lose(None)
 
     def _say_goodbye(self) -> None:
-        """What is in the kernel still goes out; then FIN, or a reset that may overtake what the peer has not read."""
+        """What is in the kernel still goes out; then FIN, or a reset that may overtake what the peer has not
+        read."""
         if self._link.rng.random() < 0.5:
             self._send_wire(None)
         else:
@@ -174,7 +175,8 @@ class SimTransport(asyncio.Transport):
         self.peer.lose(ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET)))
 
     def _after_link(self, action: Callable[[], None]) -> None:
-        """Do it when a packet without data has crossed the link; never, if the connection was lost to a power cut."""
+        """Do it when a packet without data has crossed the link; never, if the connection was lost to a power
+        cut."""
         if self._link.blocked:
             self._link.waiting.append(lambda: self._after_link(action))
         else:

@@ -1,18 +1,20 @@
 """ZooKeeper on virtual time: the tree of the in-memory twin behind connections that have latency and fail.
 
 Requests, answers and watches travel over the links of the network between the session's host and the host
-``zookeeper``, in order in each direction, so whatever blocks or slows those links works here too. The server ends
-a session when it has heard nothing for the session timeout, never earlier than ``last_contact`` plus the timeout: because
-the host is cut off, the process is paused, or the process was killed (its ephemeral znodes stay until then).
+``zookeeper``, in order in each direction, so whatever blocks or slows those links works here too. The server
+ends a session when it has heard nothing for the session timeout, never earlier than ``last_contact`` plus the
+timeout: because the host is cut off, the process is paused, or the process was killed (its ephemeral znodes
+stay until then).
 
-A request may still arrive after its client has given it up, as long as the session has not come back on another connection:
-that is what "outcome unknown" means. The client's side is in ``zookeeper_session``.
+A request may still arrive after its client has given it up, as long as the session has not come back on
+another connection: that is what "outcome unknown" means. The client's side is in ``zookeeper_session``.
 
-Reads may be answered by a follower that lags behind (:attr:`SimZooKeeper.follower_lag`). As with the real one, what a session
-reads never goes back, is never older than its own last write or a watch that it was sent, and a watch set on a state that
-has changed since fires when the follower learns of the change.
+Reads may be answered by a follower that lags behind (:attr:`SimZooKeeper.follower_lag`). As with the real
+one, what a session reads never goes back, is never older than its own last write or a watch that it was sent,
+and a watch set on a state that has changed since fires when the follower learns of the change.
 
-A member of the ensemble may be cut off from the majority with the sessions connected to it (``zookeeper_minority``).
+A member of the ensemble may be cut off from the majority with the sessions connected to it
+(``zookeeper_minority``).
 """
 
 from __future__ import annotations
@@ -38,7 +40,8 @@ TICK_SECONDS = 0.5
 
 NO_DELAY = Seconds(0.0, 0.0)
 FOLLOWER_LAGS = (NO_DELAY, NO_DELAY, Seconds(0.0, 0.02), Seconds(0.0, 0.5))
-"""What a seed may choose for :attr:`SimZooKeeper.follower_lag`: one server, a good ensemble, one under load."""
+"""What a seed may choose for :attr:`SimZooKeeper.follower_lag`: one server, a good ensemble, one under
+load."""
 
 FaultChoice = Callable[[str, str, str], Fault | None]
 """(host, name of the operation, path) -> fault."""
@@ -84,7 +87,8 @@ class SimZooKeeper(MemoryTree):
     # -- sessions ----------------------------------------------------------------------------------------
 
     def session(self, timeout_seconds: float = 6.0) -> SimSession:
-        """A store of the running process, which begins to connect (its state is SUSPENDED until it is connected)."""
+        """A store of the running process, which begins to connect (its state is SUSPENDED until it is
+        connected)."""
         return SimSession(self, timeout_seconds)
 
     async def connect(
@@ -114,15 +118,16 @@ class SimZooKeeper(MemoryTree):
             record.heard = self.loop.now
 
     def expire(self, host_name: str) -> int:
-        """End the sessions of a host now; its stores learn it when they connect again. How many there were."""
+        """End the sessions of a host now; its stores learn it when they connect again. How many there
+        were."""
         found = [i for i, record in self._records.items() if record.store.host_name == host_name]
         for session_id in found:
             self._expire(session_id)
         return len(found)
 
     def cut_off_member(self, host_names: Collection[str]) -> int:
-        """One member, to which these hosts are connected, hears nothing of the others until :meth:`rejoin`; how many sessions
-        it serves. One at a time."""
+        """One member, to which these hosts are connected, hears nothing of the others until :meth:`rejoin`;
+        how many sessions it serves. One at a time."""
         if self._minority is not None:
             return 0
         found = {i: r for i, r in self._records.items() if r.connection and r.store.host_name in host_names}
@@ -131,8 +136,8 @@ class SimZooKeeper(MemoryTree):
         return len(found)
 
     def rejoin(self, *, with_writes: bool) -> None:
-        """It gives up its connections, as a follower without a leader does; ``with_writes``: what it was asked to write
-        reaches the leader before."""
+        """It gives up its connections, as a follower without a leader does; ``with_writes``: what it was
+        asked to write reaches the leader before."""
         minority, self._minority = self._minority, None
         if minority is None:
             return
@@ -188,7 +193,8 @@ class SimZooKeeper(MemoryTree):
         return fault
 
     def accept(self, store: SimSession, session_id: int, connection: int, timeout_seconds: float) -> int:
-        """A connection for an old session, or for a new one (``session_id`` 0): its id, or 0 when it has ended."""
+        """A connection for an old session, or for a new one (``session_id`` 0): its id, or 0 when it has
+        ended."""
         if session_id == 0:
             for earlier in self._records.values():
                 earlier.orphan = earlier.orphan or earlier.store is store
@@ -209,7 +215,8 @@ class SimZooKeeper(MemoryTree):
     def request(
         self, session_id: int, connection: int, action: Callable[[], Any], *, reads: bool
     ) -> Answer | None:
-        """A request has arrived; ``None`` when nobody is there to answer it, HELD when it has to wait (:meth:`hold`)."""
+        """A request has arrived; ``None`` when nobody is there to answer it, HELD when it has to wait
+        (:meth:`hold`)."""
         minority = self._minority
         if minority is not None and minority.serves(session_id, connection):
             return (

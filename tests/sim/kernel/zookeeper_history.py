@@ -14,7 +14,8 @@ _KEEP = 200
 
 
 class History:
-    """Numbers every change (as ZooKeeper's zxid does) and keeps the states of changed znodes. Owner: the server."""
+    """Numbers every change (as ZooKeeper's zxid does) and keeps the states of changed znodes. Owner: the
+    server."""
 
     def __init__(self) -> None:
         self.zxid = 0

@@ -1,7 +1,8 @@
-"""The client's side of the simulated ZooKeeper: one session after another, as ``waltz_cluster.store`` wants it.
+"""The client's side of the simulated ZooKeeper: one session after another, as ``waltz_cluster.store`` wants
+it.
 
-Everything that happens here runs in the process that made the session: a paused process sends no heartbeats and learns of
-nothing, a killed one never again. What is under way to the server arrives nevertheless.
+Everything that happens here runs in the process that made the session: a paused process sends no heartbeats
+and learns of nothing, a killed one never again. What is under way to the server arrives nevertheless.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ _READS = frozenset(("get", "get_children", "exists", "beat"))
 
 
 class Pipe:
-    """One direction of the connections of a session: in order, as late as the link, held back while it is blocked."""
+    """One direction of the connections of a session: in order, as late as the link, held back while it is
+    blocked."""
 
     def __init__(self, loop: SimLoop, link: Link, context: contextvars.Context) -> None:
         self._loop, self._link, self._context = loop, link, context
@@ -172,7 +174,8 @@ class SimSession(TreeOperations):
         self._later(self._timeout_seconds / _BEATS_PER_TIMEOUT, self._beat, connection)
 
     def disconnected(self, connection: int) -> None:
-        """The connection is gone: what waits for an answer fails, watches fire, then another connection is tried."""
+        """The connection is gone: what waits for an answer fails, watches fire, then another connection is
+        tried."""
         if self._connection != connection:
             return
         self._connection = 0

@@ -89,12 +89,14 @@ class PatchFinder(MetaPathFinder):
 
 
 def plant(mutant: Mutant) -> PatchFinder:
-    """Let everything that is imported from now on have the bug. PatchError when it does not fit, or is too late."""
+    """Let everything that is imported from now on have the bug. PatchError when it does not fit, or is too
+    late."""
     return plant_sources(changed_sources(mutant))
 
 
 def plant_sources(sources: Mapping[str, str]) -> PatchFinder:
-    """The same for files whose changed text is given. PatchError when one of their modules is loaded already."""
+    """The same for files whose changed text is given. PatchError when one of their modules is loaded
+    already."""
     modules = {module_of(file): source for file, source in sources.items()}
     for name in modules:
         if name in sys.modules:

@@ -17,7 +17,8 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One planted bug. More than one edit where a second guard would hide it: ``guards`` names what else was removed."""
+    """One planted bug. More than one edit where a second guard would hide it: ``guards`` names what else was
+    removed."""
 
     name: str
     rule: str
@@ -30,6 +31,7 @@ class Mutant:
     guards: str = ""
     """What else the product has against the same mistake, removed as well."""
     profile: str = "default"
-    """Kinds of faults whose seeds are tried: where few kinds can show it, their profile saves hundreds of seeds."""
+    """Kinds of faults whose seeds are tried: where few kinds can show it, their profile saves hundreds of
+    seeds."""
     found_at: int | None = None
     """A seed that finds it (a hint: it changes whenever the simulator does)."""

@@ -2,9 +2,9 @@
 
 ``python -m tests.sim.mutants [--only NAME ...] [--seeds N] [--from N] [--workers N] [--profile NAME]``
 
-Each bug runs in a process of its own (``--child``), which plants it before anything of the product is imported. A
-seed that fails with the bug is run without it as well: only if that run is clean, the bug was found. The exit code is 1 when a
-bug survives all seeds or something else goes wrong.
+Each bug runs in a process of its own (``--child``), which plants it before anything of the product is
+imported. A seed that fails with the bug is run without it as well: only if that run is clean, the bug was
+found. The exit code is 1 when a bug survives all seeds or something else goes wrong.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class Found:
         return self.seed is not None and not self.error
 
 
-# -- the process of one bug ------------------------------------------------------------------------------------------
+# -- the process of one bug ----------------------------------------------------------------------------------
 
 
 def child(name: str, first: int, end: int, profile: str) -> int:
@@ -81,7 +81,7 @@ def _say(**what: object) -> int:
     return 0
 
 
-# -- the process that starts them ------------------------------------------------------------------------------------
+# -- the process that starts them ----------------------------------------------------------------------------
 
 
 def _ask(name: str, first: int, end: int, profile: str) -> dict[str, object]:

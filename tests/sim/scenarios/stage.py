@@ -1,7 +1,8 @@
-"""A cluster for a script instead of a plan: ordinary settings, no fault but those of the script, the usual ending.
+"""A cluster for a script instead of a plan: ordinary settings, no fault but those of the script, the usual
+ending.
 
-After the script everything is healed; every partition must take an append, all replicas must become equal, and the checkers
-go over the whole history and what is on the disks.
+After the script everything is healed; every partition must take an append, all replicas must become equal,
+and the checkers go over the whole history and what is on the disks.
 """
 
 from __future__ import annotations
@@ -186,8 +187,8 @@ class Stage(World):
         return self.loop.time() - start
 
     async def takeover(self, new_owner: ServerRole, when: str) -> None:
-        """Wait until another server has the partition: when it serves it (``after``), or at some moment between its taking
-        the session id and that (``during``)."""
+        """Wait until another server has the partition: when it serves it (``after``), or at some moment
+        between its taking the session id and that (``during``)."""
         if when == "after":
             await self.until(lambda: 0 in new_owner.served(), 30.0, "the other server takes over")
             return

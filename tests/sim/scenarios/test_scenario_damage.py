@@ -17,12 +17,12 @@ MOMENTS = ("running", "restart", "power", "owner")
 @pytest.mark.parametrize("moment", MOMENTS)
 @pytest.mark.parametrize("seed", seeds(1))
 def test_scenario_nats_2_12_1_one_flipped_bit_on_one_replica(seed: int, moment: str, kind: Rot) -> None:
-    """NATS 2.12.1: one flipped bit on one of five nodes took 679,153 of 1,367,069 messages; damaged metadata made a node
-    delete the whole stream, and the replicas never agreed again.
+    """NATS 2.12.1: one flipped bit on one of five nodes took 679,153 of 1,367,069 messages; damaged metadata
+    made a node delete the whole stream, and the replicas never agreed again.
 
-    Here a bit of every kind is flipped on one of three replicas, noticed while running, at a restart of the node, after a
-    power cut of all nodes, or in the recovery of a new owner. Nothing is lost, nobody is shown anything else, the two others go on
-    without it, and a copy that the node refuses is rebuilt from theirs.
+    Here a bit of every kind is flipped on one of three replicas, noticed while running, at a restart of the
+    node, after a power cut of all nodes, or in the recovery of a new owner. Nothing is lost, nobody is shown
+    anything else, the two others go on without it, and a copy that the node refuses is rebuilt from theirs.
     """
 
     async def script(stage: Stage) -> None:
@@ -47,8 +47,8 @@ def test_scenario_nats_2_12_1_one_flipped_bit_on_one_replica(seed: int, moment: 
         assert len(await stage.write(20)) == 20
         assert len(await stage.read_all()) >= 60
         if not role.alive or kind in (Rot.CONTROL_HEADER, Rot.CONTROL_ENTRY):
-            # the whole node counts on its control file: it says that it cannot read it and does not start, or the inspecting
-            # tool finds what the node does not look at; the remedy is a new disk
+            # the whole node counts on its control file: it says that it cannot read it and does not start, or
+            # the inspecting tool finds what the node does not look at; the remedy is a new disk
             await stage.until(lambda: stage.state.can_lose(name), 60.0, "the others have everything")
             role.hold()
             role.kill()
@@ -65,8 +65,8 @@ def test_scenario_nats_2_12_1_one_flipped_bit_on_one_replica(seed: int, moment: 
 def test_scenario_damage_of_every_replica_at_different_places(seed: int) -> None:
     """TigerBeetle 0.16.11 came through damage on every replica, as long as each piece had one good copy left.
 
-    Here each of three replicas has one damaged record of its own, found by readers while running: every transaction is
-    still read as it was written, from a replica that has it.
+    Here each of three replicas has one damaged record of its own, found by readers while running: every
+    transaction is still read as it was written, from a replica that has it.
     """
 
     async def script(stage: Stage) -> None:
@@ -82,7 +82,8 @@ def test_scenario_damage_of_every_replica_at_different_places(seed: int) -> None
             op.data for op in sorted(stage.history.appends, key=lambda op: op.transaction_id or 0)
         ]
         assert len(await stage.write(10)) == 10
-        # the good copies are spread over all three, so no copy may be thrown away: their disks are mended byte by byte
+        # the good copies are spread over all three, so no copy may be thrown away: their disks are mended
+        # byte by byte
         for name, role in stage.storage.items():
             stage.loop.note(f"mend {name}")
             _mend(stage, name)
@@ -110,8 +111,8 @@ def _mend(stage: Stage, name: str) -> None:
 def test_scenario_tigerbeetle_0_16_11_total_loss_of_every_disk_one_after_the_other(seed: int) -> None:
     """TigerBeetle 0.16.11 had no remedy for a node that lost its whole disk.
 
-    Here every disk of the cluster is lost once, each after the one before it has been filled again from the others; in the end
-    no original disk is left and everything that was acknowledged is there.
+    Here every disk of the cluster is lost once, each after the one before it has been filled again from the
+    others; in the end no original disk is left and everything that was acknowledged is there.
     """
 
     async def script(stage: Stage) -> None:
@@ -133,8 +134,9 @@ def test_scenario_tigerbeetle_0_16_11_total_loss_of_every_disk_one_after_the_oth
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_scenario_a_lost_disk_does_not_vote(seed: int) -> None:
-    """A record is acknowledged by two replicas; one of them loses its disk, the owner dies, and only the empty disk and the one that
-    never had the record are there: release 0.13.2 would take their word and forget the record.
+    """A record is acknowledged by two replicas; one of them loses its disk, the owner dies, and only the
+    empty disk and the one that never had the record are there: release 0.13.2 would take their word and
+    forget the record.
 
     Here nothing is decided until the one that has it is back; then it is there.
     """

@@ -35,12 +35,13 @@ def writer_of_the_past(stage: Stage, old: list[AppendOp], *, deadline_seconds: f
 def test_scenario_bufstream_0_1_0_append_of_a_fenced_server_arrives_late(
     held: str, when: str, seed: int
 ) -> None:
-    """Bufstream 0.1.0: the transaction protocol it speaks loses or tears transactions, because what was sent on an old connection
-    may arrive after the new one has begun.
+    """Bufstream 0.1.0: the transaction protocol it speaks loses or tears transactions, because what was sent
+    on an old connection may arrive after the new one has begun.
 
-    Here the owner's appends to its storage nodes (or the answers, or those of some nodes) are held by the network while its session
-    ends and another server recovers and serves the partition; then, or in the middle of the recovery, all of it is delivered at
-    once. The fence refuses it, no id gets a second record, and what the client was told stays true.
+    Here the owner's appends to its storage nodes (or the answers, or those of some nodes) are held by the
+    network while its session ends and another server recovers and serves the partition; then, or in the
+    middle of the recovery, all of it is delivered at once. The fence refuses it, no id gets a second record,
+    and what the client was told stays true.
     """
 
     async def script(stage: Stage) -> None:
@@ -69,8 +70,9 @@ def test_scenario_bufstream_0_1_0_append_of_a_fenced_server_arrives_late(
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_scenario_client_server_9_append_of_an_old_connection_after_the_new_mount(seed: int) -> None:
-    """The same between client and server: appends wait in the buffers of a stopped server while their client gives them up, connects
-    again, mounts and flushes; then the server runs and finds the old connection's appends and the new mount side by side.
+    """The same between client and server: appends wait in the buffers of a stopped server while their client
+    gives them up, connects again, mounts and flushes; then the server runs and finds the old connection's
+    appends and the new mount side by side.
 
     What the client took for failed is never committed afterwards, and nothing is committed twice.
     """
@@ -97,10 +99,12 @@ def test_scenario_client_server_9_append_of_an_old_connection_after_the_new_moun
 @pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("when", ["during", "after"])
 def test_scenario_etcd_3_4_3_ownership_is_not_mutual_exclusion(when: str, seed: int) -> None:
-    """etcd 3.4.3: a lock's holder may be stopped for longer than its lease and go on as if it still had it; locks alone exclude nobody.
+    """etcd 3.4.3: a lock's holder may be stopped for longer than its lease and go on as if it still had it;
+    locks alone exclude nobody.
 
-    Here the owner of a partition is stopped for longer than its session, with appends on their way; another server takes over;
-    then, or while that is at it, the old one goes on. It commits nothing any more and shows nobody anything but the one log.
+    Here the owner of a partition is stopped for longer than its session, with appends on their way; another
+    server takes over; then, or while that is at it, the old one goes on. It commits nothing any more and
+    shows nobody anything but the one log.
     """
 
     async def script(stage: Stage) -> None:
@@ -134,11 +138,12 @@ def test_scenario_etcd_3_4_3_ownership_is_not_mutual_exclusion(when: str, seed: 
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_scenario_redpanda_21_10_1_no_duplicates_when_connections_break(seed: int) -> None:
-    """Redpanda 21.10.1: duplicate writes, aborted reads and inconsistent offsets when connections broke in the middle of produce requests.
+    """Redpanda 21.10.1: duplicate writes, aborted reads and inconsistent offsets when connections broke in
+    the middle of produce requests.
 
-    Here the connections between client and owner, and between owner and nodes, are reset again and again, some inside a frame, while
-    appends are retried by the client itself: each is in the log at most once, at the place that was acknowledged, and
-    readers see the one order.
+    Here the connections between client and owner, and between owner and nodes, are reset again and again,
+    some inside a frame, while appends are retried by the client itself: each is in the log at most once, at
+    the place that was acknowledged, and readers see the one order.
     """
 
     async def script(stage: Stage) -> None:

@@ -17,8 +17,8 @@ async def forget(stage: Stage, name: str) -> None:
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_scenario_a_forgotten_node_that_comes_back_as_it_was_is_filled(seed: int) -> None:
-    """It knows of a session that ZooKeeper lists it for no longer, and is no evidence of an older copy (rule A8): it was given up
-    by a person, so it is new. Nothing is lost, and it takes part again."""
+    """It knows of a session that ZooKeeper lists it for no longer, and is no evidence of an older copy (rule
+    A8): it was given up by a person, so it is new. Nothing is lost, and it takes part again."""
 
     async def script(stage: Stage) -> None:
         assert len(await stage.write(10)) == 10

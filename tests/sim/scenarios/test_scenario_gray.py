@@ -32,9 +32,9 @@ async def latencies(stage: Stage, name: str) -> list[float]:
 def test_scenario_tigerbeetle_0_16_11_one_slow_node_slows_nobody(slow: str, seed: int) -> None:
     """TigerBeetle 0.16.11: one slow node raised the latency of all requests by orders of magnitude.
 
-    Here one of three nodes, each in turn, needs a second and more for a sync, or for each packet, or both: appends take at most
-    twice as long as before (median and 99th percentile), for the two fast ones are a majority; and the slow one, whose backlog
-    is bounded, has caught up when it is fast again.
+    Here one of three nodes, each in turn, needs a second and more for a sync, or for each packet, or both:
+    appends take at most twice as long as before (median and 99th percentile), for the two fast ones are a
+    majority; and the slow one, whose backlog is bounded, has caught up when it is fast again.
     """
 
     async def script(stage: Stage) -> None:
@@ -62,8 +62,8 @@ def test_scenario_tigerbeetle_0_16_11_one_slow_node_slows_nobody(slow: str, seed
 def test_scenario_tigerbeetle_0_16_11_no_call_waits_for_ever(seed: int) -> None:
     """TigerBeetle 0.16.11: a client retried for ever and could not be given a deadline.
 
-    Here the majority is gone for longer than the callers want to wait: each call ends when its deadline says, certainly failed or
-    unknown, and the calls of later, with the majority back, succeed.
+    Here the majority is gone for longer than the callers want to wait: each call ends when its deadline says,
+    certainly failed or unknown, and the calls of later, with the majority back, succeed.
     """
 
     async def script(stage: Stage) -> None:

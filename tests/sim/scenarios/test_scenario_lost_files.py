@@ -1,4 +1,5 @@
-"""Files of a storage directory are lost behind the node's back, in the interleaving that makes a short copy cost a record."""
+"""Files of a storage directory are lost behind the node's back, in the interleaving that makes a short copy
+cost a record."""
 
 from __future__ import annotations
 
@@ -21,9 +22,11 @@ FILES = 5  # of two segments, and the side file
 
 
 async def told_by_two(stage: Stage, lose: Lose, *, reset: bool = False) -> None:
-    """Safety A1's example: records are acknowledged by two, one of them loses files, the third never had them, the keeper is late.
+    """Safety A1's example: records are acknowledged by two, one of them loses files, the third never had
+    them, the keeper is late.
 
-    Nothing is decided by the copy that lost something: until the keeper is back nothing is acknowledged, then everything is there.
+    Nothing is decided by the copy that lost something: until the keeper is back nothing is acknowledged, then
+    everything is there.
     """
     assert len(await stage.write(20)) == 20
     await stage.whole()
@@ -74,8 +77,9 @@ SUBSETS = list(chain.from_iterable(combinations(range(FILES), size) for size in 
 
 @pytest.mark.parametrize("places", SUBSETS, ids=lambda places: "".join(map(str, places)))
 def test_scenario_any_subset_of_the_files_of_a_partition_is_lost(places: tuple[int, ...]) -> None:
-    """A repair of the file system, a careless `rm`, half a restore: with all of them gone, or with the newest segment and the
-    side file, the copy opened as a healthy voter with a short log, and five acknowledged records were cut."""
+    """A repair of the file system, a careless `rm`, half a restore: with all of them gone, or with the newest
+    segment and the side file, the copy opened as a healthy voter with a short log, and five acknowledged
+    records were cut."""
 
     def lose(role: StorageRole) -> bool:
         names = files_of(role)
@@ -102,7 +106,8 @@ def test_scenario_the_directory_of_a_partition_is_lost(seed: int) -> None:
 @pytest.mark.parametrize("also", ["", *DATA_SUFFIXES[:1]])
 @pytest.mark.parametrize("seed", seeds(2))
 def test_scenario_the_witness_is_lost(seed: int, also: str) -> None:
-    """Alone, or with the newest segment: the node does not start, and takes part again after `restore-reset`."""
+    """Alone, or with the newest segment: the node does not start, and takes part again after
+    `restore-reset`."""
 
     def lose(role: StorageRole) -> bool:
         role.disk.remove(WITNESS)

@@ -64,8 +64,8 @@ async def accepted(stage: Stage) -> None:
 @pytest.mark.parametrize("behind", [1, 2, 5])
 @pytest.mark.parametrize("seed", seeds(2))
 def test_scenario_zookeeper_is_older_by_some_sessions(seed: int, behind: int) -> None:
-    """Before: one session old, the same id was given out twice and 20 acknowledged records were cut; older than that, each restart
-    of a server took the next number until it had passed the fences, and then cut.
+    """Before: one session old, the same id was given out twice and 20 acknowledged records were cut; older
+    than that, each restart of a server took the next number until it had passed the fences, and then cut.
 
     Here it is a fault through any number of restarts, and accepting what the nodes hold is the way out."""
 
@@ -125,7 +125,8 @@ def test_scenario_zookeeper_is_older_by_some_sessions(seed: int, behind: int) ->
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_scenario_zookeeper_is_older_than_a_listing_of_the_same_session(seed: int) -> None:
-    """A replica came late and was listed; what it helped to acknowledge was cut, as if it had dropped out before."""
+    """A replica came late and was listed; what it helped to acknowledge was cut, as if it had dropped out
+    before."""
 
     async def script(stage: Stage) -> None:
         a, b, c = stage.rng.sample(list(stage.storage.values()), 3)
@@ -156,7 +157,8 @@ def test_scenario_zookeeper_is_older_than_a_listing_of_the_same_session(seed: in
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_scenario_the_assignments_are_older_too(seed: int) -> None:
-    """A replica was replaced after the copy was made: the old tree names the one that was removed, and not the one that was added."""
+    """A replica was replaced after the copy was made: the old tree names the one that was removed, and not
+    the one that was added."""
 
     async def script(stage: Stage) -> None:
         gone, added, *stay = stage.rng.sample(list(stage.storage.values()), 4)

@@ -17,10 +17,11 @@ from tests.sim.workloads.tracked import TrackedClient
 def test_scenario_nats_2_12_1_coordinated_power_loss_right_after_acknowledgements(
     who: str, seed: int
 ) -> None:
-    """NATS 2.12.1 acknowledged before it synced: a coordinated power loss took 131,418 of 930,005 acknowledged messages.
+    """NATS 2.12.1 acknowledged before it synced: a coordinated power loss took 131,418 of 930,005
+    acknowledged messages.
 
-    Here the power fails in the very moment in which the application hears of an acknowledgement, with more appends on their
-    way and syncs that take long. What was acknowledged is there afterwards, in its place.
+    Here the power fails in the very moment in which the application hears of an acknowledgement, with more
+    appends on their way and syncs that take long. What was acknowledged is there afterwards, in its place.
     """
 
     async def script(stage: Stage) -> None:

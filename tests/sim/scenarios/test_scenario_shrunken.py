@@ -16,12 +16,12 @@ from waltz_cluster.store import ZooKeeperStore
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_scenario_kafka_0_8_recovery_after_the_set_has_shrunk(seed: int) -> None:
-    """Kafka 0.8: the set of replicas in sync shrank to the leader alone, which went on acknowledging; then it died and one that was
-    behind was elected: what was acknowledged was gone.
+    """Kafka 0.8: the set of replicas in sync shrank to the leader alone, which went on acknowledging; then it
+    died and one that was behind was elected: what was acknowledged was gone.
 
-    Here one replica falls behind while the two others acknowledge; the session closes without it; then the two die and it alone is
-    left with the servers. It must not decide the mark by itself: the partition waits, nothing is truncated, and everything is
-    there when one of the two is back.
+    Here one replica falls behind while the two others acknowledge; the session closes without it; then the
+    two die and it alone is left with the servers. It must not decide the mark by itself: the partition waits,
+    nothing is truncated, and everything is there when one of the two is back.
     """
 
     async def script(stage: Stage) -> None:
@@ -53,7 +53,8 @@ def test_scenario_kafka_0_8_recovery_after_the_set_has_shrunk(seed: int) -> None
 
 @pytest.mark.parametrize("seed", seeds(2))
 def test_scenario_the_last_node_of_a_majority_dies_during_recovery(seed: int) -> None:
-    """The same with five replicas, and with a new owner whose recovery is interrupted again and again by nodes that come and go."""
+    """The same with five replicas, and with a new owner whose recovery is interrupted again and again by
+    nodes that come and go."""
 
     async def script(stage: Stage) -> None:
         assert len(await stage.write(20)) == 20
@@ -91,9 +92,11 @@ def damaged(how: str, saved: bytes | None) -> bytes | None:
 @pytest.mark.parametrize("seed", seeds(1))
 @pytest.mark.parametrize("how", ["emptied", "without data", "without states", "as new", "deleted"])
 def test_scenario_storage_7_25_lost_metadata_stops_and_never_truncates(how: str, seed: int) -> None:
-    """Release 0.13.2, whose partition metadata in ZooKeeper is lost, takes the log for empty and truncates it on every node.
+    """Release 0.13.2, whose partition metadata in ZooKeeper is lost, takes the log for empty and truncates it
+    on every node.
 
-    Here a new owner refuses to open the partition, loudly, for as long as the metadata is missing; put back, everything is there.
+    Here a new owner refuses to open the partition, loudly, for as long as the metadata is missing; put back,
+    everything is there.
     """
 
     async def script(stage: Stage) -> None:

@@ -1,7 +1,7 @@
 """Bank transfers under write locks.
 
-A teller decides on balances derived from the log as of some transaction, and writes down the balances it saw. If what it
-saw is not what the log says at that place, a lock did not hold.
+A teller decides on balances derived from the log as of some transaction, and writes down the balances it saw.
+If what it saw is not what the log says at that place, a lock did not hold.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Pipelined writers without locks: everything that was acknowledged must be there once, in the order it was sent."""
+"""Pipelined writers without locks: everything that was acknowledged must be there once, in the order it was
+sent."""
 
 from __future__ import annotations
 

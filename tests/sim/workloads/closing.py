@@ -1,7 +1,8 @@
-"""Callers that do not wait for the end: cancelled appends, deadlines far too short, clients closed under their appends, crashes.
+"""Callers that do not wait for the end: cancelled appends, deadlines far too short, clients closed under
+their appends, crashes.
 
-And rivals that share a client, leave the view to it, and try again at once after a lock conflict; some let the client try
-again after other failures, too, which must not make their view a newer one.
+And rivals that share a client, leave the view to it, and try again at once after a lock conflict; some let
+the client try again after other failures, too, which must not make their view a newer one.
 """
 
 from __future__ import annotations
@@ -80,7 +81,8 @@ class Closing:
     async def _again(
         self, access: ClusterAccess, client: TrackedClient, partition: int, attempts: int | None
     ) -> None:
-        """Append under the lock; after a conflict again at once: the client must have received by then what was in the way."""
+        """Append under the lock; after a conflict again at once: the client must have received by then what
+        was in the way."""
         for _ in range(TRIES):
             op = self._invoke(access, client.process, partition, [LockId("rival", 0)])
             await client.append(op, deadline_seconds=5.0 if attempts else 20.0, max_attempts=attempts)

@@ -1,7 +1,8 @@
 """Tellers with callbacks and transaction contexts: the balances and the high-water mark live in one database.
 
-Each attempt of a context is an append of its own in the history. That another attempt is made, or that it expires, says that
-the one before certainly failed; that ``on_completion(True)`` is called says that the last one is committed.
+Each attempt of a context is an append of its own in the history. That another attempt is made, or that it
+expires, says that the one before certainly failed; that ``on_completion(True)`` is called says that the last
+one is committed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Counters: blind additions under append locks, and seals that write down a sum under a lock that additions must fail."""
+"""Counters: blind additions under append locks, and seals that write down a sum under a lock that additions
+must fail."""
 
 from __future__ import annotations
 

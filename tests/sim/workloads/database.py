@@ -1,4 +1,5 @@
-"""An application's database: survives the kills of its process; each commit is atomic and can fail in every way."""
+"""An application's database: survives the kills of its process; each commit is atomic and can fail in every
+way."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ class SimDatabase:
     def __init__(
         self, state: AppliedState, rng: random.Random, failure_rate: float = 0.01, crash_rate: float = 0.003
     ) -> None:
-        """``failure_rate``: share of the commits that raise, half of them after the commit. ``crash_rate``: of the process."""
+        """``failure_rate``: share of the commits that raise, half of them after the commit. ``crash_rate``:
+        of the process."""
         self.state = state
         self._rng = rng
         self._failure_rate = failure_rate
@@ -36,7 +38,8 @@ class SimDatabase:
         return self.state.mark
 
     async def commit(self, rows: list[Row], mark: int, change: Callable[[], None] | None = None) -> None:
-        """Add rows, set the mark, and call ``change``, all at one moment. DatabaseError; a kill can come on either side."""
+        """Add rows, set the mark, and call ``change``, all at one moment. DatabaseError; a kill can come on
+        either side."""
         await self._travel()
         await self._perhaps_crash()
         fails = self._rng.random() < self._failure_rate

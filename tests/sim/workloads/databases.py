@@ -1,6 +1,7 @@
 """Consumers that apply a partition to a database, together with their high-water mark, and are killed.
 
-After each start they go on after the mark that the database has. One reads payloads, the other headers in batches.
+After each start they go on after the mark that the database has. One reads payloads, the other headers in
+batches.
 """
 
 from __future__ import annotations

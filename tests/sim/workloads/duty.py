@@ -1,7 +1,7 @@
 """Read locks against write skew: of each pair one must be on duty.
 
-Who goes off duty looks at the other under a read lock and writes its own state. Two of these at the same time touch
-different things, so write locks alone would let both go.
+Who goes off duty looks at the other under a read lock and writes its own state. Two of these at the same time
+touch different things, so write locks alone would let both go.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Readers: long feeds with slow consumers, short feeds from anywhere, several partitions at once, single payloads, marks."""
+"""Readers: long feeds with slow consumers, short feeds from anywhere, several partitions at once, single
+payloads, marks."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ class Feeds:
         return [("feeds-slow", slow), ("feeds-jumping", jumping)]
 
 
-# -- slow -------------------------------------------------------------------------------------------------------------
+# -- slow ----------------------------------------------------------------------------------------------------
 
 
 async def _run_slow(access: ClusterAccess, rng: random.Random) -> None:
@@ -77,7 +78,7 @@ async def _wait_for_marks(client: TrackedClient, places: dict[int, int]) -> None
             await asyncio.sleep(0.5)
 
 
-# -- here and there ---------------------------------------------------------------------------------------------------
+# -- here and there ------------------------------------------------------------------------------------------
 
 
 async def _run_jumping(access: ClusterAccess, rng: random.Random) -> None:

@@ -1,4 +1,5 @@
-"""The header of a transaction says which workload wrote it, so that readers fetch only the payloads they need."""
+"""The header of a transaction says which workload wrote it, so that readers fetch only the payloads they
+need."""
 
 BANK = 1
 REGISTERS = 2

@@ -1,4 +1,5 @@
-"""When a workload does something: random pauses that end with the run, often at a moment when others act, too."""
+"""When a workload does something: random pauses that end with the run, often at a moment when others act,
+too."""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ from tests.sim.cluster.access import MEETING_SECONDS, ClusterAccess
 
 MAX_PAUSE_SECONDS = 12.0
 CALM = 3.8
-"""All pauses are that much longer than their workload asks for: a seed costs what its transactions cost, and many seeds find more
-than busy ones. Chosen so that one core runs a seed in about 0.6 s (docs/testing.md)."""
+"""All pauses are that much longer than their workload asks for: a seed costs what its transactions cost, and
+many seeds find more than busy ones. Chosen so that one core runs a seed in about 0.6 s (docs/testing.md)."""
 
 
 async def pause(access: ClusterAccess, rng: random.Random, mean_seconds: float) -> bool:
@@ -29,7 +30,8 @@ async def meet(access: ClusterAccess, rng: random.Random, mean_seconds: float) -
 
 
 async def think(rng: random.Random) -> None:
-    """The time between a decision and its append: the view grows old, now and then old enough for a change of owners."""
+    """The time between a decision and its append: the view grows old, now and then old enough for a change of
+    owners."""
     chance = rng.random()
     if chance < 0.05:
         await asyncio.sleep(rng.uniform(3.0, 10.0))

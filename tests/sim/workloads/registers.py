@@ -1,7 +1,7 @@
 """Compare-and-set registers: write locks on what is set, read locks on what is looked at.
 
-A set writes its own uid into a register and says what stood there; a look appends what it saw under a read lock only,
-which is the way to read serializably.
+A set writes its own uid into a register and says what stood there; a look appends what it saw under a read
+lock only, which is the way to read serializably.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""A client whose every call is written into the history: what workloads use in place of a bare ``WaltzClient``."""
+"""A client whose every call is written into the history: what workloads use in place of a bare
+``WaltzClient``."""
 
 from __future__ import annotations
 
@@ -41,14 +42,16 @@ class TrackedClient:
         self.closing = False
         self._seen: dict[int, int] = {}
         self._view: dict[int, int] = {}
-        """Partition -> what the outcomes of this client's appends say it has received: rule E1 defers them to their feed."""
+        """Partition -> what the outcomes of this client's appends say it has received: rule E1 defers them to
+        their feed."""
 
-    # -- appends ------------------------------------------------------------------------------------------------------
+    # -- appends ---------------------------------------------------------------------------------------------
 
     async def append(
         self, op: AppendOp, *, deadline_seconds: float | None = None, max_attempts: int | None = None
     ) -> bool:
-        """Append what was invoked; whether it is certainly committed. Errors of the append are noted, not raised."""
+        """Append what was invoked; whether it is certainly committed. Errors of the append are noted, not
+        raised."""
         op.deadline = deadline_seconds
         self._begin(op)
         try:
@@ -73,7 +76,8 @@ class TrackedClient:
         return True
 
     def _begin(self, op: AppendOp, *, at_once: bool = True) -> None:
-        """It is handed to the client, which takes what it has received for the caller's view unless the caller says it."""
+        """It is handed to the client, which takes what it has received for the caller's view unless the
+        caller says it."""
         self.ops.append(op)
         op.client = self.name
         if op.as_of is None:
@@ -223,7 +227,7 @@ class TrackedClient:
                 return
             error = error.__cause__
 
-    # -- reads --------------------------------------------------------------------------------------------------------
+    # -- reads -----------------------------------------------------------------------------------------------
 
     def seen(self, partition: int) -> int:
         """The largest id that this client was shown as committed."""
@@ -279,7 +283,8 @@ class TrackedClient:
         until: Mapping[int, int] | None = None,
         in_batches: bool = False,
     ) -> None:
-        """Hand committed transactions of these partitions to ``take``, from after these ids until cancelled (or ``until``)."""
+        """Hand committed transactions of these partitions to ``take``, from after these ids until cancelled
+        (or ``until``)."""
         name = f"{self.name}/feed-{len(self.history.feeds)}"
         logs = {
             partition: self.history.feed(name, partition, place, self._seen.get(partition, -1))
@@ -335,10 +340,11 @@ class TrackedClient:
             for partition, log in logs.items():
                 log.ended(until[partition])
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     def check_ended(self, ops: Sequence[AppendOp]) -> None:
-        """The client was flushed or closed: none of these may be left without an outcome. Violation: ``outcome_given``."""
+        """The client was flushed or closed: none of these may be left without an outcome. Violation:
+        ``outcome_given``."""
         for op in ops:
             if op.outcome is Outcome.PENDING:
                 self.history.report(

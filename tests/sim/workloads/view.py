@@ -1,4 +1,5 @@
-"""A state in memory that follows one partition: what a writer decides on, as of the last transaction applied."""
+"""A state in memory that follows one partition: what a writer decides on, as of the last transaction
+applied."""
 
 from __future__ import annotations
 
@@ -15,12 +16,14 @@ CATCH_UP_SECONDS = 60.0
 
 
 class LogView:
-    """Follows a partition with one client. ``applied``: id of the last transaction the state has taken into account."""
+    """Follows a partition with one client. ``applied``: id of the last transaction the state has taken into
+    account."""
 
     def __init__(
         self, partition: int, header: int, apply: Callable[[int, Payload], None], *, fetch_all: bool = False
     ) -> None:
-        """``apply`` gets what was written with this header. ``fetch_all``: let the feed fetch every payload, also of others."""
+        """``apply`` gets what was written with this header. ``fetch_all``: let the feed fetch every payload,
+        also of others."""
         self.partition = partition
         self.applied = -1
         self._header = header

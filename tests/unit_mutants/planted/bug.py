@@ -1,4 +1,5 @@
-"""How a planted bug of the unit tests is written down: the same value as those of the simulator, usually one replacement."""
+"""How a planted bug of the unit tests is written down: the same value as those of the simulator, usually one
+replacement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Entry point of the `waltz` command: runs the application and turns every error into one line and an exit code.
+"""Entry point of the `waltz` command: runs the application and turns every error into one line and an exit
+code.
 
 Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 degraded (the command worked and found something unhealthy). With
 WALTZ_DEBUG=1 in the environment errors show their stack trace.
@@ -31,7 +32,8 @@ def leave(work: Callable[[], int]) -> NoReturn:
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command line; the exit code. What is no error (Ctrl-C, a cancellation, a time limit of tests) passes through."""
+    """Run one command line; the exit code. What is no error (Ctrl-C, a cancellation, a time limit of tests)
+    passes through."""
     from typer.main import get_command
 
     from waltz_tools.cli.app import Interrupted, app
@@ -42,7 +44,8 @@ def run(arguments: list[str]) -> int:
         raise KeyboardInterrupt from None
     except Exception as error:
         if isinstance(_first(error), ReaderGoneError):
-            # `waltz tail | head`: what was wanted has been read. Nothing more can be written, at the exit neither.
+            # `waltz tail | head`: what was wanted has been read. Nothing more can be written, at the exit
+            # neither.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             return ExitCode.OK
         return show(error)

@@ -1,7 +1,7 @@
 """Errors of the `waltz` command.
 
-Every error that a person can cause or cure is a `ToolError`: the command prints its one line on standard error and ends
-with `exit_code`; there is never a stack trace for it.
+Every error that a person can cause or cure is a `ToolError`: the command prints its one line on standard
+error and ends with `exit_code`; there is never a stack trace for it.
 """
 
 from __future__ import annotations

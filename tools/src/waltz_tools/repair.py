@@ -1,4 +1,5 @@
-"""The repair of a restored storage directory, which an administrator asks for by name: no process may do it by itself."""
+"""The repair of a restored storage directory, which an administrator asks for by name: no process may do it
+by itself."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from waltz_tools.errors import ToolError
 
 
 def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int]:
-    """Reset what the control file of a restored storage directory says of store sessions; the partitions reset.
+    """Reset what the control file of a restored storage directory says of store sessions; the partitions
+    reset.
 
     The node must be stopped (its lock is taken); None = all assigned partitions. Doing it twice is fine.
     """

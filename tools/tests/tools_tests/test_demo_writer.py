@@ -1,4 +1,5 @@
-"""The demo's writer keeps its promises against a log that answers with conflicts, failures and unknown outcomes."""
+"""The demo's writer keeps its promises against a log that answers with conflicts, failures and unknown
+outcomes."""
 
 import asyncio
 import random
@@ -26,7 +27,8 @@ PARTITIONS = 2
 
 
 class FakeLog:
-    """An in-process log with exact locks and, on purpose, bad news. Appends may commit long after they were given up."""
+    """An in-process log with exact locks and, on purpose, bad news. Appends may commit long after they were
+    given up."""
 
     def __init__(self, seed: int, trouble: float) -> None:
         self.num_partitions = PARTITIONS

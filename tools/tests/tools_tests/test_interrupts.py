@@ -1,7 +1,8 @@
-"""What is not an error passes through a command: Ctrl-C, a test's time limit, a cancellation, the end of the interpreter.
+"""What is not an error passes through a command: Ctrl-C, a test's time limit, a cancellation, the end of the
+interpreter.
 
-A program that runs commands one after another (a test, a script with `run`) would never end otherwise: the command would report
-a failure, and the loop around it would try again.
+A program that runs commands one after another (a test, a script with `run`) would never end otherwise: the
+command would report a failure, and the loop around it would try again.
 """
 
 from __future__ import annotations
@@ -114,7 +115,8 @@ def test_the_writer_of_the_demo_passes_them_on(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_no_command_catches_what_is_no_error() -> None:
-    """In tools and admin a handler of BaseException raises again; nothing is bare, and nobody suppresses interrupts."""
+    """In tools and admin a handler of BaseException raises again; nothing is bare, and nobody suppresses
+    interrupts."""
     found = []
     for path in [*SOURCES.rglob("*.py"), *(WORKSPACE / "libs/admin/src").rglob("*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):

@@ -1,7 +1,8 @@
 """The append side of one partition: the window of concurrent transactions around the transaction monitor.
 
-Sends appends while the window has room, wakes writers waiting for room, delivers outcomes, and sees to it that silence ends:
-a flush request is sent when an append stays without an outcome (the *nudge*), after a remount and after the generation grew.
+Sends appends while the window has room, wakes writers waiting for room, delivers outcomes, and sees to it
+that silence ends: a flush request is sent when an append stays without an outcome (the *nudge*), after a
+remount and after the generation grew.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ NO_LOCKS: LockHashes = ()
 class PendingAppend(MonitorEntry):
     """One append on its way: registered, sent, and in the end resolved once through ``on_done(self)``.
 
-    ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may append again.
+    ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may
+    append again.
     """
 
     __slots__ = ("cause", "context", "mark", "on_done", "on_lock_failure", "partition_id", "tick", "watchers")
@@ -111,14 +113,15 @@ class PendingAppend(MonitorEntry):
 class AppendWindow:
     """Window, waiters and nudges of one partition. Owner: the partition, on the loop.
 
-    Invariants: at most ``max_outstanding`` appends without an outcome (those whose caller gave up included); an append is
-    registered and handed to the socket in one step, so registry order is send order.
+    Invariants: at most ``max_outstanding`` appends without an outcome (those whose caller gave up included);
+    an append is registered and handed to the socket in one step, so registry order is send order.
     """
 
     def __init__(
         self, req_ids: ReqIdSource, max_outstanding: int, on_waiting: Callable[[], object] = lambda: None
     ) -> None:
-        """``on_waiting`` is called when something begins to wait that only the passing of time may help on."""
+        """``on_waiting`` is called when something begins to wait that only the passing of time may help
+        on."""
         self.monitor = TransactionMonitor()
         self.max_outstanding = max_outstanding
         self.stopped = False
@@ -149,7 +152,8 @@ class AppendWindow:
         header: int,
         data: bytes,
     ) -> None:
-        """Register and send. EncodeError (nothing registered) when the server's version cannot carry the locks."""
+        """Register and send. EncodeError (nothing registered) when the server's version cannot carry the
+        locks."""
         req_ids = self._req_ids
         generation = req_ids.generation
         seq_num = req_ids.next_seq_num()
@@ -196,9 +200,10 @@ class AppendWindow:
     def not_awaited(self, fields: FeedFields) -> None:
         """The own client id in the feed, and no append that waits for it.
 
-        Either an own one that had been decided otherwise. Only servers of release 0.13.2 can do that: an append of an old
-        connection that stalled between their check and their queue may land after the flush that failed it.
-        Or somebody else has the same client id (safety E5): then our numbers must stay far from theirs.
+        Either an own one that had been decided otherwise. Only servers of release 0.13.2 can do that: an
+        append of an old connection that stalled between their check and their queue may land after the flush
+        that failed it. Or somebody else has the same client id (safety E5): then our numbers must stay far
+        from theirs.
         """
         client_id, _, partition_id, seq_num, txid, _ = fields
         awaited = seq_num in self.monitor
@@ -223,7 +228,8 @@ class AppendWindow:
             self._req_ids.move(away_from=seq_num)
 
     def watch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
-        """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own ``on_done``."""
+        """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own
+        ``on_done``."""
         for entry in entries:
             if isinstance(entry, PendingAppend):
                 entry.watchers = [*(entry.watchers or ()), on_resolved]
@@ -264,7 +270,8 @@ class AppendWindow:
         )
 
     def nudge(self, session: StreamSession, threshold_ticks: int) -> None:
-        """Flush when the oldest append has been silent for the threshold, and again each threshold after that."""
+        """Flush when the oldest append has been silent for the threshold, and again each threshold after
+        that."""
         oldest: MonitorEntry | None = self.monitor.oldest
         if not isinstance(oldest, PendingAppend):
             return
@@ -277,7 +284,7 @@ class AppendWindow:
         self.stopped = True
         self.deliver(self.monitor.close())
 
-    # -- writers waiting for room -------------------------------------------------------------------------------------
+    # -- writers waiting for room ----------------------------------------------------------------------------
 
     @property
     def has_waiters(self) -> bool:

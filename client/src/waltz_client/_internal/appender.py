@@ -69,7 +69,7 @@ class Appender:
         )
         return partition, request
 
-    # -- one ----------------------------------------------------------------------------------------------------------
+    # -- one -------------------------------------------------------------------------------------------------
 
     async def append(
         self, append: Append, deadline_seconds: float | None, max_attempts: int | None
@@ -104,7 +104,8 @@ class Appender:
                 ) from outcome
             last = outcome
             if append.write_locks or append.read_locks:
-                # The caller decided on the first view: with a newer one the retry would not see a conflict in between.
+                # The caller decided on the first view: with a newer one the retry would not see a conflict in
+                # between.
                 append = append._replace(as_of=view)
             if backoff is None:
                 backoff = Backoff(
@@ -134,7 +135,8 @@ class Appender:
         if not partition.can_send:
             await self._wait_writable(partition, append, deadline, seconds, last)
             if append.as_of is None:
-                # The view may have moved while waiting for room; without as_of the view is that of the sending.
+                # The view may have moved while waiting for room; without as_of the view is that of the
+                # sending.
                 request = (*request[:2], core.view_of(partition), *request[3:])
         if loop.time() >= deadline:
             raise self._not_sent(partition, append, seconds, last) from last
@@ -192,7 +194,7 @@ class Appender:
             partition_id=append.partition,
         )
 
-    # -- without waiting ----------------------------------------------------------------------------------------------
+    # -- without waiting -------------------------------------------------------------------------------------
 
     def append_nowait(
         self,
@@ -227,7 +229,7 @@ class Appender:
         partition.send_append(handle, *request)
         return handle
 
-    # -- many ---------------------------------------------------------------------------------------------------------
+    # -- many ------------------------------------------------------------------------------------------------
 
     async def append_many(
         self,

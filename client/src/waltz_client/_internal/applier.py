@@ -1,9 +1,9 @@
 """Applies committed transactions through the application's callbacks, one partition, in id order.
 
-The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never holds up outcomes.
-A callback that raises is told through ``uncaught_exception`` and called again with the same transaction after a growing,
-spread delay (10 ms to 10 s); neither the connection nor any other partition notices. A StopApplyingError is told the same way
-and ends the applier.
+The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never
+holds up outcomes. A callback that raises is told through ``uncaught_exception`` and called again with the
+same transaction after a growing, spread delay (10 ms to 10 s); neither the connection nor any other partition
+notices. A StopApplyingError is told the same way and ends the applier.
 """
 
 from __future__ import annotations
@@ -40,9 +40,11 @@ async def settle(value: T | Awaitable[T]) -> T:
 
 
 def reportable(error: BaseException) -> Exception:
-    """What a callback raised, as an error to report. Raised again when it is the cancellation of this very task.
+    """What a callback raised, as an error to report. Raised again when it is the cancellation of this very
+    task.
 
-    A callback can raise CancelledError by itself, say by awaiting a task of its own that was cancelled: an error like any other.
+    A callback can raise CancelledError by itself, say by awaiting a task of its own that was cancelled: an
+    error like any other.
     """
     if isinstance(error, Exception):
         return error
@@ -57,8 +59,9 @@ def reportable(error: BaseException) -> Exception:
 class Applier:
     """Delivers one partition to the callbacks. Owner: its task (``run``).
 
-    Invariants: ``applied`` is the id of the last transaction for which ``apply_transaction`` returned (it starts at what the
-    application says); ``apply_transaction`` is never concurrent with itself for one partition.
+    Invariants: ``applied`` is the id of the last transaction for which ``apply_transaction`` returned (it
+    starts at what the application says); ``apply_transaction`` is never concurrent with itself for one
+    partition.
     """
 
     def __init__(
@@ -83,7 +86,8 @@ class Applier:
         self._stopped: Exception | None = None
 
     async def initial_mark(self) -> int:
-        """What the application has applied; asked once, however many ask here. Raises what the callback raised."""
+        """What the application has applied; asked once, however many ask here. Raises what the callback
+        raised."""
         if self._mark is None:
             if self._stopped is not None:
                 raise self._stopped
@@ -112,7 +116,8 @@ class Applier:
         return self._stopped is not None
 
     def stop(self, error: Exception) -> None:
-        """Apply nothing more; whoever waits for the application gets this error. The owner cancels :meth:`run` as well."""
+        """Apply nothing more; whoever waits for the application gets this error. The owner cancels
+        :meth:`run` as well."""
         self._stopped = error
         waiters, self._waiters = self._waiters, []
         for _, future in waiters:
@@ -147,7 +152,8 @@ class Applier:
                 self._partition.readers.remove(cursor)
             if self.is_stopped():
                 return
-            # The reader ended with an error: the client is ahead of the log, or a query failed. Try again, slowly.
+            # The reader ended with an error: the client is ahead of the log, or a query failed. Try again,
+            # slowly.
             await asyncio.sleep(1.0)
 
     async def _follow(self, cursor: FeedCursor) -> None:
@@ -209,7 +215,7 @@ class Applier:
         while self.on_committed:
             await self.on_committed.pop(min(self.on_committed))()
 
-    # -- waiting for the application ----------------------------------------------------------------------------------
+    # -- waiting for the application -------------------------------------------------------------------------
 
     @property
     def unapplied(self) -> int:

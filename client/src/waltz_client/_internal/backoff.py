@@ -1,4 +1,5 @@
-"""Delays that grow and are spread at random, so that many clients do not come back in step. Pure: randomness is injected."""
+"""Delays that grow and are spread at random, so that many clients do not come back in step. Pure: randomness
+is injected."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ class Random(Protocol):
 
 
 class Backoff:
-    """Delays of one retrying activity: ``initial`` doubling up to ``maximum``, each spread over [1/2, 1] of its size."""
+    """Delays of one retrying activity: ``initial`` doubling up to ``maximum``, each spread over [1/2, 1] of
+    its size."""
 
     __slots__ = ("_initial_seconds", "_maximum_seconds", "_random", "_step_seconds", "attempts")
 

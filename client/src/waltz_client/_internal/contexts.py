@@ -1,8 +1,10 @@
-"""Transaction contexts: submit, retry, expire (client-server protocol, submit and retry; application contract).
+"""Transaction contexts: submit, retry, expire (client-server protocol, submit and retry; application
+contract).
 
-An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs ``execute`` and sends.
-A certain failure leads to another attempt: after a growing, spread delay, not before the application has applied the
-conflicting transaction, not after expiry, and not beyond the attempt limit. An unknown outcome is never retried.
+An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs
+``execute`` and sends. A certain failure leads to another attempt: after a growing, spread delay, not before
+the application has applied the conflicting transaction, not after expiry, and not beyond the attempt limit.
+An unknown outcome is never retried.
 """
 
 from __future__ import annotations
@@ -74,14 +76,15 @@ class Submissions:
             self._workers.append(self._core.spawn(self._retry_worker(), f"retry worker {number}"))
 
     async def submit(self, context: TransactionContext) -> None:
-        """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and is raised."""
+        """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and
+        is raised."""
         settings = self._settings
         backoff = Backoff(
             settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._core.random
         )
         await self._attempt(Submission(context, backoff))
 
-    # -- one attempt --------------------------------------------------------------------------------------------------
+    # -- one attempt -----------------------------------------------------------------------------------------
 
     async def _attempt(self, submission: Submission) -> None:
         context = submission.context
@@ -149,7 +152,7 @@ class Submissions:
         seconds = self._settings.mount_wait_ms / 1000
         return f"partition {partition_id} was not available within {seconds:g} s: {self._core.why_unavailable(partition_id)}"
 
-    # -- outcomes -----------------------------------------------------------------------------------------------------
+    # -- outcomes --------------------------------------------------------------------------------------------
 
     def _resolved(self, handle: PendingAppend) -> None:
         submission = handle.context
@@ -258,7 +261,8 @@ class Submissions:
         self._spawn(applier.tell_committed(), "completion of transactions that were not applied")
 
     async def close(self) -> None:
-        """End what waits for a retry (certainly not in the log), tell what is committed, wait for endings under way."""
+        """End what waits for a retry (certainly not in the log), tell what is committed, wait for endings
+        under way."""
         workers = [task for task in self._workers if task is not asyncio.current_task()]
         for task in workers:
             task.cancel()

@@ -1,7 +1,8 @@
 """The client behind the public face: discovery, partitions, connections, timers, lifecycle.
 
-Owner of everything that lives as long as the client; runs on one loop. Discovery says who owns which partition in which
-generation; the stream and RPC sides follow. A placement with a generation below one already seen is stale and not followed.
+Owner of everything that lives as long as the client; runs on one loop. Discovery says who owns which
+partition in which generation; the stream and RPC sides follow. A placement with a generation below one
+already seen is stale and not followed.
 """
 
 from __future__ import annotations
@@ -96,7 +97,8 @@ def lock_hashes(locks: Iterable[LockId]) -> LockHashes:
 
 
 class ClientCore:
-    """See the module. Invariants: one StreamPartition and one ReqIdSource per partition for the life of the client."""
+    """See the module. Invariants: one StreamPartition and one ReqIdSource per partition for the life of the
+    client."""
 
     def __init__(
         self,
@@ -138,7 +140,7 @@ class ClientCore:
         )
         self.submissions = Submissions(self)
 
-    # -- life ---------------------------------------------------------------------------------------------------------
+    # -- life ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Begin to follow discovery; with callbacks and auto-mount, take part in all partitions."""
@@ -158,7 +160,8 @@ class ClientCore:
         return task
 
     async def close(self) -> None:
-        """End everything: pending appends are unknown, readers and waiters get ClientClosedError. Idempotent."""
+        """End everything: pending appends are unknown, readers and waiters get ClientClosedError.
+        Idempotent."""
         if self.closed:
             return
         self.closed = True
@@ -195,7 +198,7 @@ class ClientCore:
         """See ``PartitionHost``."""
         self._waiting.set()
 
-    # -- discovery ----------------------------------------------------------------------------------------------------
+    # -- discovery -------------------------------------------------------------------------------------------
 
     def req_ids(self, partition_id: int) -> ReqIdSource:
         """The one source of request ids of a partition."""
@@ -230,7 +233,7 @@ class ClientCore:
                 partition.generation_raised()
         self.rpc.set_endpoints(placement, self.servers)
 
-    # -- partitions ---------------------------------------------------------------------------------------------------
+    # -- partitions ------------------------------------------------------------------------------------------
 
     def check_partition(self, partition_id: int) -> None:
         """PartitionNotFoundError, one line, for a number the cluster does not have."""
@@ -245,7 +248,8 @@ class ClientCore:
             raise ClientClosedError("the client is closed")
 
     def use_partition(self, partition_id: int) -> StreamPartition:
-        """The partition, taking part in it. PartitionInactiveError when the choice was left to ``set_partitions``."""
+        """The partition, taking part in it. PartitionInactiveError when the choice was left to
+        ``set_partitions``."""
         partition = self.partitions.get(partition_id)
         if partition is not None and partition.active:
             return partition
@@ -279,7 +283,8 @@ class ClientCore:
         return partition
 
     async def set_partitions(self, chosen: set[int], deadline_seconds: float) -> None:
-        """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as unknown."""
+        """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as
+        unknown."""
         self.check_open()
         if self.settings.auto_mount:
             raise UsageError("set_partitions needs client.autoMount: false")
@@ -328,7 +333,8 @@ class ClientCore:
         return partition.why_unavailable if partition is not None else "it is not in use"
 
     def view_of(self, partition: StreamPartition) -> int:
-        """The mark the application's view is at: applied by the callbacks, or received when there are none."""
+        """The mark the application's view is at: applied by the callbacks, or received when there are
+        none."""
         applier = self.appliers.get(partition.partition_id)
         if applier is not None:
             return -1 if applier.applied is None else applier.applied
@@ -344,13 +350,14 @@ class ClientCore:
         return max(partition.received, self._told.get(partition.partition_id, -1))
 
     async def check_view(self, partition: StreamPartition, as_of: int, deadline_seconds: float) -> None:
-        """ViewAheadError when the log ends before ``as_of``; the server is asked when this client has not seen that much."""
+        """ViewAheadError when the log ends before ``as_of``; the server is asked when this client has not
+        seen that much."""
         if as_of > self.known_mark(partition):
             mark = await self.server_high_water_mark(partition.partition_id, deadline_seconds)
             if as_of > mark:
                 raise ViewAheadError(partition_id=partition.partition_id, as_of=as_of, high_water_mark=mark)
 
-    # -- waiting ------------------------------------------------------------------------------------------------------
+    # -- waiting ---------------------------------------------------------------------------------------------
 
     async def pause(self, seconds: float) -> None:
         """Between two attempts of a caller; ClientClosedError as soon as the client is closed."""
@@ -407,7 +414,7 @@ class ClientCore:
         finally:
             partition.window.unwatch(pending, one_done)
 
-    # -- requests -----------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def checked_append(
         self,
@@ -455,7 +462,8 @@ class ClientCore:
         return value
 
     async def start_mark(self, partition_id: int) -> int:
-        """Where the first mount begins: the end of the log, or beyond it what the application says it has applied."""
+        """Where the first mount begins: the end of the log, or beyond it what the application says it has
+        applied."""
         applier = self.appliers.get(partition_id)
         applied = -1 if applier is None else await applier.initial_mark()
         mark = await self.server_high_water_mark(partition_id, START_MARK_DEADLINE_SECONDS)
@@ -469,8 +477,8 @@ class ClientCore:
         return value
 
     async def get_data(self, partition_id: int, transaction_id: int, deadline_seconds: float | None) -> bytes:
-        """The payload of any transaction. An id above the high-water mark is never asked for: some servers would remember
-        the failure for good. TransactionNotFoundError, RequestDeadlineError."""
+        """The payload of any transaction. An id above the high-water mark is never asked for: some servers
+        would remember the failure for good. TransactionNotFoundError, RequestDeadlineError."""
         self.check_open()
         self.check_partition(partition_id)
         if transaction_id < 0:

@@ -4,11 +4,13 @@ All readers of a partition share its mount. A cursor is in one of these states:
 
 * LIVE      its place is the end of the partition's stream: it gets what the stream brings;
 * BACKFILL  it is behind the stream and a feed request of its own is being answered;
-* PARKED    its buffer is full, or there is no mount: nothing is asked for until it has drained and a mount is there;
+* PARKED its buffer is full, or there is no mount: nothing is asked for until it has drained and a mount is
+  there;
 * CLOSED    closed by its reader, or failed with ``error``.
 
-The buffer is a queue of lists, one list per loop turn, so that handing over costs per turn and not per transaction. A full
-cursor never stops the partition: what does not fit is dropped and asked for again later from ``tail``. Owner: the partition.
+The buffer is a queue of lists, one list per loop turn, so that handing over costs per turn and not per
+transaction. A full cursor never stops the partition: what does not fit is dropped and asked for again later
+from ``tail``. Owner: the partition.
 """
 
 from __future__ import annotations
@@ -32,8 +34,8 @@ class CursorState(enum.Enum):
 class FeedCursor:
     """Place, buffer and state of one reader in one partition.
 
-    Invariants: what was buffered is consecutive; ``tail`` is the last transaction accepted (None until the end of the log is
-    known, for a reader that starts from the latest); ``count`` never exceeds ``capacity``.
+    Invariants: what was buffered is consecutive; ``tail`` is the last transaction accepted (None until the
+    end of the log is known, for a reader that starts from the latest); ``count`` never exceeds ``capacity``.
     """
 
     __slots__ = (
@@ -76,7 +78,8 @@ class FeedCursor:
         return tail
 
     def accept_turn(self, fields: Sequence[FeedFields]) -> None:
-        """LIVE: take what the stream brought this turn (consecutive). Parks the cursor when it does not fit."""
+        """LIVE: take what the stream brought this turn (consecutive). Parks the cursor when it does not
+        fit."""
         tail = self.tail
         if tail is None:
             tail = fields[0][4] - 1
@@ -107,7 +110,8 @@ class FeedCursor:
         self._on_ready()
 
     def take(self) -> Sequence[FeedFields]:
-        """The next buffered list; empty when there is none. The caller reports the draining to the partition."""
+        """The next buffered list; empty when there is none. The caller reports the draining to the
+        partition."""
         if not self._buffer:
             return ()
         fields = self._buffer.popleft()

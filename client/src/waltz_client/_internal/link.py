@@ -1,10 +1,10 @@
 """A link keeps one connection to one server alive: connect, hand it over, wait for its end, back off, again.
 
-Used twice per server, for the stream and for RPC. The session object (one per TCP connection) is the channel handler and
-does the talking; the link only replaces it. Owner of ``session``: the link's task.
+Used twice per server, for the stream and for RPC. The session object (one per TCP connection) is the channel
+handler and does the talking; the link only replaces it. Owner of ``session``: the link's task.
 
-Reconnecting: at once after a connection that had lived a while, otherwise with a growing, spread delay, whatever the reason
-of the failure (TCP, TLS or Hello), so that a server that refuses us is not hammered.
+Reconnecting: at once after a connection that had lived a while, otherwise with a growing, spread delay,
+whatever the reason of the failure (TCP, TLS or Hello), so that a server that refuses us is not hammered.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """One call for the payloads of many transactions of a partition: a piece of a range that is read in bulk.
 
-The wire asks for one transaction at a time. What a call of its own for each would cost the reader (objects, timers, wake-ups) is
-paid once per piece here; requests go out as one write. Retries, moves and lost connections are the RPC client's business, as
-for every call: whatever is sent again asks only for what is still missing.
+The wire asks for one transaction at a time. What a call of its own for each would cost the reader (objects,
+timers, wake-ups) is paid once per piece here; requests go out as one write. Retries, moves and lost
+connections are the RPC client's business, as for every call: whatever is sent again asks only for what is
+still missing.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 class RangeCall(PartitionCall):
     """Payloads and checksums of ``fields``, in their order.
 
-    Invariants: ``missing`` counts the Nones in ``parts``; a slot is filled once; ``_slots`` holds exactly the requests that this
-    call has registered with its session. ``on_result(None, error)`` is called once: when nothing is missing (no error), or when
-    the client closes.
+    Invariants: ``missing`` counts the Nones in ``parts``; a slot is filled once; ``_slots`` holds exactly the
+    requests that this call has registered with its session. ``on_result(None, error)`` is called once: when
+    nothing is missing (no error), or when the client closes.
     """
 
     __slots__ = ("_error", "_missing_then", "_slots", "checksums", "fields", "missing", "parts", "size_bytes")

@@ -1,14 +1,16 @@
 """The readers of one partition: who follows the stream, who catches up, who is parked.
 
-One mount serves all. A reader behind the stream gets a feed request of its own from its place; when its place meets the
-stream's it follows the stream. A reader whose buffer is full is parked and asks again once it has drained.
+One mount serves all. A reader behind the stream gets a feed request of its own from its place; when its place
+meets the stream's it follows the stream. A reader whose buffer is full is parked and asks again once it has
+drained.
 
-Feeds of readers' own are told apart by request ids on the server, and by nothing here: FEED_DATA carries none. So it does
-not matter which feed brings a transaction. A cursor takes ``expected`` and only that; its own feed starts at or before it
-and leaves nothing out, whatever an earlier feed of the same id still has on its way. Therefore ids are used again: a server
-of ours then feeds from the new place *instead*. A reader that ends early has its feed cut short that way, by a request from
-the end of the stream; what is left is the least credit, written together with the stream. A server of release 0.13.2 goes on
-with both; there the least credit comes on top of what is left.
+Feeds of readers' own are told apart by request ids on the server, and by nothing here: FEED_DATA carries
+none. So it does not matter which feed brings a transaction. A cursor takes ``expected`` and only that; its
+own feed starts at or before it and leaves nothing out, whatever an earlier feed of the same id still has on
+its way. Therefore ids are used again: a server of ours then feeds from the new place *instead*. A reader that
+ends early has its feed cut short that way, by a request from the end of the stream; what is left is the least
+credit, written together with the stream. A server of release 0.13.2 goes on with both; there the least credit
+comes on top of what is left.
 """
 
 from __future__ import annotations
@@ -32,8 +34,9 @@ AHEAD_RETRY_SECONDS = 5.0
 class Readers:
     """The cursors of one partition. Owner: the partition, on the loop.
 
-    Invariants: a cursor is in at most one of ``live`` and ``backfills``; a live cursor's place is ``received`` at the end of
-    each turn (or ahead of it, for a reader that started ahead); ``turn`` holds what the stream brought in this turn.
+    Invariants: a cursor is in at most one of ``live`` and ``backfills``; a live cursor's place is
+    ``received`` at the end of each turn (or ahead of it, for a reader that started ahead); ``turn`` holds
+    what the stream brought in this turn.
     """
 
     def __init__(self, partition: StreamPartition) -> None:
@@ -120,8 +123,8 @@ class Readers:
             cursor.fail(ClientAheadError(partition.partition_id, cursor.tail, ends))
 
     def suspended(self, seq_num: int) -> None:
-        """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which says nothing
-        about this one. The own feed has brought everything up to `feed_at_least_to` by then."""
+        """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which
+        says nothing about this one. The own feed has brought everything up to `feed_at_least_to` by then."""
         for cursor in list(self.backfills):
             if cursor.feed_seq_num == seq_num and cursor.expected > cursor.feed_at_least_to:
                 self._settle(cursor)

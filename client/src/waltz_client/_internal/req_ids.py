@@ -1,9 +1,9 @@
 """Request ids of one partition of one client object. Pure.
 
-Invariants (safety E2, E5): one counter per partition, shared by the stream and the RPC side, kept for the whole life of the
-client id, across reconnects, moves and deactivations: no number is given out twice. It starts at a random number, so that
-two client objects that were given the same client id (the counter in ZooKeeper went back) do not make the same request ids.
-The generation only ever grows.
+Invariants (safety E2, E5): one counter per partition, shared by the stream and the RPC side, kept for the
+whole life of the client id, across reconnects, moves and deactivations: no number is given out twice. It
+starts at a random number, so that two client objects that were given the same client id (the counter in
+ZooKeeper went back) do not make the same request ids. The generation only ever grows.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from waltz_client._internal.wire import pack_req_id
 from waltz_protocol.types import ReqId
 
 NEAR = 2**29
-"""Another client's numbers are too close within this distance; a server keeps as many for the earlier of two clients."""
+"""Another client's numbers are too close within this distance; a server keeps as many for the earlier of two
+clients."""
 
 _NUMBERS = 2**32
 _LAST_I32 = 2**31 - 1
@@ -67,7 +68,7 @@ class ReqIdSource:
         """The 16 bytes of one of this partition's request ids."""
         return pack_req_id(self.client_id, generation, self.partition_id, seq_num)
 
-    # -- when somebody else has the same client id ----------------------------------------------------------------------
+    # -- when somebody else has the same client id -----------------------------------------------------------
 
     def gave_out(self, seq_num: int) -> bool:
         """Whether a number is one of this object's."""
@@ -77,7 +78,8 @@ class ReqIdSource:
         )
 
     def is_near(self, seq_num: int) -> bool:
-        """Whether somebody who counts on from there may come to the numbers given out next, or be overtaken."""
+        """Whether somebody who counts on from there may come to the numbers given out next, or be
+        overtaken."""
         return _distance(seq_num, self._seq_num) < NEAR
 
     def move(self, away_from: int) -> None:

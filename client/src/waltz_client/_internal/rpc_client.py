@@ -1,8 +1,8 @@
 """RPC side: transaction data and high-water marks by partition, administrative requests by server.
 
-A request waits for its partition's server, is sent again on the replacement when the connection is lost or the partition
-moves (each time with a fresh request id), and ends at its deadline. One timer looks after all of them. Links to servers are
-opened when first needed. Owner: the client, on the loop.
+A request waits for its partition's server, is sent again on the replacement when the connection is lost or
+the partition moves (each time with a fresh request id), and ends at its deadline. One timer looks after all
+of them. Links to servers are opened when first needed. Owner: the client, on the loop.
 """
 
 from __future__ import annotations
@@ -36,8 +36,9 @@ MAX_RETRY_SECONDS = 5.0
 class PartitionCall:
     """One data request (``transaction_id`` set) or high-water mark request of one partition.
 
-    Ends exactly once through ``on_result(value, error)``. ``resend_at`` bounds the silence of one sending: some refusals
-    are silent (a server that does not own the partition never answers a high-water mark request).
+    Ends exactly once through ``on_result(value, error)``. ``resend_at`` bounds the silence of one sending:
+    some refusals are silent (a server that does not own the partition never answers a high-water mark
+    request).
     """
 
     __slots__ = (
@@ -85,7 +86,7 @@ class PartitionCall:
         except Exception:
             log.exception("the receiver of an answer of partition %d raised", self.partition_id)
 
-    # -- what a call for many transactions does otherwise (``range_call``) ---------------------------------------------
+    # -- what a call for many transactions does otherwise (``range_call``) -----------------------------------
 
     def request(self, session: RpcSession, req_ids: ReqIdSource) -> bytes:
         """Register for the answer with a fresh request id; the frame to send."""
@@ -135,8 +136,8 @@ class _Server:
 class RpcClient:
     """See the module.
 
-    Invariant: a call that is not done is in ``_active``, and either waits for a server (``_waiting`` of its partition), or
-    for an answer (``calls`` of a session), or for a retry timer; never for nothing.
+    Invariant: a call that is not done is in ``_active``, and either waits for a server (``_waiting`` of its
+    partition), or for an answer (``calls`` of a session), or for a retry timer; never for nothing.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class RpcClient:
         self._called = asyncio.Event()
         self._closed = False
 
-    # -- discovery ----------------------------------------------------------------------------------------------------
+    # -- discovery -------------------------------------------------------------------------------------------
 
     def set_endpoints(self, endpoints: dict[int, Endpoint], alive: set[Endpoint]) -> None:
         """Who owns what now. Calls of partitions that moved go to the new owner."""
@@ -212,7 +213,7 @@ class RpcClient:
             if not call.done:
                 self._waiting.setdefault(call.partition_id, {})[call] = None
 
-    # -- calls by partition -------------------------------------------------------------------------------------------
+    # -- calls by partition ----------------------------------------------------------------------------------
 
     def new_call(
         self,
@@ -346,7 +347,7 @@ class RpcClient:
         finally:
             self.give_up(call)
 
-    # -- administrative requests --------------------------------------------------------------------------------------
+    # -- administrative requests -----------------------------------------------------------------------------
 
     async def admin(
         self,
@@ -358,10 +359,11 @@ class RpcClient:
         client_id: int,
         deadline_seconds: float,
     ) -> M:
-        """One administrative request to one server; waits for the connection, never shares another call's answer.
+        """One administrative request to one server; waits for the connection, never shares another call's
+        answer.
 
-        ServerRequestError when the connection breaks under it (it may have been carried out) or the server's version does
-        not know the request; RequestDeadlineError at the deadline.
+        ServerRequestError when the connection breaks under it (it may have been carried out) or the server's
+        version does not know the request; RequestDeadlineError at the deadline.
         """
         loop = asyncio.get_running_loop()
         try:

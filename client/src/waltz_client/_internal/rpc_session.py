@@ -1,7 +1,8 @@
 """One RPC connection: data, high-water mark and administrative requests to one server (channel handler).
 
-Requests are calls with a callback; which partition's they are and when to send them again is the RPC client's business.
-Every request has a request id of its own, administrative ones too, so that two calls of the same kind never share an answer.
+Requests are calls with a callback; which partition's they are and when to send them again is the RPC client's
+business. Every request has a request id of its own, administrative ones too, so that two calls of the same
+kind never share an answer.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 class RpcSession:
     """The RPC side of one TCP connection.
 
-    Invariant: a call is in ``calls`` (by partition and sequence number) exactly while its answer may come on this
-    connection; when the connection ends they are handed back through ``on_lost``.
+    Invariant: a call is in ``calls`` (by partition and sequence number) exactly while its answer may come on
+    this connection; when the connection ends they are handed back through ``on_lost``.
     """
 
     def __init__(

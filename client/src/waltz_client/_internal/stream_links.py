@@ -25,9 +25,9 @@ class _StreamLink:
 class StreamLinks:
     """One stream link per server with active partitions. Owner: the client, on the loop.
 
-    Invariant: ``connection_seq_num`` grows with every stream connection of this client object, to whichever server, so the
-    pair (generation, connection sequence) is never used twice and a newer connection always outranks an older one. It starts at
-    a number of this object's own (``waltz_protocol.connection_number``).
+    Invariant: ``connection_seq_num`` grows with every stream connection of this client object, to whichever
+    server, so the pair (generation, connection sequence) is never used twice and a newer connection always
+    outranks an older one. It starts at a number of this object's own (``waltz_protocol.connection_number``).
     """
 
     def __init__(
@@ -63,7 +63,8 @@ class StreamLinks:
         return self._places.get(partition_id)
 
     def attach(self, partition: StreamPartition, endpoint: Endpoint) -> None:
-        """The partition belongs to this server now; it is detached from any other, and mounted as soon as possible."""
+        """The partition belongs to this server now; it is detached from any other, and mounted as soon as
+        possible."""
         if self._places.get(partition.partition_id) != endpoint:
             self.detach(partition)
             self._places[partition.partition_id] = endpoint

@@ -1,13 +1,16 @@
 """One partition on the stream side: mount, feed, appends (client-server protocol, client behaviour).
 
-State: *attached* to a session (one TCP connection of the server that owns the partition) or not; *mounted* (the server said
-READY on that session) or not; *client ahead* (the log ends before what this client has read).
+State: *attached* to a session (one TCP connection of the server that owns the partition) or not; *mounted*
+(the server said READY on that session) or not; *client ahead* (the log ends before what this client has
+read).
 
-The first mount is at the server's high-water mark (asked over RPC): a client that only appends reads nothing old. Readers
-that start further back get feed requests of their own on the mounted connection (see ``readers``), so a long catch-up never
-holds up a mount. Remounts are at ``received``, the last transaction seen in order.
+The first mount is at the server's high-water mark (asked over RPC): a client that only appends reads nothing
+old. Readers that start further back get feed requests of their own on the mounted connection (see
+``readers``), so a long catch-up never holds up a mount. Remounts are at ``received``, the last transaction
+seen in order.
 
-Owner: the loop. All methods are synchronous and called from frame handlers, timers and the client's coroutines.
+Owner: the loop. All methods are synchronous and called from frame handlers, timers and the client's
+coroutines.
 """
 
 from __future__ import annotations
@@ -75,8 +78,8 @@ class PartitionHost(Protocol):
 class StreamPartition:
     """See the module.
 
-    Invariants: ``received`` only grows, by exactly one per accepted FEED_DATA; a feed request never names a mark above
-    ``received``, and is only sent while mounted; appends are only sent while mounted.
+    Invariants: ``received`` only grows, by exactly one per accepted FEED_DATA; a feed request never names a
+    mark above ``received``, and is only sent while mounted; appends are only sent while mounted.
     """
 
     def __init__(
@@ -113,7 +116,7 @@ class StreamPartition:
         self._restless_until = 0
         self.why_unavailable = "no server owns it yet"
 
-    # -- attaching ----------------------------------------------------------------------------------------------------
+    # -- attaching -------------------------------------------------------------------------------------------
 
     @property
     def started(self) -> bool:
@@ -136,7 +139,8 @@ class StreamPartition:
         self._begin_mount()
 
     def session_lost(self, session: StreamSession) -> None:
-        """The session ended, or the partition moved away from it. Fails nothing: the flush after the remount decides."""
+        """The session ended, or the partition moved away from it. Fails nothing: the flush after the remount
+        decides."""
         if self.session is not session:
             return
         self.end_turn()
@@ -146,9 +150,9 @@ class StreamPartition:
     def generation_raised(self) -> None:
         """The generation grew: mount again, so that an owner that closed and reopened the partition knows us.
 
-        Appends carry the new number from now on. Those sent under the old one may have been dropped silently: the flush
-        after the mount decides them, and for a while silence is nudged sooner, because servers learn of a new generation
-        a little earlier or later than clients do.
+        Appends carry the new number from now on. Those sent under the old one may have been dropped silently:
+        the flush after the mount decides them, and for a while silence is nudged sooner, because servers
+        learn of a new generation a little earlier or later than clients do.
         """
         self._restless_until = self.window.tick + 20
         if self.session is not None and self.active:
@@ -173,7 +177,8 @@ class StreamPartition:
         self._begin_mount()
 
     def deactivate(self) -> None:
-        """No part any more: readers end, writers get an error; the server feeds on until its credit is used up."""
+        """No part any more: readers end, writers get an error; the server feeds on until its credit is used
+        up."""
         self.active = False
         self.window.stopped = True
         self._unmount("it is not active")
@@ -195,7 +200,7 @@ class StreamPartition:
         self.window.fail_waiters(ClientClosedError("the client is closed"))
         self.readers.fail_all(ClientClosedError("the client is closed"))
 
-    # -- mounting -----------------------------------------------------------------------------------------------------
+    # -- mounting --------------------------------------------------------------------------------------------
 
     def _begin_mount(self) -> None:
         if self.started:
@@ -232,7 +237,8 @@ class StreamPartition:
             session.reconsider_reading()
 
     def _mount_silent(self) -> None:
-        """No answer: it may have been swallowed by a closing partition, or the store is recovering. Ask again."""
+        """No answer: it may have been swallowed by a closing partition, or the store is recovering. Ask
+        again."""
         if self.received != self._received_at_mount:  # the catch-up of the mount is flowing
             self._received_at_mount = self.received
             self._start_timer(MOUNT_SILENCE_SECONDS, self._mount_silent)
@@ -262,8 +268,8 @@ class StreamPartition:
             self._start_timer(self._not_ready.next_seconds(), self._send_mount)
 
     def _is_withdrawn(self, seq_num: int, state: MountState) -> bool:
-        """Whether this ends the mount. A mount that was asked for again before its answer came counts on the server as the
-        newer one, and is withdrawn by that one's number."""
+        """Whether this ends the mount. A mount that was asked for again before its answer came counts on the
+        server as the newer one, and is withdrawn by that one's number."""
         return state is MountState.NOT_READY and seq_num in self._mount_names
 
     def _mounted(self, session: StreamSession, seq_num: int) -> None:
@@ -298,7 +304,7 @@ class StreamPartition:
             self._mount_timer.cancel()
             self._mount_timer = None
 
-    # -- feed ---------------------------------------------------------------------------------------------------------
+    # -- feed ------------------------------------------------------------------------------------------------
 
     def feed_data(self, fields: FeedFields) -> bool:
         """One FEED_DATA. True when it is the first of this turn (``end_turn`` is due). Hot."""
@@ -369,7 +375,8 @@ class StreamPartition:
         return self.session.send_feed_request(feed._replace(seq_num=cursor.feed_seq_num), cursor.tail)
 
     def end_backfill(self, cursor: FeedCursor) -> None:
-        """A reader has no use for a feed of its own any more: cut short what is left of it (see ``readers``)."""
+        """A reader has no use for a feed of its own any more: cut short what is left of it (see
+        ``readers``)."""
         seq_num, cursor.feed_seq_num = cursor.feed_seq_num, None
         feed = self._feed_req_id
         if seq_num is None or self.session is None or not self.mounted or feed is None:
@@ -378,7 +385,7 @@ class StreamPartition:
         if cursor.feed_at_least_to - cursor.expected >= LEAST_CREDIT:
             self.session.send_feed_request(feed._replace(seq_num=seq_num), self.received)
 
-    # -- appends ------------------------------------------------------------------------------------------------------
+    # -- appends ---------------------------------------------------------------------------------------------
 
     @property
     def can_send(self) -> bool:
@@ -395,7 +402,8 @@ class StreamPartition:
         read_locks: LockHashes,
         append_locks: LockHashes,
     ) -> None:
-        """Send one append now; the caller has seen :attr:`can_send`. AppendFailedError: its version lacks a kind of lock."""
+        """Send one append now; the caller has seen :attr:`can_send`. AppendFailedError: its version lacks a
+        kind of lock."""
         session = self.session
         if session is None or not self.mounted:
             raise RuntimeError("send_append without a mount")
@@ -437,12 +445,14 @@ class StreamPartition:
 
     @property
     def _drops_in_silence(self) -> bool:
-        """An append was dropped though it was sent after the mount: the server may not know the mount any more."""
+        """An append was dropped though it was sent after the mount: the server may not know the mount any
+        more."""
         dropped, mount = self.window.dropped_seq_num, self._feed_req_id
         return dropped is not None and mount is not None and follows(dropped, mount.seq_num)
 
     def on_tick(self, nudge_ticks: int) -> None:
-        """Time passes: nudge silent appends; mount again when the server has moved on and the feed does not say so."""
+        """Time passes: nudge silent appends; mount again when the server has moved on and the feed does not
+        say so."""
         self.window.tick += 1
         session = self.session
         if session is None or not self.mounted:
@@ -456,7 +466,8 @@ class StreamPartition:
         )
         if self._drops_in_silence:
             self.window.dropped_seq_num = None
-            # Or the numbers are taken: a server keeps them for a client that uses the same id and was there before.
+            # Or the numbers are taken: a server keeps them for a client that uses the same id and was there
+            # before.
             self.req_ids.move(away_from=self._feed_req_id.seq_num if self._feed_req_id else 0)
             self._mount_again("its server drops appends")
         elif not behind or self.received != self._stuck_at:
@@ -469,7 +480,7 @@ class StreamPartition:
             )
             self._mount_again("its feed went silent")
 
-    # -- flow control -------------------------------------------------------------------------------------------------
+    # -- flow control ----------------------------------------------------------------------------------------
 
     @property
     def reader_full(self) -> bool:

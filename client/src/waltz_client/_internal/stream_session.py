@@ -1,11 +1,12 @@
 """One stream connection: mounts, appends, feeds of all partitions of one server (channel handler).
 
-The hot path is :meth:`StreamSession.frame_received` for FEED_DATA: one unpack, one dictionary lookup, one call, no object
-but the unpacked tuple. What arrived in one read of the socket is handed over together in :meth:`frames_ended`.
+The hot path is :meth:`StreamSession.frame_received` for FEED_DATA: one unpack, one dictionary lookup, one
+call, no object but the unpacked tuple. What arrived in one read of the socket is handed over together in
+:meth:`frames_ended`.
 
-Reading is paused when a reader's buffer is full and nobody else needs the connection (no append outstanding, no mount under
-way, no reader starving). When somebody does, reading goes on and the full reader is dropped back instead, so a slow reader
-can never hold up an outcome.
+Reading is paused when a reader's buffer is full and nobody else needs the connection (no append outstanding,
+no mount under way, no reader starving). When somebody does, reading goes on and the full reader is dropped
+back instead, so a slow reader can never hold up an outcome.
 """
 
 from __future__ import annotations
@@ -38,8 +39,8 @@ log = logging.getLogger("waltz_client.stream")
 class StreamSession:
     """The stream side of one TCP connection.
 
-    Invariants: ``connection_seq_num`` is larger than that of every earlier stream connection of this client object (the
-    server's fence against stale connections); partitions are attached to at most one session.
+    Invariants: ``connection_seq_num`` is larger than that of every earlier stream connection of this client
+    object (the server's fence against stale connections); partitions are attached to at most one session.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class StreamSession:
         self._partitions = partitions  # of this server; shared with the link, changed by discovery
         self._touched: list[StreamPartition] = []
 
-    # -- sending ------------------------------------------------------------------------------------------------------
+    # -- sending ---------------------------------------------------------------------------------------------
 
     @property
     def ready(self) -> bool:
@@ -87,7 +88,7 @@ class StreamSession:
         if self.channel is not None:
             self.channel.close(reason)
 
-    # -- channel handler ----------------------------------------------------------------------------------------------
+    # -- channel handler -------------------------------------------------------------------------------------
 
     def channel_ready(self, channel: Channel) -> None:
         """Nothing yet: the link calls :meth:`established`."""
@@ -153,7 +154,7 @@ class StreamSession:
         for partition in list(self._partitions.values()):
             partition.session_lost(self)
 
-    # -- flow control -------------------------------------------------------------------------------------------------
+    # -- flow control ----------------------------------------------------------------------------------------
 
     @property
     def writable(self) -> bool:

@@ -1,20 +1,21 @@
 """Transaction monitor: from the in-order feed to the outcome of each append of one partition. Pure.
 
-Appends are never acknowledged. What became of one follows from three things the server sends (client-server protocol,
-"transaction monitor"): the feed, flush responses and lock failures. The rules:
+Appends are never acknowledged. What became of one follows from three things the server sends (client-server
+protocol, "transaction monitor"): the feed, flush responses and lock failures. The rules:
 
 * **committed(r)**, r seen in the feed in order: everything older than r failed, r succeeded.
-* **lock failure(r, h)** takes effect only when the feed has reached h: then r failed. It stays as a *tombstone* (no longer
-  outstanding) until swept, because a flush may still name it.
-* **flush response(r, h)** takes effect only when the feed has reached h: then everything up to and including r failed.
-  Lock failures and flush responses are written by other hands than the feed and may overtake it; without this deferral a
-  committed append would be called failed and be written twice by a retry.
+* **lock failure(r, h)** takes effect only when the feed has reached h: then r failed. It stays as a
+  *tombstone* (no longer outstanding) until swept, because a flush may still name it.
+* **flush response(r, h)** takes effect only when the feed has reached h: then everything up to and including
+  r failed. Lock failures and flush responses are written by other hands than the feed and may overtake it;
+  without this deferral a committed append would be called failed and be written twice by a retry.
 * A disconnection by itself decides nothing.
 
 Invariants:
 
 * entries are kept in the order they were sent; ``outstanding`` = entries still pending;
-* the oldest entry is always pending (tombstones at the head are swept, nothing can refer to them with effect);
+* the oldest entry is always pending (tombstones at the head are swept, nothing can refer to them with
+  effect);
 * every registered entry is reported exactly once, as committed, failed or (on close) unknown;
 * ``next_release`` is the lowest mark at which a deferred event takes effect (``NEVER`` when there is none).
 
@@ -58,7 +59,8 @@ class MonitorEntry:
 
 
 class Resolution(NamedTuple):
-    """The end of one entry. ``mark`` is the transaction id (committed) or the mark at which it took effect."""
+    """The end of one entry. ``mark`` is the transaction id (committed) or the mark at which it took
+    effect."""
 
     entry: MonitorEntry
     cause: Cause
@@ -101,7 +103,8 @@ class TransactionMonitor:
         return [entry for entry in self._order if entry.pending]
 
     def register(self, entry: MonitorEntry) -> bool:
-        """Take an append just before it is sent. False (and nothing is changed) if its number is already registered."""
+        """Take an append just before it is sent. False (and nothing is changed) if its number is already
+        registered."""
         if entry.seq_num in self._by_seq:
             return False
         entry.pending = True
@@ -113,7 +116,8 @@ class TransactionMonitor:
     def committed(
         self, seq_num: int, generation: int, transaction_id: int, header: int
     ) -> Sequence[Resolution]:
-        """An own request id was seen in the in-order feed. Call before :meth:`advance` to the same transaction.
+        """An own request id was seen in the in-order feed. Call before :meth:`advance` to the same
+        transaction.
 
         With another generation or header than was sent it is a stranger's, who has the same client id.
         """
@@ -155,7 +159,8 @@ class TransactionMonitor:
     def lock_failure(
         self, seq_num: int, generation: int, mark: int
     ) -> tuple[MonitorEntry | None, Sequence[Resolution]]:
-        """A LOCK_FAILURE arrived. Returns the entry if it is still pending (to be told), and what took effect now."""
+        """A LOCK_FAILURE arrived. Returns the entry if it is still pending (to be told), and what took effect
+        now."""
         entry = self._by_seq.get(seq_num)
         if entry is None or entry.generation != generation or not entry.pending:
             return None, NOTHING
@@ -179,7 +184,8 @@ class TransactionMonitor:
         return self._fail_one(seq_num, Cause.NOT_SENT, self.high_water_mark)
 
     def close(self) -> Sequence[Resolution]:
-        """Give up: every pending entry is reported with cause CLOSED (outcome unknown) and the registry is empty."""
+        """Give up: every pending entry is reported with cause CLOSED (outcome unknown) and the registry is
+        empty."""
         resolved = [Resolution(entry, Cause.CLOSED, self.high_water_mark) for entry in self.pending_entries()]
         for resolution in resolved:
             resolution.entry.pending = False
@@ -202,7 +208,8 @@ class TransactionMonitor:
     def _remove_through(
         self, last: MonitorEntry, cause: Cause, mark: int, *, include: bool
     ) -> list[Resolution]:
-        """Remove everything up to and including ``last``; pending ones fail (``last`` itself only if ``include``)."""
+        """Remove everything up to and including ``last``; pending ones fail (``last`` itself only if
+        ``include``)."""
         resolved: list[Resolution] = []
         while True:
             entry = self._order.popleft()
@@ -210,7 +217,8 @@ class TransactionMonitor:
             if entry.pending and (include or entry is not last):
                 entry.pending = False
                 self.outstanding -= 1
-                # A conflict that was announced and is overtaken by a flush is still a conflict: the certain cause.
+                # A conflict that was announced and is overtaken by a flush is still a conflict: the certain
+                # cause.
                 why = Cause.LOCK_CONFLICT if entry.conflict >= 0 else cause
                 resolved.append(Resolution(entry, why, entry.conflict if entry.conflict >= 0 else mark))
             if entry is last:

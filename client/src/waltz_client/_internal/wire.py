@@ -1,7 +1,7 @@
 """Fast paths for the two messages a reading client handles by the hundred thousand. Pure.
 
-Everything else goes through ``waltz_protocol.codec``. Byte layouts: client-server protocol, messages FEED_DATA (4),
-TRANSACTION_DATA_REQUEST (6) and TRANSACTION_DATA_RESPONSE (7).
+Everything else goes through ``waltz_protocol.codec``. Byte layouts: client-server protocol, messages
+FEED_DATA (4), TRANSACTION_DATA_REQUEST (6) and TRANSACTION_DATA_RESPONSE (7).
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class DataResponse(NamedTuple):
 
 
 def parse_data_response(body: memoryview) -> DataResponse:
-    """Decode a TRANSACTION_DATA_RESPONSE body. ProtocolError when truncated, over-long or with a wrong checksum."""
+    """Decode a TRANSACTION_DATA_RESPONSE body. ProtocolError when truncated, over-long or with a wrong
+    checksum."""
     try:
         _, _, partition_id, seq_num, txid, ok, length = _RESPONSE_HEAD.unpack_from(body, 1)
     except struct.error as error:

@@ -1,7 +1,8 @@
 """SqlApplier: committed transactions into a database, exactly once.
 
-Owner of the threads. It remembers no mark: the one in the database is the truth, and each database transaction compares with it.
-Any number of appliers, in any number of processes, may work on the same tables: each transaction is applied by one of them.
+Owner of the threads. It remembers no mark: the one in the database is the truth, and each database
+transaction compares with it. Any number of appliers, in any number of processes, may work on the same tables:
+each transaction is applied by one of them.
 """
 
 from __future__ import annotations
@@ -55,13 +56,15 @@ class SqlApplier:
         isolation_level: str | None = "SERIALIZABLE",
         threads: int = 1,
     ) -> None:
-        """``on_application_error``: an error of ``apply`` that is not the database's stops its partition, or the transaction is put
-        into the table of dead letters and skipped. ``on_stopped`` is told once about each partition that stops.
+        """``on_application_error``: an error of ``apply`` that is not the database's stops its partition, or
+        the transaction is put into the table of dead letters and skipped. ``on_stopped`` is told once about
+        each partition that stops.
 
-        ``with_data=False`` leaves payloads out. ``batch_transactions``: how many :meth:`run` applies in one database transaction
-        at most. ``retry_seconds``: how long errors of the database are tried again, None = for ever. ``isolation_level`` of the
-        database transactions, None = the engine's. ``threads``: how many partitions may use the database at the same time; the
-        engine's pool should have as many connections.
+        ``with_data=False`` leaves payloads out. ``batch_transactions``: how many :meth:`run` applies in one
+        database transaction at most. ``retry_seconds``: how long errors of the database are tried again, None
+        = for ever. ``isolation_level`` of the database transactions, None = the engine's. ``threads``: how
+        many partitions may use the database at the same time; the engine's pool should have as many
+        connections.
         """
         if batch_transactions < 1 or threads < 1:
             raise UsageError("batch_transactions and threads are at least 1")
@@ -89,7 +92,8 @@ class SqlApplier:
         await self.close()
 
     async def close(self) -> None:
-        """Wait for the database transaction under way, end the threads. Idempotent. The engine stays its owner's."""
+        """Wait for the database transaction under way, end the threads. Idempotent. The engine stays its
+        owner's."""
         await self._threads.close()
 
     async def create_tables(self) -> None:
@@ -103,14 +107,15 @@ class SqlApplier:
         """
         return await self._retrying(partition, None, lambda: self._database.read_mark(partition))
 
-    # -- applying -----------------------------------------------------------------------------------------------------
+    # -- applying --------------------------------------------------------------------------------------------
 
     async def apply(self, transactions: Sequence[FeedTransaction]) -> int:
         """Apply consecutive transactions of one partition, once; the partition's mark afterwards.
 
-        What the database has already is skipped. Safe to repeat after any error and any crash. Raises SqlApplyError,
-        DatabaseUnavailableError, HighWaterMarkMovedError: nothing of the transaction named and of later ones was applied.
-        Cancelling it leaves the database transaction under way to end by itself; the mark says whether it did.
+        What the database has already is skipped. Safe to repeat after any error and any crash. Raises
+        SqlApplyError, DatabaseUnavailableError, HighWaterMarkMovedError: nothing of the transaction named and
+        of later ones was applied. Cancelling it leaves the database transaction under way to end by itself;
+        the mark says whether it did.
         """
         if not transactions:
             raise UsageError("apply needs at least one transaction")
@@ -165,7 +170,8 @@ class SqlApplier:
         return mark
 
     async def _retrying(self, partition_id: int, transaction_id: int | None, job: Callable[[], T]) -> T:
-        """The job's result; again after errors of the database that may pass, with growing delays, for ``retry_seconds``."""
+        """The job's result; again after errors of the database that may pass, with growing delays, for
+        ``retry_seconds``."""
         backoff = Backoff(RETRY_INITIAL_SECONDS, RETRY_MAX_SECONDS, self._random)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -194,7 +200,7 @@ class SqlApplier:
             except Exception:
                 log.exception("on_stopped raised")
 
-    # -- feeds --------------------------------------------------------------------------------------------------------
+    # -- feeds -----------------------------------------------------------------------------------------------
 
     async def run(
         self,
@@ -203,11 +209,13 @@ class SqlApplier:
         *,
         until: int | Mapping[int, int] | None = None,
     ) -> None:
-        """Apply these partitions (default: all) from their marks on, for ever or up to ``until`` (an id, or one per partition).
+        """Apply these partitions (default: all) from their marks on, for ever or up to ``until`` (an id, or
+        one per partition).
 
-        A partition that stops does not hold up the others; when none is left and one had stopped, its error is raised. A mark
-        that went back (a restored database) is followed: transactions from there on are read and applied again.
-        Other errors end everything: ClientAheadError (the database is ahead of the log), ClientClosedError.
+        A partition that stops does not hold up the others; when none is left and one had stopped, its error
+        is raised. A mark that went back (a restored database) is followed: transactions from there on are
+        read and applied again. Other errors end everything: ClientAheadError (the database is ahead of the
+        log), ClientClosedError.
         """
         if partitions is None:
             partitions = range(client.num_partitions)

@@ -1,13 +1,16 @@
-"""One database transaction at a time: the mark and the effects of transactions, or nothing. Synchronous; runs in a thread.
+"""One database transaction at a time: the mark and the effects of transactions, or nothing. Synchronous; runs
+in a thread.
 
-Order inside it: compare-and-set of the mark (which takes the row's lock, so a second applier waits here and then finds the mark
-changed), a savepoint, the application's statements, a look at mark and savepoint, commit. A crash anywhere leaves both as they
-were; a commit whose answer was lost is found by the next attempt, because the mark has moved.
+Order inside it: compare-and-set of the mark (which takes the row's lock, so a second applier waits here and
+then finds the mark changed), a savepoint, the application's statements, a look at mark and savepoint, commit.
+A crash anywhere leaves both as they were; a commit whose answer was lost is found by the next attempt,
+because the mark has moved.
 
-The look is there because an application may catch an error of the database and go on. PostgreSQL has aborted the transaction then,
-and answers the commit with a rollback that no driver reports; MySQL after a deadlock and SQLite with a full disk have ended it, and
-what follows is a new one without the mark. The mark alone would not tell: once the row's lock is lost, another applier may have
-moved it to the same value. Only the transaction that made the savepoint can release it.
+The look is there because an application may catch an error of the database and go on. PostgreSQL has aborted
+the transaction then, and answers the commit with a rollback that no driver reports; MySQL after a deadlock
+and SQLite with a full disk have ended it, and what follows is a new one without the mark. The mark alone
+would not tell: once the row's lock is lost, another applier may have moved it to the same value. Only the
+transaction that made the savepoint can release it.
 """
 
 from __future__ import annotations
@@ -25,7 +28,8 @@ from waltz_client.transaction import FeedTransaction
 
 ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
 """The application's part: statements on the connection it is given. It must not commit or roll back, and lets
-the database's errors out; a statement that may fail stands in a savepoint (``with connection.begin_nested()``)."""
+the database's errors out; a statement that may fail stands in a savepoint (``with
+connection.begin_nested()``)."""
 
 SAVEPOINT = "waltz_apply"
 
@@ -36,7 +40,8 @@ _ENDED = (
 
 
 class ApplyFailed(Exception):
-    """The application's function raised at this transaction; everything was rolled back. Its error is ``__cause__``."""
+    """The application's function raised at this transaction; everything was rolled back. Its error is
+    ``__cause__``."""
 
     def __init__(self, transaction: FeedTransaction) -> None:
         super().__init__(str(transaction))
@@ -62,7 +67,8 @@ class Database:
         self._tables.create(self._engine)
 
     def read_mark(self, partition_id: int) -> int:
-        """The mark of a partition, -1 for a new one, whose row is made. SqlTableMissingError, or what the database raises."""
+        """The mark of a partition, -1 for a new one, whose row is made. SqlTableMissingError, or what the
+        database raises."""
         tables = self._tables
         for _ in range(2):
             try:
@@ -97,11 +103,11 @@ class Database:
     def apply(self, transactions: Sequence[FeedTransaction]) -> int:
         """Apply consecutive transactions of one partition in one database transaction; the mark afterwards.
 
-        A mark other than the last one's id means that nothing was applied, because the mark was not where it had to be; -1 also
-        for a row that was missing, and is there now.
-        Raises ApplyFailed (also for what only the commit finds, a deferred constraint say), an error of the database that may
-        pass, SqlTableMissingError or SqlApplyError (the mark is right and cannot be moved, or was committed without this
-        transaction's end).
+        A mark other than the last one's id means that nothing was applied, because the mark was not where it
+        had to be; -1 also for a row that was missing, and is there now. Raises ApplyFailed (also for what
+        only the commit finds, a deferred constraint say), an error of the database that may pass,
+        SqlTableMissingError or SqlApplyError (the mark is right and cannot be moved, or was committed without
+        this transaction's end).
         """
         try:
             mark = self._apply_together(transactions)
@@ -122,7 +128,8 @@ class Database:
         with self._apply_engine.connect() as connection, connection.begin():
             if not self._tables.advance_mark(connection, partition_id, expected, last):
                 return self._mark_elsewhere(connection, partition_id, expected)
-            # Not begin_nested(): a Session that the application puts on the connection would behave differently inside one.
+            # Not begin_nested(): a Session that the application puts on the connection would behave
+            # differently inside one.
             connection.dialect.do_savepoint(connection, SAVEPOINT)
             with _no_commit(connection):
                 for transaction in transactions:
@@ -134,7 +141,8 @@ class Database:
         return last
 
     def _look_for_mark(self, connection: sa.Connection, partition_id: int, last: int) -> None:
-        """Raise unless this is still the database transaction that moved the mark to ``last``, and a commit would keep it."""
+        """Raise unless this is still the database transaction that moved the mark to ``last``, and a commit
+        would keep it."""
         try:
             mark = self._tables.read_mark(connection, partition_id)
         except sa.exc.SQLAlchemyError as error:
@@ -148,11 +156,13 @@ class Database:
         except sa.exc.SQLAlchemyError as error:
             if is_transient(error):
                 raise
-            # The mark is there without us, for good: neither another attempt nor a dead letter would change anything.
+            # The mark is there without us, for good: neither another attempt nor a dead letter would change
+            # anything.
             raise SqlApplyError(partition_id, last, UsageError(_ENDED)) from error
 
     def _mark_elsewhere(self, connection: sa.Connection, partition_id: int, expected: int) -> int | None:
-        """The mark (None without a row), after a compare-and-set that found it not to be ``expected``. Errors as :meth:`apply`."""
+        """The mark (None without a row), after a compare-and-set that found it not to be ``expected``. Errors
+        as :meth:`apply`."""
         mark = self._tables.read_mark(connection, partition_id)
         if mark == expected:
             raise SqlApplyError(
@@ -166,7 +176,8 @@ class Database:
         return mark
 
     def skip(self, transaction: FeedTransaction, error: BaseException) -> int:
-        """Put one transaction among the dead letters and move the mark past it; the mark afterwards, as :meth:`apply`."""
+        """Put one transaction among the dead letters and move the mark past it; the mark afterwards, as
+        :meth:`apply`."""
         tables = self._tables
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         with self._apply_engine.connect() as connection, connection.begin():
@@ -179,7 +190,8 @@ class Database:
 
 @contextlib.contextmanager
 def _no_commit(connection: sa.Connection) -> Iterator[None]:
-    """The application cannot end the database transaction: half of its effects would stay without the rest."""
+    """The application cannot end the database transaction: half of its effects would stay without the
+    rest."""
 
     refused = False
 

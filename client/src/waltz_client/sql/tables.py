@@ -1,8 +1,9 @@
 """The tables of the SQL helper: high-water marks, and dead letters.
 
-The table of marks is that of release 0.13.2's database helper, column by column, so that processes of both may share one
-database. The mark is also the fence between appliers: it only ever moves by compare-and-set, in the database transaction that
-holds the effects, so of two that apply the same transaction one changes no row and has to leave it.
+The table of marks is that of release 0.13.2's database helper, column by column, so that processes of both
+may share one database. The mark is also the fence between appliers: it only ever moves by compare-and-set, in
+the database transaction that holds the effects, so of two that apply the same transaction one changes no row
+and has to leave it.
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ DEAD_LETTERS = "waltz_dead_letters"
 class SqlTables:
     """Names and columns.
 
-    ``marks``: ``partition_id INTEGER PRIMARY KEY, high_water_mark BIGINT NOT NULL``, one row per partition: the id of the last
-    transaction applied, -1 for none. ``dead_letters``: transactions that were skipped, with the error as text.
-    Two applications in one database need two tables of marks.
+    ``marks``: ``partition_id INTEGER PRIMARY KEY, high_water_mark BIGINT NOT NULL``, one row per partition:
+    the id of the last transaction applied, -1 for none. ``dead_letters``: transactions that were skipped,
+    with the error as text. Two applications in one database need two tables of marks.
     """
 
     def __init__(
@@ -67,7 +68,8 @@ class SqlTables:
         connection.execute(sa.insert(self.marks).values(partition_id=partition_id, high_water_mark=-1))
 
     def advance_mark(self, connection: sa.Connection, partition_id: int, expected: int, new: int) -> bool:
-        """Compare and set; False when the mark is not ``expected``. Holds the row until the end of the transaction."""
+        """Compare and set; False when the mark is not ``expected``. Holds the row until the end of the
+        transaction."""
         marks = self.marks
         changed = connection.execute(
             sa.update(marks)

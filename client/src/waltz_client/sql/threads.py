@@ -24,7 +24,8 @@ class DatabaseThreads:
         self._closed = False
 
     async def run(self, job: Callable[[], T]) -> T:
-        """The result of a job. Cancelling the caller does not stop a job under way: it ends, or fails, by itself."""
+        """The result of a job. Cancelling the caller does not stop a job under way: it ends, or fails, by
+        itself."""
         if self._closed:
             raise ClientClosedError("the applier is closed")
         future = asyncio.get_running_loop().run_in_executor(self._executor, job)

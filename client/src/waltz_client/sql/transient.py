@@ -13,9 +13,9 @@ _MYSQL_NO_SAVEPOINT = 1305
 
 
 def is_transient(error: BaseException | None) -> bool:
-    """Whether the same work may succeed when it is tried again: a lost connection, a deadlock, a failed serialization, a busy or
-    full disk. An error that was raised *from* such an error counts as well. Anything else (a constraint, a missing table, a bug)
-    would only fail again."""
+    """Whether the same work may succeed when it is tried again: a lost connection, a deadlock, a failed
+    serialization, a busy or full disk. An error that was raised *from* such an error counts as well. Anything
+    else (a constraint, a missing table, a bug) would only fail again."""
     while error is not None:
         if isinstance(error, sa.exc.DBAPIError):
             return _of_database(error)

@@ -1,15 +1,17 @@
-"""A log inside the test: applications' tests run against the real client without servers, ZooKeeper or sockets.
+"""A log inside the test: applications' tests run against the real client without servers, ZooKeeper or
+sockets.
 
     async def test_a_transfer() -> None:
         log = InProcessLog(num_partitions=2)
         async with log.client() as client:
             await client.append(partition=0, data=b"...", write_locks=[LockId("account", 7)])
 
-Only the server's end is a stand-in: the client, its frames, its retries, its feeds and the lock table are the shipped ones. See
-:class:`InProcessLog` (clients, connections) and :class:`LogPartition` (what is in the log, failures on demand).
+Only the server's end is a stand-in: the client, its frames, its retries, its feeds and the lock table are the
+shipped ones. See :class:`InProcessLog` (clients, connections) and :class:`LogPartition` (what is in the log,
+failures on demand).
 
-``log`` is the whole, ``partition`` the server's side of one partition, ``feeds`` its feeds, ``connection`` the messages of one
-connection, ``transport`` the wire.
+``log`` is the whole, ``partition`` the server's side of one partition, ``feeds`` its feeds, ``connection``
+the messages of one connection, ``transport`` the wire.
 """
 
 from waltz_client.testing.log import InProcessLog

@@ -47,7 +47,7 @@ class LogConnection:
         if self.channel is not None:
             self.channel.close(reason)
 
-    # -- channel handler ----------------------------------------------------------------------------------------------
+    # -- channel handler -------------------------------------------------------------------------------------
 
     def channel_ready(self, channel: Channel) -> None:
         """The Hellos are exchanged."""

@@ -1,4 +1,5 @@
-"""The feeds of one partition, as a server sends them: in order, never beyond their credit, then the end of each.
+"""The feeds of one partition, as a server sends them: in order, never beyond their credit, then the end of
+each.
 
 Owner: the partition.
 """

@@ -1,7 +1,7 @@
 """What the locks of one partition protect: the server's table of slots, or a table without collisions.
 
-Both are keyed by the 32-bit lock hash that travels on the wire, and both decide as the server does: an append conflicts when its
-view is below the last commit that touched one of its write or read locks.
+Both are keyed by the 32-bit lock hash that travels on the wire, and both decide as the server does: an append
+conflicts when its view is below the last commit that touched one of its write or read locks.
 """
 
 from __future__ import annotations
@@ -66,5 +66,6 @@ class ExactLocks:
 
 
 def make_locks(size: int | None, high_water_mark: int) -> Locks:
-    """A table of ``size`` slots, or without collisions (None), in which every lock was last touched at the mark."""
+    """A table of ``size`` slots, or without collisions (None), in which every lock was last touched at the
+    mark."""
     return ExactLocks(high_water_mark) if size is None else TableLocks(size, high_water_mark)

@@ -33,8 +33,9 @@ class _Cluster:
 class InProcessLog:
     """A cluster with one server and no storage. All clients of one log belong to one event loop.
 
-    Nothing is random and nothing waits: the same test does the same every time. Two ways to a client of it: :meth:`client`, or
-    the object as ``client.mockDriver`` in the settings that the application gives to ``WaltzClient.connect``.
+    Nothing is random and nothing waits: the same test does the same every time. Two ways to a client of it:
+    :meth:`client`, or the object as ``client.mockDriver`` in the settings that the application gives to
+    ``WaltzClient.connect``.
     """
 
     def __init__(
@@ -46,9 +47,9 @@ class InProcessLog:
         first_transaction_id: int = 0,
         seed: int = 0,
     ) -> None:
-        """``lock_table_size``: slots of the server's lock table, in which locks may collide; None = no collisions.
-        ``first_transaction_id``: where ids begin, for tests of large ones (read such a log after the one before it).
-        ``seed``: of the clients' retry delays and of ``fail_at_random``."""
+        """``lock_table_size``: slots of the server's lock table, in which locks may collide; None = no
+        collisions. ``first_transaction_id``: where ids begin, for tests of large ones (read such a log after
+        the one before it). ``seed``: of the clients' retry delays and of ``fail_at_random``."""
         if num_partitions < 1:
             raise UsageError("a log has at least one partition")
         self._cluster = _Cluster(name, num_partitions)
@@ -68,12 +69,13 @@ class InProcessLog:
         self._last_client_id = 0
         self._reachable = True
 
-    # -- what tests use -----------------------------------------------------------------------------------------------
+    # -- what tests use --------------------------------------------------------------------------------------
 
     def client(
         self, callbacks: WaltzClientCallbacks | None = None, settings: Mapping[str, object] | None = None
     ) -> WaltzClient:
-        """A client of this log, to be entered with ``async with``. ``settings``: keys as of any client, all of them optional."""
+        """A client of this log, to be entered with ``async with``. ``settings``: keys as of any client, all
+        of them optional."""
         return WaltzClient.connect({**(settings or {}), "client.mockDriver": self}, callbacks)
 
     def partition(self, number: int = 0) -> LogPartition:
@@ -84,7 +86,8 @@ class InProcessLog:
             raise UsageError(f"the log has no partition {number}") from None
 
     def disconnect(self) -> None:
-        """Cut every connection; clients come back by themselves. What they have sent and is not decided yet is decided later."""
+        """Cut every connection; clients come back by themselves. What they have sent and is not decided yet
+        is decided later."""
         for connection in list(self._connections):
             if connection.channel is not None:
                 connection.channel.abort("the test cut the connection")
@@ -98,7 +101,7 @@ class InProcessLog:
         """Undo :meth:`go_down`."""
         self._reachable = True
 
-    # -- what a client uses (waltz_client.client.MockDriver) ----------------------------------------------------------
+    # -- what a client uses (waltz_client.client.MockDriver) -------------------------------------------------
 
     def client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings of a client of this log: the keys it is given, and those that need a cluster."""

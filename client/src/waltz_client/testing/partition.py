@@ -1,8 +1,8 @@
 """One partition of an in-process log: what a server does with it, and what a test may do to it.
 
-Appends are decided strictly one after another, in the order of their arrival, by the rules of the server: who may append (the
-newest mount of a client), locks against the client's view, generation, commit. Mounts and flushes wait in the same queue, so
-they are answered when everything before them is decided.
+Appends are decided strictly one after another, in the order of their arrival, by the rules of the server: who
+may append (the newest mount of a client), locks against the client's view, generation, commit. Mounts and
+flushes wait in the same queue, so they are answered when everything before them is decided.
 """
 
 from __future__ import annotations
@@ -55,8 +55,8 @@ class _Waiting(NamedTuple):
 class LogPartition:
     """See the module. Get it with ``log.partition(number)``.
 
-    Invariants: ids are dense from ``first_transaction_id`` on, Python integers of any size up to 63 bits; a transaction, once
-    committed, never changes.
+    Invariants: ids are dense from ``first_transaction_id`` on, Python integers of any size up to 63 bits; a
+    transaction, once committed, never changes.
     """
 
     def __init__(
@@ -86,7 +86,7 @@ class LogPartition:
         self._rng = rng
         self._on_change = on_change
 
-    # -- what is in the log -------------------------------------------------------------------------------------------
+    # -- what is in the log ----------------------------------------------------------------------------------
 
     @property
     def high_water_mark(self) -> int:
@@ -116,24 +116,28 @@ class LogPartition:
         hashes = tuple(lock.hash for lock in (*write_locks, *append_locks))
         return self._commit(req_id, header, data, hashes, ())
 
-    # -- failures on demand -------------------------------------------------------------------------------------------
+    # -- failures on demand ----------------------------------------------------------------------------------
 
     def fail_next(self, count: int = 1) -> None:
-        """The next appends fail for certain, as if their server had dropped them: AppendFailedError, or another attempt."""
+        """The next appends fail for certain, as if their server had dropped them: AppendFailedError, or
+        another attempt."""
         self._fates.extend([_Fate.FAIL] * count)
 
     def conflict_next(self, count: int = 1) -> None:
-        """The next appends fail by a lock, whatever their locks: LockConflictError at the present high-water mark."""
+        """The next appends fail by a lock, whatever their locks: LockConflictError at the present high-water
+        mark."""
         self._fates.extend([_Fate.CONFLICT] * count)
 
     def fail_at_random(self, rate: float) -> None:
-        """Of the appends from now on this part (0 to 1) fails as with :meth:`fail_next`; the same ones in every run."""
+        """Of the appends from now on this part (0 to 1) fails as with :meth:`fail_next`; the same ones in
+        every run."""
         if not 0 <= rate <= 1:
             raise UsageError("a rate is between 0 and 1")
         self._failing_rate = rate
 
     def hold(self) -> None:
-        """Decide nothing: appends wait until :meth:`release` or :meth:`drop`. Their deadline makes them OutcomeUnknownError."""
+        """Decide nothing: appends wait until :meth:`release` or :meth:`drop`. Their deadline makes them
+        OutcomeUnknownError."""
         self._held = True
 
     def release(self) -> None:
@@ -165,8 +169,8 @@ class LogPartition:
         self._failing_reads = count
 
     def remount(self) -> None:
-        """As if the partition moved to another server: a new generation, clients mount again, undecided appends are dropped, and
-        the lock table starts anew at the high-water mark (older views conflict)."""
+        """As if the partition moved to another server: a new generation, clients mount again, undecided
+        appends are dropped, and the lock table starts anew at the high-water mark (older views conflict)."""
         self._reset()
         self.served = True
         self.generation += 1
@@ -184,7 +188,7 @@ class LogPartition:
         self._queue.clear()
         self._locks = make_locks(self._lock_table_size, self.high_water_mark)
 
-    # -- requests -----------------------------------------------------------------------------------------------------
+    # -- requests --------------------------------------------------------------------------------------------
 
     def mount_received(self, connection: LogConnection, request: m.MountRequest) -> None:
         """The newest connection of a client may append; answered when everything before it is decided."""
@@ -214,7 +218,8 @@ class LogPartition:
             )
 
     def feed_received(self, connection: LogConnection, request: m.FeedRequest) -> None:
-        """Transactions after the client's mark; a mark beyond the log closes the connection, as a server does."""
+        """Transactions after the client's mark; a mark beyond the log closes the connection, as a server
+        does."""
         if not self._may_append(connection, request.req_id.client_id):
             return
         gap = self.high_water_mark - request.client_high_water_mark
@@ -271,7 +276,7 @@ class LogPartition:
         mount = self._mounts.get(client_id)
         return mount is not None and mount[2] is connection
 
-    # -- decisions ----------------------------------------------------------------------------------------------------
+    # -- decisions -------------------------------------------------------------------------------------------
 
     def _enqueue(self, item: _Waiting | Callable[[], None]) -> None:
         self._queue.append(item)

@@ -1,4 +1,5 @@
-"""A wire without a network: two transports, each handing what is written to the other's protocol in a later turn of the loop.
+"""A wire without a network: two transports, each handing what is written to the other's protocol in a later
+turn of the loop.
 
 Works on any event loop, also one on virtual time, and always in the same order.
 """
@@ -13,7 +14,8 @@ from typing import Any
 class MemoryTransport(asyncio.Transport):
     """One end. The protocol is a BufferedProtocol, as channels are.
 
-    Invariants: bytes arrive once, in order, before the end of the stream; ``connection_lost`` is called exactly once.
+    Invariants: bytes arrive once, in order, before the end of the stream; ``connection_lost`` is called
+    exactly once.
     """
 
     def __init__(self, protocol: asyncio.BufferedProtocol) -> None:
@@ -38,7 +40,7 @@ class MemoryTransport(asyncio.Transport):
         one._protocol.connection_made(one)
         other._protocol.connection_made(other)
 
-    # -- writing ------------------------------------------------------------------------------------------------------
+    # -- writing ---------------------------------------------------------------------------------------------
 
     def write(self, data: bytes | bytearray | memoryview[Any]) -> None:
         """Hand over; dropped when either end is closed."""
@@ -61,7 +63,7 @@ class MemoryTransport(asyncio.Transport):
         self._high = 64 * 1024 if high is None else high
         self._low = self._high // 4 if low is None else low
 
-    # -- reading ------------------------------------------------------------------------------------------------------
+    # -- reading ---------------------------------------------------------------------------------------------
 
     def pause_reading(self) -> None:
         """Keep what arrives."""
@@ -103,7 +105,7 @@ class MemoryTransport(asyncio.Transport):
             self._write_paused = False
             self._protocol.resume_writing()
 
-    # -- end ----------------------------------------------------------------------------------------------------------
+    # -- end -------------------------------------------------------------------------------------------------
 
     def is_closing(self) -> bool:
         """Whether this end is closed."""
@@ -114,7 +116,8 @@ class MemoryTransport(asyncio.Transport):
         self.abort()
 
     def abort(self) -> None:
-        """End the stream; what was handed over before still arrives at the other end, what waits at this one does not."""
+        """End the stream; what was handed over before still arrives at the other end, what waits at this one
+        does not."""
         if self._closing:
             return
         self._closing = True

@@ -32,7 +32,8 @@ ORDERS = sa.Table(
 
 
 def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
-    """What a transaction does to the tables. Runs in one database transaction with the high-water mark: exactly once."""
+    """What a transaction does to the tables. Runs in one database transaction with the high-water mark:
+    exactly once."""
     event = decode(transaction.header, transaction.data or b"")
     if isinstance(event, Opened):
         connection.execute(

@@ -1,8 +1,9 @@
 """How a decision is made: look at the tables, lock what was looked at, append; again after a conflict.
 
-The client runs ``execute`` once per attempt. By then everything up to the attempt's high-water mark is in the tables, and the
-server refuses the append when one of its locks was touched after that mark: so what ``execute`` saw was still true at the moment
-the transaction got its place in the log, whoever else was deciding.
+The client runs ``execute`` once per attempt. By then everything up to the attempt's high-water mark is in the
+tables, and the server refuses the append when one of its locks was touched after that mark: so what
+``execute`` saw was still true at the moment the transaction got its place in the log, whoever else was
+deciding.
 """
 
 from __future__ import annotations
@@ -65,7 +66,8 @@ class Request(TransactionContext):
     def _decide_transfer(self, wish: Transfer) -> tuple[Event | None, Answer]:
         source = self.store.balance(wish.book, wish.source)
         target = self.store.balance(wish.book, wish.target)
-        # The answer is looked up last: one that comes in between is found, and the balances read before do not matter.
+        # The answer is looked up last: one that comes in between is found, and the balances read before do
+        # not matter.
         earlier = self.store.answer(wish.book, wish.id)
         if earlier is not None:
             order, done = earlier
@@ -79,7 +81,8 @@ class Request(TransactionContext):
         return Transferred(**asdict(wish)), DONE
 
     def on_completion(self, committed: bool) -> None:
-        """Declined by ``execute``: the decision is the answer. Committed: the answer comes when it is in the tables."""
+        """Declined by ``execute``: the decision is the answer. Committed: the answer comes when it is in the
+        tables."""
         if not committed:
             self._end(self._decision)
 
@@ -92,7 +95,8 @@ class Request(TransactionContext):
         self._end(TimeoutError("the request has expired"))
 
     def on_exception(self, error: BaseException) -> None:
-        """The log did not take it, or nobody knows whether it did: the customer asks again, with the same id."""
+        """The log did not take it, or nobody knows whether it did: the customer asks again, with the same
+        id."""
         self._end(error)
 
     def forget(self) -> None:

@@ -1,1 +1,2 @@
-"""The statements service: derives a statement per account and a summary per book from the log. It decides nothing."""
+"""The statements service: derives a statement per account and a summary per book from the log. It decides
+nothing."""

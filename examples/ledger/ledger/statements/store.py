@@ -1,4 +1,5 @@
-"""The service's database: a line per movement with the balance after it, and totals per book. Written by ``apply`` only."""
+"""The service's database: a line per movement with the balance after it, and totals per book. Written by
+``apply`` only."""
 
 from __future__ import annotations
 

@@ -1,5 +1,6 @@
-"""The way out when ZooKeeper was put back from an older copy: the metadata of a partition made again from what its nodes hold
-(rule A8, ADR 8). What is written is decided in ``restored_metadata``; here nodes and servers are asked, and ZooKeeper is written.
+"""The way out when ZooKeeper was put back from an older copy: the metadata of a partition made again from
+what its nodes hold (rule A8, ADR 8). What is written is decided in ``restored_metadata``; here nodes and
+servers are asked, and ZooKeeper is written.
 """
 
 import asyncio
@@ -31,9 +32,10 @@ Copies = Mapping[str, Sequence[NodePartition]]
 async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, *, tls: TlsSettings) -> int:
     """The lowest session that was surely never given out: all that were stay fenced off by a fence at it.
 
-    Every other storage node must answer, with the partition or without: at most one may be silent, so it is the one that is stopped
-    for its fence to be lowered, and not one that knows of a later session. UnsafeChangeError when not, or when a node knows more than
-    ZooKeeper, which is to be settled first; AdminError without metadata.
+    Every other storage node must answer, with the partition or without: at most one may be silent, so it is
+    the one that is stopped for its fence to be lowered, and not one that knows of a later session.
+    UnsafeChangeError when not, or when a node knows more than ZooKeeper, which is to be settled first;
+    AdminError without metadata.
     """
     view = await read_view(store, root)
     before = view.metadata.get(PartitionId(partition))
@@ -62,7 +64,8 @@ def _known(view: ClusterView) -> set[str]:
 async def _copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
-    """What each node that answers says of its copies; of these partitions with the last record, where it can be had."""
+    """What each node that answers says of its copies; of these partitions with the last record, where it can
+    be had."""
     statuses = await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)
     by_endpoint = {status.admin: status for status in statuses if status.error is None}
     places = asyncio.Semaphore(_QUESTIONS)
@@ -85,8 +88,8 @@ async def _copies(
 async def _with_last_record(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, node: str, copy: NodePartition
 ) -> NodePartition:
-    """A node of release 0.13.2 does not report its last record with the metrics: it is asked as a server asks, in the session that
-    it holds, which changes nothing. As it was when that fails."""
+    """A node of release 0.13.2 does not report its last record with the metrics: it is asked as a server
+    asks, in the session that it holds, which changes nothing. As it was when that fails."""
     endpoint = admin_endpoint(node, view.nodes.admin_ports[node])
     try:
         async with asyncio.timeout(ANSWER_SECONDS):
@@ -117,12 +120,14 @@ async def accept_restored(
     lost: Collection[str] = (),
     removed: Collection[str] = (),
 ) -> tuple[list[Rebuilt], list[int]]:
-    """Write the metadata of these partitions again; what was written, and the partitions with which nothing is wrong.
+    """Write the metadata of these partitions again; what was written, and the partitions with which nothing
+    is wrong.
 
-    All are checked before the first is written, each under the version that was read, with the assignment in the same transaction.
-    Doing it twice does nothing. ``lost``: storage nodes whose disks are lost for good; ``removed``: those that were taken out of the
-    partitions since the copy was made. NothingToAcceptError when nothing is wrong with any; UnsafeChangeError when another node does
-    not answer, or a server is serving the partition; AdminError without metadata. Nothing was changed then.
+    All are checked before the first is written, each under the version that was read, with the assignment in
+    the same transaction. Doing it twice does nothing. ``lost``: storage nodes whose disks are lost for good;
+    ``removed``: those that were taken out of the partitions since the copy was made. NothingToAcceptError
+    when nothing is wrong with any; UnsafeChangeError when another node does not answer, or a server is
+    serving the partition; AdminError without metadata. Nothing was changed then.
     """
     view = await read_view(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < view.params.num_partitions]

@@ -1,8 +1,8 @@
 """Giving partitions to storage nodes and taking them away (ZooKeeper layout, tools).
 
-Only ZooKeeper is changed here; servers notice and start new sessions, nodes are told by ``storage_admin``. Each call
-is one transaction: all partitions or none, after the check of safety rule A6 for every one of them. Repeating a call
-changes nothing: what is assigned (or not) already is left as it is.
+Only ZooKeeper is changed here; servers notice and start new sessions, nodes are told by ``storage_admin``.
+Each call is one transaction: all partitions or none, after the check of safety rule A6 for every one of them.
+Repeating a call changes nothing: what is assigned (or not) already is left as it is.
 """
 
 import asyncio
@@ -37,8 +37,8 @@ async def assign(
 ) -> tuple[PartitionId, ...]:
     """Add the partitions to the node; returns those that were not there yet.
 
-    AssignmentError for an unknown node or partition, UnsafeChangeError by rule A6 (see ``safety.check_change`` for
-    ``allow_pause``). ``tls`` is for the admin ports of the nodes that are asked.
+    AssignmentError for an unknown node or partition, UnsafeChangeError by rule A6 (see
+    ``safety.check_change`` for ``allow_pause``). ``tls`` is for the admin ports of the nodes that are asked.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -75,8 +75,8 @@ async def unassign(
 ) -> tuple[PartitionId, ...]:
     """Take the partitions from the node; returns those that were there.
 
-    AssignmentError for an unknown node or partition, and when the node's group would hold no other copy (unless
-    ``keep_group_copy`` is False); UnsafeChangeError by rule A6.
+    AssignmentError for an unknown node or partition, and when the node's group would hold no other copy
+    (unless ``keep_group_copy`` is False); UnsafeChangeError by rule A6.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -114,8 +114,8 @@ async def auto_assign(
 ) -> dict[str, tuple[PartitionId, ...]]:
     """Give the group one copy of every partition it does not hold yet; returns what each node got.
 
-    Deterministic: nodes in the order of their connect strings, each partition to the node with the fewest, so partition
-    i of an empty group of n nodes goes to node i mod n. Copies that exist stay where they are.
+    Deterministic: nodes in the order of their connect strings, each partition to the node with the fewest, so
+    partition i of an empty group of n nodes goes to node i mod n. Copies that exist stay where they are.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -157,10 +157,12 @@ async def change_assignments(
     allow_pause: bool = False,
     lock_wait_seconds: float = 60.0,
 ) -> bool:
-    """Add partitions to nodes and take others away, exactly once, decided on the assignments of data version ``expect_version``.
+    """Add partitions to nodes and take others away, exactly once, decided on the assignments of data version
+    ``expect_version``.
 
-    For callers that decide on what they read before: AssignmentError when the assignments have another version by now, unless they
-    are already what was wanted (then False: nothing to do). UnsafeChangeError by rule A6 for every partition concerned.
+    For callers that decide on what they read before: AssignmentError when the assignments have another
+    version by now, unless they are already what was wanted (then False: nothing to do). UnsafeChangeError by
+    rule A6 for every partition concerned.
     """
     added = {node: tuple(partitions) for node, partitions in (add or {}).items()}
     removed = {node: tuple(partitions) for node, partitions in (remove or {}).items()}
@@ -224,7 +226,8 @@ async def _change(
     allow_pause: bool,
     lock_wait_seconds: float,
 ) -> tuple[Placement, Placement]:
-    """Read, compute, check and write under the lock; again after a version conflict. Returns (before, after)."""
+    """Read, compute, check and write under the lock; again after a version conflict. Returns (before,
+    after)."""
     paths = ClusterPaths(root)
     _, params = await read_params(store, root)
     metadata = StoreMetadata(store, root)

@@ -1,8 +1,8 @@
 """Are two copies of a partition equal, record by record? (safety rule F5)
 
-Both nodes are asked for the same records over their admin ports; every record's checksum is computed again from its data on both sides, and
-everything that makes a record (transaction id, request id, header, data, checksum) is compared. File cuts and creation times may
-differ and are not looked at.
+Both nodes are asked for the same records over their admin ports; every record's checksum is computed again
+from its data on both sides, and everything that makes a record (transaction id, request id, header, data,
+checksum) is compared. File cuts and creation times may differ and are not looked at.
 """
 
 import hashlib
@@ -22,7 +22,8 @@ class DifferenceError(OfflineCopyError):
 
 
 class Comparison(NamedTuple):
-    """Both sides hold the same ``records`` up to and with id ``through``; ``checksum``: SHA-256 over all of them, hexadecimal."""
+    """Both sides hold the same ``records`` up to and with id ``through``; ``checksum``: SHA-256 over all of
+    them, hexadecimal."""
 
     through: int
     records: int
@@ -38,7 +39,8 @@ async def compare_partition(
     batch_size: int = DEFAULT_BATCH_SIZE,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Compare all records from 0 to ``through`` (-1: none). DifferenceError; what the nodes answer. ``progress`` gets the last equal id."""
+    """Compare all records from 0 to ``through`` (-1: none). DifferenceError; what the nodes answer.
+    ``progress`` gets the last equal id."""
     digest = hashlib.sha256()
     first = 0
     while first <= through:

@@ -1,6 +1,7 @@
 """What a storage node says of its disk: bytes of its log, how fast they grow, when there is no room left.
 
-The figures are gauges of the node, in the metrics message of its admin port. Nodes of release 0.13.2 have none of them.
+The figures are gauges of the node, in the metrics message of its admin port. Nodes of release 0.13.2 have
+none of them.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
-"""A ZooKeeper store that reads and never writes: an administrative action runs through all its checks and changes nothing.
+"""A ZooKeeper store that reads and never writes: an administrative action runs through all its checks and
+changes nothing.
 
-What it would have written is in ``DryRunStore.writes``, in order. A lock is "taken" without a trace, so two dry runs, or a
-dry run and a real change, do not wait for each other.
+What it would have written is in ``DryRunStore.writes``, in order. A lock is "taken" without a trace, so two
+dry runs, or a dry run and a real change, do not wait for each other.
 """
 
 from __future__ import annotations

@@ -33,7 +33,8 @@ class AssignmentError(AdminError):
 
 
 class UnsafeChangeError(AdminError):
-    """The replicas must not be changed now: the proof that nothing can be lost is missing. Trying later may help."""
+    """The replicas must not be changed now: the proof that nothing can be lost is missing. Trying later may
+    help."""
 
     retriable = True
 

@@ -1,9 +1,10 @@
 """Giving up a replica: the explicit, lossy way out of a recovery that cannot be decided (safety rule A1).
 
-Afterwards the majority is counted over the replicas that stay, so what only the forgotten one vouches for may be dropped.
-Nobody else may stay silent while that happens: every remaining replica must answer now, else a second lost disk would
-pass unnoticed. And a replica that is well is not given up: the wrong name on the command line may be that of the last copy.
-If the forgotten replica is still assigned it comes back as a new one and is refilled.
+Afterwards the majority is counted over the replicas that stay, so what only the forgotten one vouches for may
+be dropped. Nobody else may stay silent while that happens: every remaining replica must answer now, else a
+second lost disk would pass unnoticed. And a replica that is well is not given up: the wrong name on the
+command line may be that of the last copy. If the forgotten replica is still assigned it comes back as a new
+one and is refilled.
 """
 
 from collections.abc import Collection, Sequence
@@ -25,7 +26,8 @@ _ATTEMPTS = 20
 
 
 class PartlyForgottenError(AdminError):
-    """It went wrong half-way; the text says in which partitions the replica is forgotten. Giving the command again is safe."""
+    """It went wrong half-way; the text says in which partitions the replica is forgotten. Giving the command
+    again is safe."""
 
 
 class UnknownReplicaError(AdminError):
@@ -55,8 +57,9 @@ def without_replica(metadata: PartitionMetadata, connect_string: str) -> Partiti
 
 @dataclass(frozen=True, slots=True)
 class Forgotten:
-    """Partitions in which the replica was given up, those in which it is well and was kept, those whose metadata does
-    not name it (any more), and other replicas that answer but are not well in a partition it was given up in."""
+    """Partitions in which the replica was given up, those in which it is well and was kept, those whose
+    metadata does not name it (any more), and other replicas that answer but are not well in a partition it
+    was given up in."""
 
     forgotten: tuple[int, ...]
     well: tuple[int, ...]
@@ -75,13 +78,14 @@ async def forget_replica(
 ) -> Forgotten:
     """Remove a node from the old quorum of partitions whose recovery is undecidable.
 
-    All partitions are checked before the first is written, each under its version. A server that tries to recover
-    meanwhile begins new sessions, which are writes too: its partition is then checked and written again. A partition
-    in which the replica is well, or unknown, is left as it is, so that the command may be given again.
+    All partitions are checked before the first is written, each under its version. A server that tries to
+    recover meanwhile begins new sessions, which are writes too: its partition is then checked and written
+    again. A partition in which the replica is well, or unknown, is left as it is, so that the command may be
+    given again.
 
-    AdminError for an unknown partition or one without metadata, UnsafeChangeError when a remaining replica does not
-    answer or the one to forget is well wherever it is known, UnknownReplicaError when no partition knows it,
-    LastReplicaError; nothing was changed then. PartlyForgottenError when something was.
+    AdminError for an unknown partition or one without metadata, UnsafeChangeError when a remaining replica
+    does not answer or the one to forget is well wherever it is known, UnknownReplicaError when no partition
+    knows it, LastReplicaError; nothing was changed then. PartlyForgottenError when something was.
     """
     _, params = await read_params(store, root)
     wrong = [partition for partition in partitions if not 0 <= partition < params.num_partitions]
@@ -109,7 +113,8 @@ async def forget_replica(
 
 
 class _Forgetting:
-    """One run of `forget_replica`: what was found in each partition, and what is to be written under which version."""
+    """One run of `forget_replica`: what was found in each partition, and what is to be written under which
+    version."""
 
     def __init__(self, metadata: StoreMetadata, asker: ReplicaProbe, connect_string: str) -> None:
         self.changes: dict[int, tuple[PartitionMetadata, int]] = {}

@@ -1,9 +1,9 @@
 """The admin lock (ZooKeeper layout, admin lock): who changes anything below ``store`` holds it.
 
-It is an ephemeral znode, so it can be lost with the session. Loss is noticed: the lock belongs to the session epoch it
-was taken in, ``transaction`` refuses to write in another one, and the transaction itself contains the check that the
-znode is there. All writes inside also name the data versions read inside the lock, so even the narrowest race with
-the next holder ends in a version conflict, not in a lost change.
+It is an ephemeral znode, so it can be lost with the session. Loss is noticed: the lock belongs to the session
+epoch it was taken in, ``transaction`` refuses to write in another one, and the transaction itself contains
+the check that the znode is there. All writes inside also name the data versions read inside the lock, so even
+the narrowest race with the next holder ends in a version conflict, not in a lost change.
 """
 
 import asyncio
@@ -23,7 +23,8 @@ _log = logging.getLogger(__name__)
 class AdminLock:
     """``async with AdminLock(store, paths) as lock: … await lock.transaction(ops)``.
 
-    Entering waits up to ``wait_seconds`` (AdminLockBusyError); cancellation while waiting leaves nothing behind.
+    Entering waits up to ``wait_seconds`` (AdminLockBusyError); cancellation while waiting leaves nothing
+    behind.
     """
 
     def __init__(self, store: ZooKeeperStore, paths: ClusterPaths, *, wait_seconds: float = 60.0) -> None:
@@ -66,7 +67,8 @@ class AdminLock:
         )
 
     def check(self) -> None:
-        """AdminLockLostError unless the session that took the lock is still the present one and surely alive."""
+        """AdminLockLostError unless the session that took the lock is still the present one and surely
+        alive."""
         now = asyncio.get_running_loop().time()
         if (
             self._store.epoch != self._epoch
@@ -78,8 +80,8 @@ class AdminLock:
             )
 
     async def transaction(self, ops: Sequence[Op]) -> None:
-        """All or nothing, only while the lock is held. VersionConflictError, ConnectionLostError (outcome unknown: run
-        the command again, it completes or finds the change made)."""
+        """All or nothing, only while the lock is held. VersionConflictError, ConnectionLostError (outcome
+        unknown: run the command again, it completes or finds the change made)."""
         self.check()
         try:
             await self._store.transaction([CheckOp(self._paths.admin_lock), *ops])

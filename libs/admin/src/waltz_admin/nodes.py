@@ -67,8 +67,8 @@ async def remove_storage_node(
 ) -> None:
     """Forget the node, completely, also when only part of its entry is left.
 
-    StorageNodeError when it is not known at all, still has partitions, or a partition's last store session still
-    counts it among its replicas (its removal is not complete yet).
+    StorageNodeError when it is not known at all, still has partitions, or a partition's last store session
+    still counts it among its replicas (its removal is not complete yet).
     """
     paths = ClusterPaths(root)
     for attempt in range(_ATTEMPTS):
@@ -99,8 +99,9 @@ async def remove_storage_node(
 async def check_unused(
     store: ZooKeeperStore, root: str, connect_string: str, *, lock_wait_seconds: float = 60.0
 ) -> None:
-    """StorageNodeError unless ZooKeeper proves, now, that no partition needs what is on this node: none is assigned to it, and none counts
-    it among the replicas of its last store session. Read under the admin lock, so not an old answer of a follower."""
+    """StorageNodeError unless ZooKeeper proves, now, that no partition needs what is on this node: none is
+    assigned to it, and none counts it among the replicas of its last store session. Read under the admin
+    lock, so not an old answer of a follower."""
     paths = ClusterPaths(root)
     async with AdminLock(store, paths, wait_seconds=lock_wait_seconds):
         maps = await read_maps(store, paths)

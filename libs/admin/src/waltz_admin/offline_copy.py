@@ -1,16 +1,19 @@
-"""Copying a partition from one storage node to another, past the servers (ZooKeeper layout, recover-partition).
+"""Copying a partition from one storage node to another, past the servers (ZooKeeper layout,
+recover-partition).
 
-The destination must have the partition assigned and *unavailable*; the source may be in use. Both are asked over their
-admin ports, and the destination is written over its storage port with the offline flag and its own persisted session.
+The destination must have the partition assigned and *unavailable*; the source may be in use. Both are asked
+over their admin ports, and the destination is written over its storage port with the offline flag and its own
+persisted session.
 
-Crash order: the destination's low-water mark is set after every batch, so a copy that dies goes on from there when it
-is run again. What is copied is checked: ids without a gap and the checksum of every record's data. The target is the
-source's local low-water mark (everything up to it is committed); it is read again when it is reached and followed until
-it stands still. A hole in the source ends the copy with an error that names it.
+Crash order: the destination's low-water mark is set after every batch, so a copy that dies goes on from there
+when it is run again. What is copied is checked: ids without a gap and the checksum of every record's data.
+The target is the source's local low-water mark (everything up to it is committed); it is read again when it
+is reached and followed until it stands still. A hole in the source ends the copy with an error that names it.
 
-The destination may be a member of the present session: what it holds beyond its low-water mark may have been acknowledged, and it keeps
-the session by which a recovery counts its vote. So nothing is cut that equals the source: only from the first record on that differs
-from a committed one, which no quorum can have (safety rules A5, B1).
+The destination may be a member of the present session: what it holds beyond its low-water mark may have been
+acknowledged, and it keeps the session by which a recovery counts its vote. So nothing is cut that equals the
+source: only from the first record on that differs from a committed one, which no quorum can have (safety
+rules A5, B1).
 """
 
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -82,7 +85,8 @@ async def recover_partition(
     destination_tls: TlsSettings,
     progress: Callable[[Progress], None] = lambda _: None,
 ) -> Progress:
-    """Open the three connections, copy, close them. OfflineCopyError, UnreachableError, and what the nodes answer.
+    """Open the three connections, copy, close them. OfflineCopyError, UnreachableError, and what the nodes
+    answer.
 
     Cancellation and crashes leave a destination that a second run completes.
     """
@@ -114,8 +118,9 @@ async def copy_connections(
     source_tls: TlsSettings,
     destination_tls: TlsSettings,
 ) -> AsyncIterator[tuple[StorageAdminConnection, StorageAdminConnection, StorageConnection]]:
-    """Admin port of the source, admin port and storage port of the destination. UnreachableError for everything that goes wrong with
-    one of them, also inside the block. Needs no ZooKeeper: ``params`` come from who has it."""
+    """Admin port of the source, admin port and storage port of the destination. UnreachableError for
+    everything that goes wrong with one of them, also inside the block. Needs no ZooKeeper: ``params`` come
+    from who has it."""
     key, count = params.cluster_key, params.num_partitions
     source_context, destination_context = client_context(source_tls), client_context(destination_tls)
     opened: list[StorageAdminConnection | StorageConnection] = []
@@ -232,7 +237,8 @@ async def _check_status(source: AdminPort, destination: AdminPort, partition_id:
 
 
 def check_records(records: Sequence[Record], first: int, target: int) -> None:
-    """OfflineCopyError unless these are intact records ``first``, ``first + 1``, … not beyond ``target``. Pure."""
+    """OfflineCopyError unless these are intact records ``first``, ``first + 1``, … not beyond ``target``.
+    Pure."""
     if not records:
         raise OfflineCopyError(
             f"the source has a hole: record {first} is missing though it should hold up to {target}"

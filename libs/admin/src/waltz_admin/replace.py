@@ -1,18 +1,19 @@
 """Replacing a storage node by another one, as one action that can be run again after any interruption.
 
-Nothing is remembered between runs: what has been done is seen in ZooKeeper and on the nodes, and what is left is done in the
-order of the procedure, a few partitions at a time:
+Nothing is remembered between runs: what has been done is seen in ZooKeeper and on the nodes, and what is left
+is done in the order of the procedure, a few partitions at a time:
 
 1. the new node becomes known, in the group of the old one, and is told its partitions;
 2. what the others hold up to their local low-water mark is copied to it past the servers (``offline_copy``);
-3. the new node is added to the replicas, and everything waits until every replica, the new one included, takes part in
-   the present store session of each partition;
+3. the new node is added to the replicas, and everything waits until every replica, the new one included,
+   takes part in the present store session of each partition;
 4. the old node is taken away from the replicas, and the same is waited for; the old node is told;
 5. when it has no partitions left the old node is forgotten.
 
-Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it would be for
-ever. Before every change the proof of safety rule A6 is made anew, for every partition (``assignments``); without it the
-action ends with UnsafeChangeError and everything done so far is good and stays.
+Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it
+would be for ever. Before every change the proof of safety rule A6 is made anew, for every partition
+(``assignments``); without it the action ends with UnsafeChangeError and everything done so far is good and
+stays.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ class ReplaceEvent(NamedTuple):
 
 
 class ReplaceResult(NamedTuple):
-    """Partitions moved by this run, records copied past the servers, and what was left undone on the old node."""
+    """Partitions moved by this run, records copied past the servers, and what was left undone on the old
+    node."""
 
     moved: tuple[int, ...]
     copied: int
@@ -288,7 +290,8 @@ class NodeReplacement:
     # -- questions -------------------------------------------------------------------------------------------
 
     async def _old_takes_part(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> bool:
-        """Whether the old node is current in each of these partitions, so that it may stay while the new one is added."""
+        """Whether the old node is current in each of these partitions, so that it may stay while the new one
+        is added."""
         probe = self._probe(params, maps)
         for partition in chunk:
             if await self._metadata.never_started(partition):

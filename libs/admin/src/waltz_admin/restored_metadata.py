@@ -1,17 +1,22 @@
-"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was put back from an older copy (rule A8,
-ADR 8). Nobody is asked here, and nothing is written.
+"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was put back from an older
+copy (rule A8, ADR 8). Nobody is asked here, and nothing is written.
 
-Let L be the last session that an intact copy wrote down; who wrote it down took part in it. Intact means that the copy holds
-everything up to its own marks: one that a recovery marked early and did not fill knows of a session and holds nothing of it.
+Let L be the last session that an intact copy wrote down; who wrote it down took part in it. Intact means that
+the copy holds everything up to its own marks: one that a recovery marked early and did not fill knows of a
+session and holds nothing of it.
 
-* Everything acknowledged before L lies on each of those who took part in L; what was acknowledged in L lies on a majority of the
-  replicas of that time, all of them among those who took part and those who cannot be asked. Only these are listed, as UNRESOLVED:
-  whoever else is the partition's replica in the older copy may have been taken out since, and would have a voice too many.
-* Who cannot be asked (named as lost, without a copy, emptied, set back) counts as absent until it proves better (rule A1).
-* If those who took part are too few to decide beside the absent ones, others join the list, latest session first, but only as
-  many as are all needed for a majority: so no decision is possible without everybody who took part in L.
+* Everything acknowledged before L lies on each of those who took part in L; what was acknowledged in L lies
+  on a majority of the replicas of that time, all of them among those who took part and those who cannot be
+  asked. Only these are listed, as UNRESOLVED: whoever else is the partition's replica in the older copy may
+  have been taken out since, and would have a voice too many.
+* Who cannot be asked (named as lost, without a copy, emptied, set back) counts as absent until it proves
+  better (rule A1).
+* If those who took part are too few to decide beside the absent ones, others join the list, latest session
+  first, but only as many as are all needed for a majority: so no decision is possible without everybody who
+  took part in L.
 
-So that no later session goes unnoticed every known storage node must answer, or be named as lost, or as taken out.
+So that no later session goes unnoticed every known storage node must answer, or be named as lost, or as taken
+out.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -38,7 +43,8 @@ class Nodes:
     assigned: Collection[str]
     answering: Collection[str]
     held: Mapping[str, NodePartition]
-    """The copy of each node that answers and has one. A copy that does not say what its last record is counts as silent."""
+    """The copy of each node that answers and has one. A copy that does not say what its last record is counts
+    as silent."""
     lost: Collection[str] = ()
     """Nodes that a person names as lost: they may have been replicas."""
     removed: Collection[str] = ()
@@ -47,8 +53,9 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What is to be written for one partition, and why, replica by replica. ``reassign``: nodes that are listed and that the
-    assignment, older too, does not name; ``unassign``: nodes that it names and that were taken out."""
+    """What is to be written for one partition, and why, replica by replica. ``reassign``: nodes that are
+    listed and that the assignment, older too, does not name; ``unassign``: nodes that it names and that were
+    taken out."""
 
     partition_id: int
     before: PartitionMetadata
@@ -71,7 +78,8 @@ def knows_more(before: PartitionMetadata, held: Mapping[str, NodePartition]) -> 
 
 
 def rebuild(partition_id: int, before: PartitionMetadata, nodes: Nodes) -> Rebuilt:
-    """The metadata made again. NothingToAcceptError; UnsafeChangeError, which says what to do, when it cannot be safe."""
+    """The metadata made again. NothingToAcceptError; UnsafeChangeError, which says what to do, when it cannot
+    be safe."""
     return _Rebuild(partition_id, before, nodes).result()
 
 
@@ -112,7 +120,8 @@ class _Rebuild:
         return whole and copy.session_id >= max(0, known)
 
     def _is_marked_early(self, copy: NodePartition) -> bool:
-        """A recovery wrote its session down here first and did not come to fill it: it had no voice before that."""
+        """A recovery wrote its session down here first and did not come to fill it: it had no voice before
+        that."""
         return copy.local_low_water_mark <= _last(copy) < copy.low_water_mark
 
     def _unsafe(self, text: str) -> UnsafeChangeError:
@@ -150,7 +159,8 @@ class _Rebuild:
         return sorted(found)
 
     def _joined(self, absent: int) -> list[str]:
-        """Who is listed besides, so that those who answer can decide; two at least, so that one lost disk leaves another."""
+        """Who is listed besides, so that those who answer can decide; two at least, so that one lost disk
+        leaves another."""
         others = [node for node in self._intact if node not in self._took_part]
         others.sort(key=lambda n: (-self._intact[n].session_id, -_last(self._intact[n]), n))
         if absent:
@@ -201,7 +211,8 @@ class _Rebuild:
         )
 
     def _joining(self, node: str, *, closed: bool) -> tuple[int, int, str]:
-        """Session, closing mark and reason. Closed: up to its own mark its log is that of all, so it differs from nobody."""
+        """Session, closing mark and reason. Closed: up to its own mark its log is that of all, so it differs
+        from nobody."""
         copy = self._held[node]
         if node not in self._intact:
             last = _last(copy)
@@ -218,7 +229,8 @@ class _Rebuild:
         return "does not hold the partition: counts as absent"
 
     def _top(self) -> int:
-        """The session that ZooKeeper is to hold: no earlier than any that was given out, as far as the nodes can tell."""
+        """The session that ZooKeeper is to hold: no earlier than any that was given out, as far as the nodes
+        can tell."""
         copies = self._nodes.held.values()
         top = max([self._before.session_id, *(copy.session_id for copy in copies)])
         fences = [copy.fence_session_id for copy in copies if copy.fence_session_id is not None]

@@ -1,10 +1,11 @@
 """May the replicas of a partition be changed now, may a copy be removed? (safety rule A6) Unknown means no.
 
-The rules themselves are those of `waltz_cluster.replica_rules`. Here the evidence is collected: the metadata from ZooKeeper, and
-fresh answers of the storage nodes, asked for this question alone. ZooKeeper is read again after the answers: a session that
-began meanwhile makes them worthless.
+The rules themselves are those of `waltz_cluster.replica_rules`. Here the evidence is collected: the metadata
+from ZooKeeper, and fresh answers of the storage nodes, asked for this question alone. ZooKeeper is read again
+after the answers: a session that began meanwhile makes them worthless.
 
-A partition that never was started (ZooKeeper proves it: no metadata, and none was ever deleted) has nothing to lose.
+A partition that never was started (ZooKeeper proves it: no metadata, and none was ever deleted) has nothing
+to lose.
 """
 
 import logging
@@ -98,7 +99,8 @@ async def ask_copy(connection: StorageAdminConnection, partition_id: int, availa
 
 
 async def shows_record(connection: StorageAdminConnection, partition_id: int, mark: int) -> bool | None:
-    """Whether the node shows the record at the mark (or the mark is -1); None when it refuses: it could not read it."""
+    """Whether the node shows the record at the mark (or the mark is -1); None when it refuses: it could not
+    read it."""
     if mark < 0:
         return True
     try:
@@ -117,10 +119,12 @@ async def check_change(
     *,
     allow_pause: bool = False,
 ) -> int | None:
-    """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now (`why_not_change`).
+    """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now
+    (`why_not_change`).
 
-    Returns the version of the partition's metadata that the proof rests on (None: nothing changes, or it was never
-    started): the write must be made under it, for a follower of ZooKeeper may have answered with what was true before.
+    Returns the version of the partition's metadata that the proof rests on (None: nothing changes, or it was
+    never started): the write must be made under it, for a follower of ZooKeeper may have answered with what
+    was true before.
     """
     if set(old) == set(new) or await metadata.never_started(partition_id):
         return None
@@ -138,8 +142,8 @@ async def check_removal(
     connect_string: str,
     assigned: Collection[str],
 ) -> None:
-    """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now (`why_not_remove`), by fresh answers.
-    ``assigned``: the nodes that ZooKeeper assigns it to."""
+    """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now
+    (`why_not_remove`), by fresh answers. ``assigned``: the nodes that ZooKeeper assigns it to."""
     if await metadata.never_started(partition_id):
         _raise(partition_id, why_still_needed(NeverStarted(), connect_string, assigned))
         return

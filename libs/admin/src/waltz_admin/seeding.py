@@ -1,9 +1,9 @@
 """Creating, deleting and naming a cluster in ZooKeeper (ZooKeeper layout, fresh cluster).
 
-``create`` is one transaction: all znodes or none. It completes the tree of an older tool that died half-way, but only
-while nothing shows that the cluster was ever used; and once a cluster key has been recorded somewhere (operator status,
-control files of storage nodes) a tree that is missing, or has another key, is a fault and never seeded again: new keys
-would cut all storage nodes off from their own data.
+``create`` is one transaction: all znodes or none. It completes the tree of an older tool that died half-way,
+but only while nothing shows that the cluster was ever used; and once a cluster key has been recorded
+somewhere (operator status, control files of storage nodes) a tree that is missing, or has another key, is a
+fault and never seeded again: new keys would cut all storage nodes off from their own data.
 """
 
 from collections.abc import Callable, Mapping
@@ -64,8 +64,8 @@ async def create(
 ) -> CreateResult:
     """Make the cluster, or complete a half-made one of the same name and number of partitions.
 
-    ClusterExistsError: it is there (unless ``exist_ok``) or another one is. ClusterTreeLostError: see the module; give
-    ``recorded_cluster_key`` whenever one is known. ConnectionLostError: run it again.
+    ClusterExistsError: it is there (unless ``exist_ok``) or another one is. ClusterTreeLostError: see the
+    module; give ``recorded_cluster_key`` whenever one is known. ConnectionLostError: run it again.
     """
     paths = ClusterPaths(root)
     if num_partitions < 0:
@@ -96,9 +96,11 @@ async def create(
 async def create_exactly(
     store: ZooKeeperStore, root: str, name: str, num_partitions: int, cluster_key: UUID
 ) -> bool:
-    """Make the cluster with this very key, where nothing is; False when exactly this cluster is there already.
+    """Make the cluster with this very key, where nothing is; False when exactly this cluster is there
+    already.
 
-    ClusterExistsError when anything else is at the root, also a half-made tree: nothing is completed or taken over here.
+    ClusterExistsError when anything else is at the root, also a half-made tree: nothing is completed or taken
+    over here.
     """
     paths = ClusterPaths(root)
     for _ in range(_ATTEMPTS):
@@ -241,10 +243,10 @@ async def delete(
 ) -> None:
     """Delete the cluster and everything below its root. There is no way back.
 
-    WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and was never
-    used may go under any); ClusterInUseError while servers are registered. ``force`` skips both checks. Running it
-    again after a crash completes it: the root with the name and the store with the key go last, together. With
-    ``cluster_key`` only the cluster of this key is deleted (WrongClusterNameError).
+    WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and
+    was never used may go under any); ClusterInUseError while servers are registered. ``force`` skips both
+    checks. Running it again after a crash completes it: the root with the name and the store with the key go
+    last, together. With ``cluster_key`` only the cluster of this key is deleted (WrongClusterNameError).
     """
     paths = ClusterPaths(root)
     tree = await _read(store, paths)
@@ -298,7 +300,8 @@ def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:
 
 
 async def _delete_tree(store: ZooKeeperStore, paths: ClusterPaths) -> None:
-    """From the leaves up; what says whose it is, the root with the name and the store with the key, together at the end."""
+    """From the leaves up; what says whose it is, the root with the name and the store with the key, together
+    at the end."""
     await _delete_below(store, paths.root, keep=paths.store)
     await _delete_below(store, paths.store)
     left = [path for path in (paths.store, paths.root) if await store.exists(path) is not None]

@@ -1,7 +1,7 @@
 """Questions and orders to servers, over their client port (ZooKeeper layout, RPCs used) and their HTTP port.
 
-One connection, one question at a time, answers matched by their type. Nothing here takes a client id from ZooKeeper:
-the ReqId of such a question has client id -1.
+One connection, one question at a time, answers matched by their type. Nothing here takes a client id from
+ZooKeeper: the ReqId of such a question has client id -1.
 """
 
 import asyncio
@@ -68,7 +68,8 @@ class _AnswerHandler:
 
 
 class ServerAdminConnection:
-    """``async with ServerAdminConnection(endpoint, tls) as server``; UnreachableError for all that goes wrong."""
+    """``async with ServerAdminConnection(endpoint, tls) as server``; UnreachableError for all that goes
+    wrong."""
 
     def __init__(
         self, endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -155,7 +156,8 @@ class ServerInspection:
 async def inspect_server(
     endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 ) -> ServerInspection:
-    """Everything a server says of itself, over one connection; UnreachableError when any part of it is missing."""
+    """Everything a server says of itself, over one connection; UnreachableError when any part of it is
+    missing."""
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
         partitions = frozenset(await server.assigned_partitions())
         healthy = await server.health()
@@ -207,7 +209,8 @@ async def check_connectivity(
     tls: TlsSettings,
     timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS,
 ) -> dict[Endpoint, dict[str, bool] | None]:
-    """For each registered server: which storage nodes it reaches; None = the server itself does not answer."""
+    """For each registered server: which storage nodes it reaches; None = the server itself does not
+    answer."""
     await read_params(store, root)
     servers = await registered_servers(store, root)
 

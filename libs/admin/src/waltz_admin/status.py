@@ -1,7 +1,9 @@
-"""The state of a whole cluster on one page: who serves what, which replicas are behind and why, what recovery waits for.
+"""The state of a whole cluster on one page: who serves what, which replicas are behind and why, what recovery
+waits for.
 
-`summarize` is pure; `read_status` asks ZooKeeper, every server and every storage node once, at the same time. Peers of
-release 0.13.2 answer all of it except the last transaction of a replica, whose lag is then not known.
+`summarize` is pure; `read_status` asks ZooKeeper, every server and every storage node once, at the same time.
+Peers of release 0.13.2 answer all of it except the last transaction of a replica, whose lag is then not
+known.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One registered server. ``unreached``: storage nodes it should reach and does not; None when it does not answer."""
+    """One registered server. ``unreached``: storage nodes it should reach and does not; None when it does not
+    answer."""
 
     server_id: int
     endpoint: Endpoint
@@ -98,8 +101,8 @@ class ClusterStatus:
 
     @property
     def problems(self) -> list[str]:
-        """One line for each thing that is not as it should be, the worst first and each cause once; empty for a healthy
-        cluster."""
+        """One line for each thing that is not as it should be, the worst first and each cause once; empty for
+        a healthy cluster."""
         lines = []
         if not self.servers:
             lines.append("no server is registered")
@@ -117,7 +120,8 @@ class ClusterStatus:
         return lines
 
     def cut_off(self, server: ServerStatus) -> list[str]:
-        """Storage nodes that answer us and not the server. Of one that answers nobody it is said once, of the node."""
+        """Storage nodes that answer us and not the server. Of one that answers nobody it is said once, of the
+        node."""
         silent = {node.node for node in self.nodes if node.error}
         return [node for node in server.unreached or () if node not in silent]
 
@@ -125,7 +129,8 @@ class ClusterStatus:
 async def read_status(
     store: ZooKeeperStore, root: str, *, tls: TlsSettings, timeout_seconds: float = 10.0
 ) -> ClusterStatus:
-    """Ask everybody. Who does not answer within ``timeout_seconds`` is shown so; ClusterNotFoundError, AdminError."""
+    """Ask everybody. Who does not answer within ``timeout_seconds`` is shown so; ClusterNotFoundError,
+    AdminError."""
     view = await read_view(store, root)
     answers, statuses = await asyncio.gather(
         gather(view, tls, timeout_seconds, range(view.params.num_partitions)),
@@ -212,7 +217,8 @@ def _with_those_ahead(
     partition: int,
     nodes: Mapping[str, NodeStatus],
 ) -> tuple[Replica, ...]:
-    """A partition that is well has begun a session after ZooKeeper was read; in one that is not this is evidence (rule A8)."""
+    """A partition that is well has begun a session after ZooKeeper was read; in one that is not this is
+    evidence (rule A8)."""
     if known is None:
         return replicas
     held = {

@@ -1,4 +1,5 @@
-"""Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout, tools)."""
+"""Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout,
+tools)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -58,8 +59,8 @@ class NodeStatus:
 class NodeInspection:
     """A complete answer of one node. Sizes in bytes; None where the node does not tell (release 0.13.2).
 
-    ``holds_mark``: partitions whose record at the low-water mark the node produced (or whose mark is -1). ``out_of_service``: partitions
-    that are switched on and do not serve all the same (damage, a failed disk).
+    ``holds_mark``: partitions whose record at the low-water mark the node produced (or whose mark is -1).
+    ``out_of_service``: partitions that are switched on and do not serve all the same (damage, a failed disk).
     """
 
     partitions: tuple[NodePartition, ...]
@@ -78,8 +79,8 @@ class SyncReport:
     assigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
     unassigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
     surplus: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
-    """Partitions a node has beyond its assignment that were left alone, because removing was not asked for or their
-    last session may still need the copy."""
+    """Partitions a node has beyond its assignment that were left alone, because removing was not asked for or
+    their last session may still need the copy."""
     failed: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -147,7 +148,8 @@ async def _status(
 
 
 async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
-    """Everything a node says of itself, over one connection; UnreachableError or AdminError when any part of it is missing."""
+    """Everything a node says of itself, over one connection; UnreachableError or AdminError when any part of
+    it is missing."""
     async with admin_connection(endpoint, params, tls) as connection:
         metrics = await connection.metrics()
         partitions = parse_metrics(metrics)
@@ -249,9 +251,9 @@ async def set_assignment(
     tls: TlsSettings,
     delete_files: bool = False,
 ) -> None:
-    """Tell a node that it has (or has no more) these partitions. Un-assigning resets their marks; ``delete_files``
-    deletes the data too, also what a deletion left that did not come to its end. Without it partitions that the node does
-    not have are skipped when un-assigning."""
+    """Tell a node that it has (or has no more) these partitions. Un-assigning resets their marks;
+    ``delete_files`` deletes the data too, also what a deletion left that did not come to its end. Without it
+    partitions that the node does not have are skipped when un-assigning."""
     _, params = await read_params(store, root)
     chosen = _ids(partitions, params)
     async with admin_connection(admin, params, tls) as connection:
@@ -289,11 +291,11 @@ async def remove_replica(
     admin: Endpoint | None = None,
     lock_wait_seconds: float = 60.0,
 ) -> bool:
-    """Take a partition off a node of which it is proven, now, that its copy is not needed (``safety.check_removal``). False: the node does
-    not have it. UnsafeChangeError without the proof.
+    """Take a partition off a node of which it is proven, now, that its copy is not needed
+    (``safety.check_removal``). False: the node does not have it. UnsafeChangeError without the proof.
 
-    ``admin``: where the node is, if it is not registered any more. The admin lock is held, so nobody assigns meanwhile; taking it is a
-    write, so what is read after it is not older than that.
+    ``admin``: where the node is, if it is not registered any more. The admin lock is held, so nobody assigns
+    meanwhile; taking it is a write, so what is read after it is not older than that.
     """
     _, params = await read_params(store, root)
     _ids([partition_id], params)
@@ -323,11 +325,12 @@ async def sync_partitions(
     remove_surplus: bool = False,
     dry_run: bool = False,
 ) -> SyncReport:
-    """Make every node have the partitions ``store/assignment`` gives it; goes on when a node cannot be reached.
+    """Make every node have the partitions ``store/assignment`` gives it; goes on when a node cannot be
+    reached.
 
-    What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while the last
-    store session of the partition may still need that copy. Files always stay. Running it again completes it.
-    ``dry_run``: the same report, and nobody is told anything.
+    What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while
+    the last store session of the partition may still need that copy. Files always stay. Running it again
+    completes it. ``dry_run``: the same report, and nobody is told anything.
     """
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
@@ -378,8 +381,9 @@ async def _not_needed(
     assigned: Collection[str],
     connection: StorageAdminConnection,
 ) -> bool:
-    """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and the node
-    itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the replica that tells it."""
+    """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and
+    the node itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the
+    replica that tells it."""
     if await metadata.never_started(partition_id):
         return True
     state, _ = await metadata.read_partition(partition_id)
@@ -430,7 +434,8 @@ async def max_transaction_id(
     tls: TlsSettings,
     offline: bool = False,
 ) -> int:
-    """The highest transaction id a node holds (uncommitted ones included), asked with its own persisted session.
+    """The highest transaction id a node holds (uncommitted ones included), asked with its own persisted
+    session.
 
     ``offline`` is needed when the partition is unavailable there, and forbidden when it is available.
     """

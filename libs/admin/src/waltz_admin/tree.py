@@ -42,8 +42,8 @@ class NodeMaps:
 async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
     """All three, as they are now; AdminError when one is missing or unreadable.
 
-    A member of the ensemble that lags behind would show what was assigned before the last command, and a command that
-    brings storage nodes in line with the tree (``sync_partitions``) would leave its change out.
+    A member of the ensemble that lags behind would show what was assigned before the last command, and a
+    command that brings storage nodes in line with the tree (``sync_partitions``) would leave its change out.
     """
     await store.sync(paths.store)
     try:

@@ -1,14 +1,16 @@
 """Is the cluster what ZooKeeper says it is? (ZooKeeper layout, verify)
 
-``gather`` asks everybody once, at the same time, each within the timeout; ``check`` is pure and turns the answers into
-one result per partition and check. A question without an answer fails the checks that need it. Against 0.13.2: the
-quorum is that of the partition's own replicas, a partition without replicas is a failure and not a crash, health also
-needs a quorum of available nodes, and ``passed`` says the whole truth (a tool exits with it).
+``gather`` asks everybody once, at the same time, each within the timeout; ``check`` is pure and turns the
+answers into one result per partition and check. A question without an answer fails the checks that need it.
+Against 0.13.2: the quorum is that of the partition's own replicas, a partition without replicas is a failure
+and not a crash, health also needs a quorum of available nodes, and ``passed`` says the whole truth (a tool
+exits with it).
 
 Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
-(`waltz_cluster.replica_rules`). Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late joiner too, only
-after its node has completed *set low-water mark* of that session. So a listed node whose own last session is older was emptied
-or set back meanwhile. A newer one is the next session on its way: nodes are asked after ZooKeeper.
+(`waltz_cluster.replica_rules`). Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late
+joiner too, only after its node has completed *set low-water mark* of that session. So a listed node whose own
+last session is older was emptied or set back meanwhile. A newer one is the next session on its way: nodes are
+asked after ZooKeeper.
 """
 
 import asyncio
@@ -95,7 +97,8 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node said: which partitions are available (None = no answer), and what it says of its copies."""
+    """What one storage node said: which partitions are available (None = no answer), and what it says of its
+    copies."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
@@ -133,7 +136,8 @@ async def verify_cluster(
     timeout_seconds: float = 10.0,
     tls: TlsSettings,
 ) -> VerifyReport:
-    """All checks for all partitions, or for one. AdminError for an unknown partition; what ZooKeeper raises."""
+    """All checks for all partitions, or for one. AdminError for an unknown partition; what ZooKeeper
+    raises."""
     view = await read_view(store, root)
     if partition is not None and not 0 <= partition < view.params.num_partitions:
         raise AdminError(f"there is no partition {partition}: the cluster has {view.params.num_partitions}")
@@ -145,7 +149,8 @@ async def verify_cluster(
 async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
-    """Ask every registered server and every storage node at the same time, about copies only of ``chosen`` partitions."""
+    """Ask every registered server and every storage node at the same time, about copies only of ``chosen``
+    partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
         asyncio.gather(*(_ask_server(server, tls, timeout_seconds) for server in servers)),
@@ -177,7 +182,8 @@ async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_second
 async def _ask_node(
     view: ClusterView, node: str, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> NodeAnswer:
-    """One connection; the copies one after another, each within the timeout, until one is not answered in time."""
+    """One connection; the copies one after another, each within the timeout, until one is not answered in
+    time."""
     port = view.nodes.admin_ports.get(node)
     if port is None:
         return NodeAnswer()

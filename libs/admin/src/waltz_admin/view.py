@@ -1,7 +1,7 @@
 """Everything ZooKeeper knows about a cluster, read once, as values (ZooKeeper layout, list).
 
-``read_view`` is for those who know that the cluster is there; ``probe`` is for those who must not mistake "not there" for "cannot be
-read": each of its answers is a positive one, and everything else is an error.
+``read_view`` is for those who know that the cluster is there; ``probe`` is for those who must not mistake
+"not there" for "cannot be read": each of its answers is a positive one, and everything else is an error.
 """
 
 import asyncio
@@ -29,7 +29,8 @@ from waltz_protocol.types import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """``metadata`` holds None for a partition whose metadata znode is missing, a text for one that is unreadable."""
+    """``metadata`` holds None for a partition whose metadata znode is missing, a text for one that is
+    unreadable."""
 
     params: ClusterParams
     store: StoreParams
@@ -60,8 +61,8 @@ class NoTree:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTree:
-    """ZooKeeper answered: what is at the root is no complete cluster. ``name`` and ``cluster_key`` as far as they can be read; ``bare``: there is
-    nothing below the root."""
+    """ZooKeeper answered: what is at the root is no complete cluster. ``name`` and ``cluster_key`` as far as
+    they can be read; ``bare``: there is nothing below the root."""
 
     reason: str
     name: str | None = None
@@ -73,7 +74,8 @@ _PARALLEL_READS = 64
 
 
 async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
-    """Read it; nothing is written. ClusterNotFoundError, ClusterMismatchError, AdminError when parts are missing."""
+    """Read it; nothing is written. ClusterNotFoundError, ClusterMismatchError, AdminError when parts are
+    missing."""
     paths = ClusterPaths(root)
     params, store_params = await read_params(store, root)
     snapshot = await MembershipReader(store, paths, lambda: None).snapshot(watch=False)
@@ -93,7 +95,8 @@ async def read_view(store: ZooKeeperStore, root: str) -> ClusterView:
 
 
 async def probe(store: ZooKeeperStore, root: str) -> ClusterView | NoTree | BrokenTree:
-    """What is at the root. Only ZooKeeper's own errors (no connection, no permission) are raised: they say nothing about it."""
+    """What is at the root. Only ZooKeeper's own errors (no connection, no permission) are raised: they say
+    nothing about it."""
     try:
         data, stat = await store.get(root)
     except NoNodeError:
@@ -125,7 +128,8 @@ async def _key(store: ZooKeeperStore, root: str) -> UUID | None:
 async def _read_metadata(
     store: ZooKeeperStore, paths: ClusterPaths, num_partitions: int
 ) -> tuple[dict[PartitionId, PartitionMetadata | str | None], dict[PartitionId, int], frozenset[PartitionId]]:
-    """Of every partition. The proof that one never was started is read first: metadata can only come, not have gone, after it."""
+    """Of every partition. The proof that one never was started is read first: metadata can only come, not
+    have gone, after it."""
     names, stat = await store.get_children(paths.partitions)
     never_deleted = stat.cversion == len(names)
     reader = StoreMetadata(store, paths.root)

@@ -1,4 +1,5 @@
-"""Waiting until a change of replicas is complete: every replica takes part in the present store session of its partition."""
+"""Waiting until a change of replicas is complete: every replica takes part in the present store session of
+its partition."""
 
 from __future__ import annotations
 
@@ -36,8 +37,8 @@ async def wait_complete(
 ) -> None:
     """Until all checks of these partitions pass, one after another; NotCompleteError with the first reason.
 
-    That a node still has a partition which is not its own any more does not count: it is told after this. A partition
-    that was never started has nothing to complete.
+    That a node still has a partition which is not its own any more does not count: it is told after this. A
+    partition that was never started has nothing to complete.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds

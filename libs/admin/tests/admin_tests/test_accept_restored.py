@@ -1,4 +1,5 @@
-"""ZooKeeper was put back from an older copy: who is listed again, who is asked, and what is refused (rule A8)."""
+"""ZooKeeper was put back from an older copy: who is listed again, who is asked, and what is refused (rule
+A8)."""
 
 from __future__ import annotations
 
@@ -59,7 +60,8 @@ def written(
 
 
 def test_safety_a8_who_was_taken_out_since_the_copy_has_no_voice() -> None:
-    """Five replicas became three; 12 records are acknowledged by two of them, and the other three would be a majority of five."""
+    """Five replicas became three; 12 records are acknowledged by two of them, and the other three would be a
+    majority of five."""
     five = recorded(0, **dict.fromkeys("ABCDE", ALL))
     old = copy(0, -1, 5)
     held = {"A": copy(1, 5, 12), "B": copy(1, 5, 12), "C": copy(1, 5, 9), "D": old, "E": old}
@@ -85,7 +87,8 @@ def test_safety_a8_a_copy_that_was_marked_and_not_filled_does_not_say_which_sess
 
 
 def test_safety_a8_one_that_took_part_alone_gets_another_beside_it() -> None:
-    """An interrupted recovery marked A only. If its disk is lost now, another one still counts with all that it holds."""
+    """An interrupted recovery marked A only. If its disk is lost now, another one still counts with all that
+    it holds."""
     held = {"A": copy(3, 12, 12), "B": copy(1, 5, 12), "C": copy(1, 5, 11)}
     before = recorded(1, **dict.fromkeys("ABC", (1, UNRESOLVED)))
     assert written(before, "ABC", held) == {"A": (3, UNRESOLVED), "B": (1, UNRESOLVED)}
@@ -146,7 +149,8 @@ def records(count: int) -> list[Record]:
 
 
 async def test_safety_a8_nodes_of_0_13_2_are_asked_for_their_last_record() -> None:
-    """Their metrics do not name it, and their mark is -1 in the first session: it looks as if nothing was written."""
+    """Their metrics do not name it, and their mark is -1 in the first session: it looks as if nothing was
+    written."""
     async with running() as cluster:
         await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
         for node in cluster.nodes:
@@ -183,7 +187,8 @@ async def test_a_node_that_was_taken_out_is_no_longer_assigned() -> None:
 
 
 async def test_a_fence_is_lowered_only_while_no_other_node_is_silent() -> None:
-    """The stopped node is not known as a replica, and another one is down: that one may know of a later session."""
+    """The stopped node is not known as a replica, and another one is down: that one may know of a later
+    session."""
     async with running(4) as cluster:
         states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes[:3]}
         await cluster.metadata.create_partition(0, PartitionMetadata(1, 4, states))

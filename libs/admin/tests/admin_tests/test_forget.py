@@ -73,7 +73,8 @@ async def test_safety_a1_nothing_is_forgotten_while_another_replica_is_silent() 
     "lost", [ReplicaAnswer(-1, True, True), ReplicaAnswer(4, False, True), ReplicaAnswer(4, True, False)]
 )
 async def test_safety_a1_a_replica_that_is_well_is_not_forgotten(lost: ReplicaAnswer) -> None:
-    """An empty disk, one out of service and a hole may be given up; the only good copy under a wrong name may not."""
+    """An empty disk, one out of service and a hole may be given up; the only good copy under a wrong name may
+    not."""
     store, metadata = await _cluster(1)
     await metadata.create_partition(0, _metadata(1, 2, 3))
     nodes = Nodes()

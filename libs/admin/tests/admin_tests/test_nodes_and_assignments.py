@@ -1,4 +1,5 @@
-"""Storage nodes and their partitions in ZooKeeper: atomic, repeatable, deterministic; the recorded trees of 0.13.2."""
+"""Storage nodes and their partitions in ZooKeeper: atomic, repeatable, deterministic; the recorded trees of
+0.13.2."""
 
 from collections.abc import Mapping
 from typing import Any

@@ -16,7 +16,8 @@ def record(transaction_id: int, data: bytes | None = None) -> Record:
 
 
 class Node:
-    """Both ports of a storage node, in memory, with the rules of the storage protocol for offline requests."""
+    """Both ports of a storage node, in memory, with the rules of the storage protocol for offline
+    requests."""
 
     def __init__(
         self, count: int, session: SessionInfo, *, assigned: bool = True, available: bool = True
@@ -113,7 +114,8 @@ async def test_uncertain_records_of_the_destination_are_replaced() -> None:
 
 @pytest.mark.parametrize("mark", [9, 14])
 async def test_records_that_the_source_has_too_are_never_cut(mark: int) -> None:
-    """The destination's vote for them may have been counted: in a recovery of the old quorum it is the only one that tells."""
+    """The destination's vote for them may have been counted: in a recovery of the old quorum it is the only
+    one that tells."""
     a, b = source(26, mark), destination(24, session=8, mark=9)
     done = await copy_partition(a, b, b, 3, 7)
     assert done == Progress(0, mark, mark)

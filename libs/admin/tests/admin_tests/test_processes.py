@@ -1,4 +1,5 @@
-"""Admin ports, storage ports and client ports over real sockets: storage_admin, server_admin, verify, rule A6's probe."""
+"""Admin ports, storage ports and client ports over real sockets: storage_admin, server_admin, verify, rule
+A6's probe."""
 
 import asyncio
 import socket
@@ -154,14 +155,16 @@ async def test_verify_sees_unfinished_recovery_and_lost_metadata(world: World) -
 async def test_zookeeper_6_18_a_replica_that_was_set_back_within_the_session_is_not_believed(
     world: World,
 ) -> None:
-    """ZooKeeper lists it as good until the next session; its own last session says that it was emptied or restored."""
+    """ZooKeeper lists it as good until the next session; its own last session says that it was emptied or
+    restored."""
     a, b, c = world.nodes
     for older in (SessionInfo(-1, -1, -1), SessionInfo(SESSION.session_id - 1, 9, 9)):
         b.other_sessions[1] = older
         assert await world.failed() == {1: {Check.RECOVERY}}
         (failure,) = (await world.report()).failures
         assert failure.reason == f"{b.connect_string}: its disk was lost or is an older copy"
-    # A late joiner was refilled before it was listed; whoever has the next session already took part in this one.
+    # A late joiner was refilled before it was listed; whoever has the next session already took part in this
+    # one.
     b.other_sessions[1] = SessionInfo(SESSION.session_id, 0, 0)
     c.other_sessions[1] = SessionInfo(SESSION.session_id + 1, -1, -1)
     assert await world.failed() == {}
@@ -272,7 +275,8 @@ async def test_assignment_and_availability_on_nodes(world: World) -> None:
     await storage_admin.set_assignment(world.store, ROOT, node.admin, [1], False, tls=PLAIN)
     assert node.status == {0: False}
     assert [order.delete_files for order in node.orders[1:]] == [True]
-    # A node that died while it deleted has files of a partition that it does not have any more: asking again ends the work.
+    # A node that died while it deleted has files of a partition that it does not have any more: asking again
+    # ends the work.
     await storage_admin.set_assignment(
         world.store, ROOT, node.admin, [1], False, tls=PLAIN, delete_files=True
     )

@@ -36,7 +36,8 @@ def at_operation(store: MemoryStore, number: int, work: Callable[[], Awaitable[A
 
 
 async def two_administrators(moment: int, *, same_target: bool) -> bool:
-    """One runs from beginning to end before the operation ``moment`` of the other; False when the other has fewer."""
+    """One runs from beginning to end before the operation ``moment`` of the other; False when the other has
+    fewer."""
     zookeeper = MemoryZooKeeper()
     setup, one, other = (zookeeper.session() for _ in range(3))
     await seeding.create(setup, ROOT, "demo", 2)

@@ -1,4 +1,5 @@
-"""Safety rule A6 where a single answer, listing or version decides: changes on older knowledge, copies that are taken away."""
+"""Safety rule A6 where a single answer, listing or version decides: changes on older knowledge, copies that
+are taken away."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ async def cluster(placement: dict[str, tuple[PartitionId, ...]]) -> MemoryStore:
 
 
 async def test_safety_a6_a_listing_in_an_earlier_session_is_no_listing() -> None:
-    """The node may have the present session on its disk; ZooKeeper has not said so, and a recovery goes by ZooKeeper."""
+    """The node may have the present session on its disk; ZooKeeper has not said so, and a recovery goes by
+    ZooKeeper."""
     _, meta = await metadata(up("a", "b", "c"))
     await written(meta, {"a": 5, "b": 4, "c": 5})
     probe = Probe(a=GOOD, b=GOOD, c=GOOD)

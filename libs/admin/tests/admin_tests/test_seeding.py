@@ -269,8 +269,8 @@ async def test_a_cluster_with_servers_is_not_deleted(store: ZooKeeperStore, root
 
 
 async def test_zookeeper_6_12_the_number_of_partitions_stays() -> None:
-    """It is in the control file of every storage node and in every session of the log: no tool changes it, and a
-    second create with another number is refused."""
+    """It is in the control file of every storage node and in every session of the log: no tool changes it,
+    and a second create with another number is refused."""
     store = MemoryZooKeeper().session()
     await seeding.create(store, ROOT, "demo", 4)
     with pytest.raises(ClusterExistsError):

@@ -65,7 +65,8 @@ def page(
     connected: bool = True,
     disks: dict[str, NodeDisk | None] | None = None,
 ) -> ClusterStatus:
-    """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no answer."""
+    """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no
+    answer."""
     view = _view(known, registered=registered)
     reached = dict.fromkeys(NODES, connected)
     answer = ServerAnswer() if healthy is None else ServerAnswer(frozenset({0}), reached, {0: healthy})
@@ -214,8 +215,8 @@ def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
 
 
 def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
-    """A thousand partitions, two of three nodes silent: one line for the partitions, one for each node, none for the server
-    that does not reach them either; and the words of verify are the same."""
+    """A thousand partitions, two of three nodes silent: one line for the partitions, one for each node, none
+    for the server that does not reach them either; and the words of verify are the same."""
     count = 1000
     known = metadata()
     ids = tuple(map(PartitionId, range(count)))

@@ -1,16 +1,18 @@
-"""Which server serves which partition (ZooKeeper layout, assignment policy). Pure: no clock, no network, no random.
+"""Which server serves which partition (ZooKeeper layout, assignment policy). Pure: no clock, no network, no
+random.
 
-Given the members and the last assignment: first preferences, then whatever a server already has up to its fair share,
-then the rest. A server that comes or goes moves the fewest partitions possible, and the generation of a partition
-grows by one exactly when its owner changes (the first owner gets generation 1).
+Given the members and the last assignment: first preferences, then whatever a server already has up to its
+fair share, then the rest. A server that comes or goes moves the fewest partitions possible, and the
+generation of a partition grows by one exactly when its owner changes (the first owner gets generation 1).
 
 Invariants of the result (checked before it is returned)
   1. every partition 0..P-1 belongs to exactly one server; every member is listed, also with nothing;
   2. a partition whose owner stayed keeps its generation; any other has its old generation + 1;
   3. a preferred partition is with a server that prefers it (the lowest id of those that do).
 
-Mended against 0.13.2: an extra slot counts as used only when a server's count *exceeds* the fair share, so that
-preferences with a remainder never leave partitions over; servers are visited in ascending order of their ids.
+Mended against 0.13.2: an extra slot counts as used only when a server's count *exceeds* the fair share, so
+that preferences with a remainder never leave partitions over; servers are visited in ascending order of their
+ids.
 """
 
 from collections.abc import Callable, Iterable, Mapping
@@ -60,8 +62,9 @@ def assign(
 ) -> PartitionAssignment:
     """The assignment for child version ``cversion``.
 
-    ``shuffle`` reorders one server's list in place, so that later moves do not always hit the same partitions.
-    Raises InsufficientPartitionsError when there are fewer partitions than before, ClusterError without members.
+    ``shuffle`` reorders one server's list in place, so that later moves do not always hit the same
+    partitions. Raises InsufficientPartitionsError when there are fewer partitions than before, ClusterError
+    without members.
     """
     if num_partitions < old.num_partitions:
         raise InsufficientPartitionsError(
@@ -122,7 +125,8 @@ def with_generations(
 ) -> PartitionAssignment:
     """``old`` extended by generations known from elsewhere for partitions it does not list.
 
-    They are put under server id 0, which no server has (ids start at 1), so they count as owned by nobody present.
+    They are put under server id 0, which no server has (ids start at 1), so they count as owned by nobody
+    present.
     """
     listed = {partition_id for partitions in old.servers.values() for partition_id, _ in partitions}
     missing = tuple((p, g) for p, g in sorted(floor.items()) if p not in listed and g > 0)

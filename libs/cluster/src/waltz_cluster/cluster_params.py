@@ -24,9 +24,11 @@ _PAUSE_SECONDS = 0.1
 
 
 async def patiently(read: Callable[[], Awaitable[T]], timeout_seconds: float = START_SECONDS) -> T:
-    """A read at the start of a process, repeated while ZooKeeper comes and goes. For reads only: their repetition is harmless.
+    """A read at the start of a process, repeated while ZooKeeper comes and goes. For reads only: their
+    repetition is harmless.
 
-    ConnectError (one line) when no attempt that began within `timeout_seconds` was answered; other errors pass.
+    ConnectError (one line) when no attempt that began within `timeout_seconds` was answered; other errors
+    pass.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds

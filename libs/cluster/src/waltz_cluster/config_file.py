@@ -1,4 +1,5 @@
-"""Reading a configuration file: YAML whose keys may be dotted, nested or mixed (storage document, configuration)."""
+"""Reading a configuration file: YAML whose keys may be dotted, nested or mixed (storage document,
+configuration)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -1,7 +1,9 @@
-"""Taking an id from a counter (ZooKeeper layout, counter): read, write + 1 with the version read, repeat on conflict.
+"""Taking an id from a counter (ZooKeeper layout, counter): read, write + 1 with the version read, repeat on
+conflict.
 
-An uncertain write burns the id it may have taken: the next attempt reads the counter anew and takes the next one, so
-no id is ever given out twice. Counters are 32-bit and only grow; at the end they say so instead of wrapping round.
+An uncertain write burns the id it may have taken: the next attempt reads the counter anew and takes the next
+one, so no id is ever given out twice. Counters are 32-bit and only grow; at the end they say so instead of
+wrapping round.
 """
 
 import asyncio
@@ -22,8 +24,8 @@ from waltz_cluster.store import ZooKeeperStore
 async def take_id(
     store: ZooKeeperStore, path: str, rng: random.Random, *, timeout_seconds: float = 30.0
 ) -> int:
-    """The next id; IdsExhaustedError at the end of the counter, ConnectionLostError when ZooKeeper stays away for
-    ``timeout_seconds``. Cancellation may burn an id."""
+    """The next id; IdsExhaustedError at the end of the counter, ConnectionLostError when ZooKeeper stays away
+    for ``timeout_seconds``. Cancellation may burn an id."""
     backoff = Backoff(0.005, 0.5, rng)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds

@@ -1,13 +1,14 @@
 """Knowing from the own clock when the ZooKeeper session may be over (safety rule D8).
 
-The server side ends a session when it has heard nothing for the session timeout. What it last heard is not earlier
-than the newest request that was answered, so until ``last_contact + session timeout`` the session lives for sure, and
-from then on it may not. The lease calls ``expired`` at that moment, at LOST at once, and once per loss; contact made
-again later arms it anew.
+The server side ends a session when it has heard nothing for the session timeout. What it last heard is not
+earlier than the newest request that was answered, so until ``last_contact + session timeout`` the session
+lives for sure, and from then on it may not. The lease calls ``expired`` at that moment, at LOST at once, and
+once per loss; contact made again later arms it anew.
 
-Two things can make that moment too late: the machine was suspended and its clock stood still, or requests were answered by
-a member of the ensemble that the majority has cut off. So nothing that must be true rests on the lease alone: appends are
-fenced by the storage nodes, answers that promise something are confirmed by them (B1, D4).
+Two things can make that moment too late: the machine was suspended and its clock stood still, or requests
+were answered by a member of the ensemble that the majority has cut off. So nothing that must be true rests on
+the lease alone: appends are fenced by the storage nodes, answers that promise something are confirmed by them
+(B1, D4).
 """
 
 import asyncio

@@ -1,21 +1,22 @@
 """The cluster manager: what servers and clients run to find each other (ZooKeeper layout, part 2).
 
-A server registers a descriptor; the server with the lowest id (the coordinator) writes the assignment of partitions to
-servers; everybody adopts an assignment that was made for the present members. A client only listens.
+A server registers a descriptor; the server with the lowest id (the coordinator) writes the assignment of
+partitions to servers; everybody adopts an assignment that was made for the present members. A client only
+listens.
 
-Owner of everything here: one task per manager, on the loop. Writes to ZooKeeper happen under one lock, and every
-attempt gives the lock back before it pauses, so nothing waits behind an endless repetition. Invariants
-  1. An assignment is written only by the manager of the lowest server id (or for a change of preferences), with the
-     version of the data it was computed from.
-  2. An assignment is adopted only when its child version is that of the members, and only while the session whose
-     reads produced it is still the present one.
+Owner of everything here: one task per manager, on the loop. Writes to ZooKeeper happen under one lock, and
+every attempt gives the lock back before it pauses, so nothing waits behind an endless repetition. Invariants
+  1. An assignment is written only by the manager of the lowest server id (or for a change of preferences),
+     with the version of the data it was computed from.
+  2. An assignment is adopted only when its child version is that of the members, and only while the session
+     whose reads produced it is still the present one.
   3. No partitions are served after the session may have ended (``lease``): at LOST at once, else when
      ``last_contact + session timeout`` has passed on the own clock.
 
-What the layout does not let us mend: the assignment of a cluster without servers stays in the znode, because it holds
-the generations, which must never go back; the number of partitions cannot change, it is part of every storage node's
-control file; a grace period for departures would be a time without service, so a rolling restart moves partitions
-twice. A server must open its port before it registers: that order is the caller's.
+What the layout does not let us mend: the assignment of a cluster without servers stays in the znode, because
+it holds the generations, which must never go back; the number of partitions cannot change, it is part of
+every storage node's control file; a grace period for departures would be a time without service, so a rolling
+restart moves partitions twice. A server must open its port before it registers: that order is the caller's.
 """
 
 import asyncio
@@ -197,7 +198,8 @@ class ClusterManager:
             self._wake.set()  # to adopt it
 
     async def _write_assignment(self, snapshot: Snapshot) -> bool:
-        """Compute the assignment for these members and write it, unless it is the present one; VersionConflictError."""
+        """Compute the assignment for these members and write it, unless it is the present one;
+        VersionConflictError."""
         old = await self._with_known_generations(snapshot.assignment)
         new = policy.assign(
             snapshot.cversion,
@@ -215,8 +217,8 @@ class ClusterManager:
         return True
 
     async def _with_known_generations(self, old: PartitionAssignment) -> PartitionAssignment:
-        """An assignment that lost partitions (an empty znode) must not restart their generations: the partitions' own
-        metadata still know them, and a server with an older one could not start."""
+        """An assignment that lost partitions (an empty znode) must not restart their generations: the
+        partitions' own metadata still know them, and a server with an older one could not start."""
         listed = {partition_id for given in old.servers.values() for partition_id, _ in given}
         if len(listed) >= self.cluster_params.num_partitions:
             return old
@@ -270,10 +272,11 @@ class ClusterManager:
         return await take_id(self._store, self._paths.server_ids, self._rng)
 
     def add_endpoints_listener(self, listener: EndpointsListener) -> Callable[[], None]:
-        """Call ``listener`` with all endpoints and their partitions: now, if they are known, and whenever they change.
+        """Call ``listener`` with all endpoints and their partitions: now, if they are known, and whenever
+        they change.
 
-        It is a synchronous call on the loop. Returns the function that removes it. Losing ZooKeeper changes nothing:
-        the last known endpoints stay.
+        It is a synchronous call on the loop. Returns the function that removes it. Losing ZooKeeper changes
+        nothing: the last known endpoints stay.
         """
         self._listeners.append(listener)
         self._tell(listener)
@@ -291,10 +294,11 @@ class ClusterManager:
     ) -> ServerRegistration:
         """Take part as a server. Open the port first: clients come as soon as this is written.
 
-        ``on_partitions`` is called on the loop with all partitions of this server and their generations whenever they
-        change, ``{}`` when the ZooKeeper session is, or may be, over; it may be called before this returns. The
-        registration survives the loss of the session with the same server id. ConnectError when ZooKeeper stays away
-        meanwhile for 30 s; other errors pass. Cancellation may leave a descriptor behind that goes with the session.
+        ``on_partitions`` is called on the loop with all partitions of this server and their generations
+        whenever they change, ``{}`` when the ZooKeeper session is, or may be, over; it may be called before
+        this returns. The registration survives the loss of the session with the same server id. ConnectError
+        when ZooKeeper stays away meanwhile for 30 s; other errors pass. Cancellation may leave a descriptor
+        behind that goes with the session.
         """
         try:
             return await self._register(endpoint, on_partitions, server_id)
@@ -325,8 +329,8 @@ class ClusterManager:
         return registration
 
     async def _unused_server_id(self, endpoint: Endpoint) -> int:
-        """The next id that no server elsewhere has: the counter may be an older copy, and two servers of one id would
-        delete each other's descriptors."""
+        """The next id that no server elsewhere has: the counter may be an older copy, and two servers of one
+        id would delete each other's descriptors."""
         while True:
             server_id = await self.new_server_id()
             reader = MembershipReader(self._store, self._paths, lambda: None)
@@ -388,8 +392,9 @@ class ClusterManager:
             registration.deliver({})
 
     async def _attempt(self, action: Callable[[], Awaitable[None]], timeout_seconds: float) -> None:
-        """Run ``action`` under the lock; after a retriable error pause without it and try again, until the time is up.
-        Every action reads before it writes and may be begun anew at any point, so nothing is repeated blindly."""
+        """Run ``action`` under the lock; after a retriable error pause without it and try again, until the
+        time is up. Every action reads before it writes and may be begun anew at any point, so nothing is
+        repeated blindly."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, self._rng)

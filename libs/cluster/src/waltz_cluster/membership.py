@@ -1,8 +1,8 @@
 """Reading ``serverDescriptors`` as one consistent picture, with watches that say when it is out of date.
 
-The znode's data (the assignment) and its children (the members) are separate in ZooKeeper. A snapshot is handed out
-only when the child version was the same before the children were read and after: so an assignment is never computed
-for members that do not belong to the child version it is recorded with.
+The znode's data (the assignment) and its children (the members) are separate in ZooKeeper. A snapshot is
+handed out only when the child version was the same before the children were read and after: so an assignment
+is never computed for members that do not belong to the child version it is recorded with.
 """
 
 import logging
@@ -96,9 +96,9 @@ class MembershipReader:
         return names, stat.cversion
 
     async def snapshot(self, *, watch: bool = True) -> Snapshot:
-        """A consistent picture, with watches unless ``watch`` is False; NoNodeError when the cluster is gone, SerializationError when the assignment cannot
-        be read (nothing is put in its place: it holds the generations), VersionConflictError when members keep
-        changing faster than they can be read."""
+        """A consistent picture, with watches unless ``watch`` is False; NoNodeError when the cluster is gone,
+        SerializationError when the assignment cannot be read (nothing is put in its place: it holds the
+        generations), VersionConflictError when members keep changing faster than they can be read."""
         self._watching = watch
         for _ in range(_MAX_ATTEMPTS):
             names, cversion = await self._children()

@@ -1,10 +1,10 @@
 """ZooKeeper in one process, for tests, simulation and tools without a server: same rules, same test suite.
 
-The tree is in ``memory_tree``; here are the sessions and what can go wrong with them. One writer: the loop of the
-process. Time is ``loop.time()``, so it runs on a simulated clock. Access control is not modelled. Test controls:
-``MemoryZooKeeper.restart``, and per session ``suspend`` / ``resume`` / ``expire`` and the ``fault`` hook.
-What a store calls later (watches, session events) runs in the context in which the store was made, and what the server
-does (ending a session) in the context in which the server was made, whoever caused it.
+The tree is in ``memory_tree``; here are the sessions and what can go wrong with them. One writer: the loop of
+the process. Time is ``loop.time()``, so it runs on a simulated clock. Access control is not modelled. Test
+controls: ``MemoryZooKeeper.restart``, and per session ``suspend`` / ``resume`` / ``expire`` and the ``fault``
+hook. What a store calls later (watches, session events) runs in the context in which the store was made, and
+what the server does (ending a session) in the context in which the server was made, whoever caused it.
 """
 
 import abc
@@ -31,7 +31,8 @@ class Fault(enum.Enum):
 
 
 FaultHook = Callable[[str, str], Fault | None]
-"""(name of the operation, path) -> fault; names: get, get_children, exists, create, set, delete, transaction."""
+"""(name of the operation, path) -> fault; names: get, get_children, exists, create, set, delete,
+transaction."""
 
 
 class MemoryZooKeeper(MemoryTree):
@@ -51,8 +52,8 @@ class MemoryZooKeeper(MemoryTree):
         return store
 
     def restart(self, *, down_seconds: float = 0.0) -> None:
-        """All connections break now and come back after ``down_seconds``; the tree stays, sessions get their full
-        timeout again, as with a real restart."""
+        """All connections break now and come back after ``down_seconds``; the tree stays, sessions get their
+        full timeout again, as with a real restart."""
         for store in self._stores:
             if store.state is SessionState.CONNECTED:
                 store.suspend(server_keeps_session=True)
@@ -64,7 +65,8 @@ class MemoryZooKeeper(MemoryTree):
 
 
 class TreeOperations(abc.ABC):
-    """The operations of a ``ZooKeeperStore`` on a tree; how a request gets there and back is the subclass's."""
+    """The operations of a ``ZooKeeperStore`` on a tree; how a request gets there and back is the
+    subclass's."""
 
     def __init__(self, tree: MemoryTree) -> None:
         self._tree = tree
@@ -199,8 +201,8 @@ class MemoryStore(TreeOperations):
     # -- test controls
 
     def suspend(self, *, noticed_after_seconds: float = 0.0, server_keeps_session: bool = False) -> None:
-        """Cut the connection now. The client notices after ``noticed_after_seconds``; the server ends the session
-        ``session_timeout_seconds`` after the cut unless told to keep it."""
+        """Cut the connection now. The client notices after ``noticed_after_seconds``; the server ends the
+        session ``session_timeout_seconds`` after the cut unless told to keep it."""
         if self._closed or self._last_contact is not None:
             return
         self._last_contact = self._loop.time()

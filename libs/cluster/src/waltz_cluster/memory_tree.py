@@ -3,8 +3,8 @@
 No time and no connections: ``memory_store`` and the simulator put those around it.
 
 Server-side rules kept (ZooKeeper): data version counts sets; child version counts creations plus deletions of
-children; the number of a sequential znode is the number of creations so far under its parent; watches are one-shot;
-a transaction is all or nothing; ephemeral znodes go with their session and have no children.
+children; the number of a sequential znode is the number of creations so far under its parent; watches are
+one-shot; a transaction is all or nothing; ephemeral znodes go with their session and have no children.
 """
 
 from collections.abc import Sequence

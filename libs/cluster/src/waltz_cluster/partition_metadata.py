@@ -1,10 +1,10 @@
 """Store metadata: parameters, replica assignments, and the metadata of each partition under version checks.
 
-PartitionMetadata is precious: it says which copies of a partition may decide what was committed. Its one writer is the
-server that owns the partition; every write names the version it was based on. ConnectionLostError from a write means
-that it may or may not have happened: the caller reads again, and never reuses a session id it tried to take.
-A missing znode is reported as such (None), never replaced silently: only the caller can tell a partition that never
-was started from one whose metadata was lost.
+PartitionMetadata is precious: it says which copies of a partition may decide what was committed. Its one
+writer is the server that owns the partition; every write names the version it was based on.
+ConnectionLostError from a write means that it may or may not have happened: the caller reads again, and never
+reuses a session id it tried to take. A missing znode is reported as such (None), never replaced silently:
+only the caller can tell a partition that never was started from one whose metadata was lost.
 """
 
 from collections.abc import Callable
@@ -38,7 +38,8 @@ class StoreMetadata:
         return await read_store_params(self._store, self._paths.root)
 
     async def read_partition(self, partition_id: int) -> tuple[PartitionMetadata | None, int]:
-        """Metadata and version; (None, NO_VERSION) when the znode is missing; SerializationError when unreadable."""
+        """Metadata and version; (None, NO_VERSION) when the znode is missing; SerializationError when
+        unreadable."""
         try:
             data, stat = await self._store.get(self._paths.partition(partition_id))
         except NoNodeError:
@@ -52,7 +53,8 @@ class StoreMetadata:
     async def write_partition(self, partition_id: int, metadata: PartitionMetadata, version: int) -> int:
         """Write with a version check and return the new version.
 
-        VersionConflictError: nothing written. ConnectionLostError: outcome unknown. NoNodeError: the znode is gone.
+        VersionConflictError: nothing written. ConnectionLostError: outcome unknown. NoNodeError: the znode is
+        gone.
         """
         if version < 0:
             raise ValueError(
@@ -64,14 +66,16 @@ class StoreMetadata:
         return stat.version
 
     async def check_partition(self, partition_id: int, version: int) -> None:
-        """Return if this is the version of the metadata now, by the word of ZooKeeper's leader: reads may lag behind.
+        """Return if this is the version of the metadata now, by the word of ZooKeeper's leader: reads may lag
+        behind.
 
         VersionConflictError, NoNodeError. Nothing is written.
         """
         await self._store.transaction([CheckOp(self._paths.partition(partition_id), version)])
 
     async def never_started(self, partition_id: int) -> bool:
-        """Positive proof by ZooKeeper that the partition never had metadata: none is there and none was ever deleted."""
+        """Positive proof by ZooKeeper that the partition never had metadata: none is there and none was ever
+        deleted."""
         names, stat = await self._store.get_children(self._paths.partitions)
         return str(partition_id) not in names and stat.cversion == len(names)
 

@@ -85,7 +85,8 @@ class ClusterPaths:
 
     @property
     def preferences(self) -> str:
-        """Ours: parent of the preferred partitions kept per server endpoint. Release 0.13.2 never looks at it."""
+        """Ours: parent of the preferred partitions kept per server endpoint. Release 0.13.2 never looks at
+        it."""
         return f"{self.root}/preferredPartitions"
 
     def preference(self, endpoint: str) -> str:

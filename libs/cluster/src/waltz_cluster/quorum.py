@@ -11,9 +11,11 @@ def quorum_of(replica_count: int) -> int:
 
 
 def shortage(replicas: Mapping[str, str]) -> str:
-    """Why a partition cannot take a write: fewer than a majority of its replicas can. Empty when a majority can.
+    """Why a partition cannot take a write: fewer than a majority of its replicas can. Empty when a majority
+    can.
 
-    ``replicas``: every assigned storage node, and why it cannot take a write (empty when it can, as far as is known).
+    ``replicas``: every assigned storage node, and why it cannot take a write (empty when it can, as far as is
+    known).
     """
     if not replicas:
         return "no replica is assigned"
@@ -33,7 +35,8 @@ def alike(reasons: Mapping[int, str]) -> dict[str, str]:
 
 
 def said_once(reasons: Mapping[int, str], partitions: int) -> list[str]:
-    """A line for each reason why partitions cannot take a write. ``partitions``: how many there are, well ones included."""
+    """A line for each reason why partitions cannot take a write. ``partitions``: how many there are, well
+    ones included."""
     lines = []
     for ids, reason in alike(reasons).items():
         if len(reasons) == partitions and ids == id_ranges(reasons):

@@ -1,14 +1,15 @@
 """One registered server: its descriptor znode and its preferred partitions.
 
 One writer: the server itself, inside the manager's lock. Invariants
-  1. At most one descriptor with this server id stays: before creating one the children are looked through; the one of
-     the present session is kept, left-overs (of a lost reply or of an earlier session) are deleted.
-  2. When it registers, once, it deletes what an earlier process at its endpoint left behind: that one crashed (the port is
-     ours now), and until its session ends its partitions would have no server. Never later, and never a descriptor that
-     came after our own: of two processes that were given one endpoint by mistake each puts its own back, and neither goes on
-     deleting the other's.
-  3. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that a server
-     that restarts, and gets a new server id, prefers what it preferred.
+  1. At most one descriptor with this server id stays: before creating one the children are looked through;
+     the one of the present session is kept, left-overs (of a lost reply or of an earlier session) are
+     deleted.
+  2. When it registers, once, it deletes what an earlier process at its endpoint left behind: that one crashed
+     (the port is ours now), and until its session ends its partitions would have no server. Never later, and
+     never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
+     puts its own back, and neither goes on deleting the other's.
+  3. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that
+     a server that restarts, and gets a new server id, prefers what it preferred.
 """
 
 import logging
@@ -60,9 +61,10 @@ class ServerRegistration:
     async def set_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
         """Prefer exactly these partitions from now on, also after a restart.
 
-        Serialised with every other change of this manager; the new assignment is version-checked and tried again, with
-        growing pauses, until ``timeout_seconds`` have passed (then the last error is raised). ClusterError for an
-        unknown id. Cancellation may leave the preference stored and the assignment to the next evaluation.
+        Serialised with every other change of this manager; the new assignment is version-checked and tried
+        again, with growing pauses, until ``timeout_seconds`` have passed (then the last error is raised).
+        ClusterError for an unknown id. Cancellation may leave the preference stored and the assignment to the
+        next evaluation.
         """
         await self._manager.change_preferred(self, lambda _: partitions, timeout_seconds)
 
@@ -79,7 +81,8 @@ class ServerRegistration:
         )
 
     async def unregister(self, *, timeout_seconds: float = 5.0) -> None:
-        """Leave in order: delete the descriptor, so that the others take over at once; then ``on_partitions({})``.
+        """Leave in order: delete the descriptor, so that the others take over at once; then
+        ``on_partitions({})``.
 
         When ZooKeeper cannot be reached in time the descriptor goes with the session. Idempotent.
         """
@@ -98,7 +101,8 @@ class ServerRegistration:
     # -- the znodes; all called under the manager's lock
 
     async def ensure_descriptor(self, snapshot: Snapshot) -> bool:
-        """Make the snapshot show exactly one descriptor of ours, of this session; True when something was written."""
+        """Make the snapshot show exactly one descriptor of ours, of this session; True when something was
+        written."""
         mine = snapshot.of(self.server_id)
         session_id = self._store.session_id
         keep = next((znode for znode in mine if znode.owner == session_id), None)

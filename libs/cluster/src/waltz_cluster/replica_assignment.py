@@ -16,8 +16,8 @@ _log = logging.getLogger(__name__)
 class ReplicaAssignmentWatcher:
     """Reads the assignments, calls back when they differ from the last ones, waits for the watch, and so on.
 
-    Owner: whoever awaits ``run()``; it ends by ``close()`` or cancellation. Errors are retried (100 ms doubling to 2 s):
-    the last known assignments stay in use meanwhile.
+    Owner: whoever awaits ``run()``; it ends by ``close()`` or cancellation. Errors are retried (100 ms
+    doubling to 2 s): the last known assignments stay in use meanwhile.
     """
 
     def __init__(

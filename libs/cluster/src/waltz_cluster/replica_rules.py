@@ -1,15 +1,16 @@
 """Rules about the copies of a partition, written once for the tools and the operator (safety rule A6). Pure.
 
-* Is a copy current? `standing_of`, `why_not_current`; for a copy that ZooKeeper does not list, `why_not_intact`.
+* Is a copy current? `standing_of`, `why_not_current`; for a copy that ZooKeeper does not list,
+  `why_not_intact`.
 * May these replicas be exchanged for those? `why_not_change`.
 * May a copy be removed? `why_not_remove`; by what ZooKeeper alone holds, `why_still_needed`.
 
-Evidence goes in: the partition's metadata in ZooKeeper, and what nodes answer about their copies. A reason comes out, and none
-means yes. What is not known is a reason: unknown means no.
+Evidence goes in: the partition's metadata in ZooKeeper, and what nodes answer about their copies. A reason
+comes out, and none means yes. What is not known is a reason: unknown means no.
 
-Who asks must not decide on old answers. A tool asks and decides at once; the operator keeps answers for a while, and
-`why_stale` bounds their age. What ZooKeeper holds may change between the question and a write: who writes does so under the
-version of the metadata that was read.
+Who asks must not decide on old answers. A tool asks and decides at once; the operator keeps answers for a
+while, and `why_stale` bounds their age. What ZooKeeper holds may change between the question and a write: who
+writes does so under the version of the metadata that was read.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ FRESH_SECONDS = 10.0
 class ReplicaAnswer(NamedTuple):
     """What a storage node says of its copy of one partition now.
 
-    ``session_id``: the last store session that it completed, -1 for none. ``available``: it serves the partition.
-    ``holds_low_water_mark``: it showed the record at its low-water mark, or the mark is -1; None: it could not say.
-    ``fault``: why the copy is out of service, where the node says so.
+    ``session_id``: the last store session that it completed, -1 for none. ``available``: it serves the
+    partition. ``holds_low_water_mark``: it showed the record at its low-water mark, or the mark is -1; None:
+    it could not say. ``fault``: why the copy is out of service, where the node says so.
     """
 
     session_id: int
@@ -56,7 +57,8 @@ Answer: TypeAlias = ReplicaAnswer | NotHeld | NoAnswer
 
 @dataclass(frozen=True, slots=True)
 class NeverStarted:
-    """Proof by ZooKeeper that a partition never had metadata: none is there, and none was ever deleted. Nothing can be lost."""
+    """Proof by ZooKeeper that a partition never had metadata: none is there, and none was ever deleted.
+    Nothing can be lost."""
 
 
 class Standing(enum.Enum):
@@ -91,12 +93,12 @@ def standing_of(
 ) -> Finding:
     """Where the copy on ``node`` is. ``metadata``: None when ZooKeeper has none that can be read.
 
-    CURRENT: the metadata lists the node as taking part in the present session, and the node says: that is my session, I am
-    available, and here is the record at my low-water mark.
+    CURRENT: the metadata lists the node as taking part in the present session, and the node says: that is my
+    session, I am available, and here is the record at my low-water mark.
 
-    ``later_session_passes``: the answer may be of a session after the one in ``metadata``. This is for pages that read ZooKeeper
-    once and ask the nodes after it, when the next session may have begun: they describe, and write nothing. A proof for a
-    write demands the very session that ZooKeeper holds.
+    ``later_session_passes``: the answer may be of a session after the one in ``metadata``. This is for pages
+    that read ZooKeeper once and ask the nodes after it, when the next session may have begun: they describe,
+    and write nothing. A proof for a write demands the very session that ZooKeeper holds.
     """
     if isinstance(answer, NoAnswer | NotHeld) or metadata is None:
         return _unknown(answer)
@@ -138,10 +140,12 @@ def why_not_listed(metadata: PartitionMetadata, node: str) -> str:
 
 
 def why_not_intact(listed: ReplicaState, answer: Answer) -> str:
-    """Why the copy is not proven to hold what ZooKeeper says that it held when it last took part; empty when it does.
+    """Why the copy is not proven to hold what ZooKeeper says that it held when it last took part; empty when
+    it does.
 
-    This is less than current: the node may have dropped out since, and its session may be later than the listed one, for a
-    node writes a session down before ZooKeeper lists it. It is asked of a copy that is to be given up: one that is intact is not.
+    This is less than current: the node may have dropped out since, and its session may be later than the
+    listed one, for a node writes a session down before ZooKeeper lists it. It is asked of a copy that is to
+    be given up: one that is intact is not.
     """
     if not isinstance(answer, ReplicaAnswer):
         return _unknown(answer).reason
@@ -216,12 +220,13 @@ def why_not_change(
 ) -> Refusal | None:
     """Why the assigned replicas ``old`` may not be exchanged for ``new`` (rule A6); None when they may.
 
-    The next session decides what was committed by the old replicas and then needs a quorum of the new ones. So the members of
-    old ∩ new that are current must be a quorum of both.
+    The next session decides what was committed by the old replicas and then needs a quorum of the new ones.
+    So the members of old ∩ new that are current must be a quorum of both.
 
-    ``not_current``: for each node that was asked why it is not current, empty when it is. One that is not in it was not asked, and
-    does not count. ``allow_pause``: when replicas are only added (1 → 2, 1 → 3, 2 → 4), accept that writes stop until enough new
-    ones are current; all old ones must be current then. Nothing can be lost by it.
+    ``not_current``: for each node that was asked why it is not current, empty when it is. One that is not in
+    it was not asked, and does not count. ``allow_pause``: when replicas are only added (1 → 2, 1 → 3, 2 → 4),
+    accept that writes stop until enough new ones are current; all old ones must be current then. Nothing can
+    be lost by it.
     """
     if isinstance(metadata, NeverStarted):
         return None
@@ -249,8 +254,9 @@ def why_not_remove(
     assigned: Collection[str],
     not_current: Mapping[str, str],
 ) -> Refusal | None:
-    """Why the copy on ``node`` may not be removed; None when it is proven to be of no use: it is not assigned there, the last session
-    ran without it and with those that are assigned, and a quorum of these is current. ``not_current`` as in `why_not_change`."""
+    """Why the copy on ``node`` may not be removed; None when it is proven to be of no use: it is not assigned
+    there, the last session ran without it and with those that are assigned, and a quorum of these is current.
+    ``not_current`` as in `why_not_change`."""
     needed_still = why_still_needed(metadata, node, assigned)
     if needed_still is not None or isinstance(metadata, NeverStarted):
         return needed_still

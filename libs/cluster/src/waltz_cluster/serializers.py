@@ -89,7 +89,8 @@ class ServerDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
-    """Data of ``serverDescriptors``: who serves which partition in which generation, for one child version."""
+    """Data of ``serverDescriptors``: who serves which partition in which generation, for one child
+    version."""
 
     cversion: int = -1
     num_partitions: int = 0
@@ -199,7 +200,8 @@ class GroupDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetadata:
-    """Data of ``store/connection``: the admin port of every storage node; its host is that of the connect string."""
+    """Data of ``store/connection``: the admin port of every storage node; its host is that of the connect
+    string."""
 
     admin_ports: Mapping[str, int] = field(default_factory=dict)
 
@@ -238,7 +240,8 @@ class ReplicaId:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaState:
-    """What the last store session knew of a replica: (s, UNRESOLVED) = took part; (s, h) = dropped out, good up to h."""
+    """What the last store session knew of a replica: (s, UNRESOLVED) = took part; (s, h) = dropped out, good
+    up to h."""
 
     partition_id: PartitionId
     connect_string: str
@@ -302,7 +305,8 @@ EMPTY_PARTITION_METADATA = PartitionMetadata()
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its restarts."""
+    """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its
+    restarts."""
 
     partitions: tuple[PartitionId, ...] = ()
 

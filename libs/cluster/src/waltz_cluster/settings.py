@@ -1,8 +1,9 @@
-"""Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused with the nearest name.
+"""Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused with the nearest
+name.
 
-``RoleSettings`` is the base; each role subclasses it (usually through ``ZooKeeperSettings``) with one pydantic field per
-key, the key itself as alias. A key of 0.13.2 that has no effect here is listed in ``NO_EFFECT`` and warned about.
-Numbers and booleans may be given as strings, as in 0.13.2.
+``RoleSettings`` is the base; each role subclasses it (usually through ``ZooKeeperSettings``) with one
+pydantic field per key, the key itself as alias. A key of 0.13.2 that has no effect here is listed in
+``NO_EFFECT`` and warned about. Numbers and booleans may be given as strings, as in 0.13.2.
 """
 
 import difflib
@@ -59,7 +60,8 @@ _TLS_NO_EFFECT = ("keyManager.algorithm", "trustManager.algorithm")
 
 
 class RoleSettings(BaseModel):
-    """Base of the settings of one role; see the module. ``source`` says where they came from, for messages."""
+    """Base of the settings of one role; see the module. ``source`` says where they came from, for
+    messages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -67,8 +69,8 @@ class RoleSettings(BaseModel):
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset()
     """Keys of 0.13.2 that are accepted with a warning."""
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ()
-    """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted silently,
-    but for those below one of ``TLS_PREFIXES``."""
+    """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted
+    silently, but for those below one of ``TLS_PREFIXES``."""
 
     source: str = Field(default="settings", exclude=True)
     tls: dict[str, TlsOptions] = Field(default_factory=dict)
@@ -87,7 +89,8 @@ class RoleSettings(BaseModel):
 
     @classmethod
     def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
-        """Check flat keys (see ``load_file``) and make the settings; every mistake is one line in a ConfigError."""
+        """Check flat keys (see ``load_file``) and make the settings; every mistake is one line in a
+        ConfigError."""
         known = cls.keys()
         fields: dict[str, Any] = {"source": source}
         tls: dict[str, dict[str, object]] = {}
@@ -182,8 +185,8 @@ class ZooKeeperSettings(RoleSettings):
     zookeeper_auth_file: str | None = Field(default=None, alias="zookeeper.auth.file")
     """A file that holds the credentials instead (its first line)."""
     zookeeper_acl: str = Field(default="open", alias="zookeeper.acl")
-    """Permissions of the znodes created: ``open`` (everyone, as 0.13.2), ``creator`` (only these credentials),
-    ``creator-world-read``, or a comma-separated list of ``scheme:id:permissions``."""
+    """Permissions of the znodes created: ``open`` (everyone, as 0.13.2), ``creator`` (only these
+    credentials), ``creator-world-read``, or a comma-separated list of ``scheme:id:permissions``."""
 
     @field_validator("cluster_root")
     @classmethod
@@ -207,7 +210,8 @@ class ZooKeeperSettings(RoleSettings):
 
 
 class CliSettings(ZooKeeperSettings):
-    """The file of the command-line tools (keys without a role prefix; a client's keys may stand beside them)."""
+    """The file of the command-line tools (keys without a role prefix; a client's keys may stand beside
+    them)."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl",)
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("client.",)
@@ -216,8 +220,8 @@ class CliSettings(ZooKeeperSettings):
 
 
 class TlsFileSettings(RoleSettings):
-    """A file that is read for its TLS keys only: one side of a copy between nodes. Whatever else a role's file holds may
-    stand beside them."""
+    """A file that is read for its TLS keys only: one side of a copy between nodes. Whatever else a role's
+    file holds may stand beside them."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl", "server.ssl")
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("zookeeper.", "cluster.", "client.", "server.", "storage.")

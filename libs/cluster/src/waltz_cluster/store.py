@@ -1,13 +1,14 @@
-"""The ZooKeeper store as the rest of Waltz sees it: a protocol with two implementations that pass one test suite.
+"""The ZooKeeper store as the rest of Waltz sees it: a protocol with two implementations that pass one test
+suite.
 
 * ``zk_client.KazooStore``: real ZooKeeper.
 * ``memory_store.MemoryStore``: the same behaviour in one process, on ``loop.time()``, with faults on demand.
 
 Rules both keep
   1. Everything happens on the event loop: results, watches, session events.
-  2. A watch fires at most once: when the znode changes, or when the connection that carries it is lost. It never says
-     what happened; the owner reads again. It is dropped without firing only when the read that set it failed
-     (``exists`` of an absent znode does set it).
+  2. A watch fires at most once: when the znode changes, or when the connection that carries it is lost. It
+     never says what happened; the owner reads again. It is dropped without firing only when the read that set
+     it failed (``exists`` of an absent znode does set it).
   3. No operation is ever repeated. ConnectionLostError means: the outcome of a write is unknown.
   4. ``epoch`` grows by one with every new session. Events of an older epoch are dropped on the loop.
 """
@@ -39,7 +40,8 @@ class SessionState(enum.Enum):
 
 
 class SessionEvent(NamedTuple):
-    """A change of the session. ``last_contact``: ``loop.time()`` (seconds) at which the newest answered request left us."""
+    """A change of the session. ``last_contact``: ``loop.time()`` (seconds) at which the newest answered
+    request left us."""
 
     state: SessionState
     epoch: int
@@ -89,8 +91,8 @@ Op = CreateOp | SetOp | DeleteOp | CheckOp
 class ZooKeeperStore(Protocol):
     """One ZooKeeper session after another; see the module for the rules.
 
-    Every operation may raise ConnectionLostError, SessionLostError and AuthError besides what it names. Cancelling a
-    call leaves the outcome of a write unknown.
+    Every operation may raise ConnectionLostError, SessionLostError and AuthError besides what it names.
+    Cancelling a call leaves the outcome of a write unknown.
     """
 
     @property
@@ -134,7 +136,8 @@ class ZooKeeperStore(Protocol):
     async def sync(self, path: str) -> None:
         """Wait until what this session reads includes every change made before the call, by whomever.
 
-        A member of an ensemble may answer reads with an older state of the tree; a session's own writes are always seen.
+        A member of an ensemble may answer reads with an older state of the tree; a session's own writes are
+        always seen.
         """
         ...
 

@@ -1,7 +1,7 @@
 """Reader and writer of znode bytes (ZooKeeper layout, encoding rules): big-endian, counted, bounds checked.
 
-Pure. Whatever the bytes are, reading ends in a value or in a SerializationError. Bytes behind the value are ignored,
-as by release 0.13.2.
+Pure. Whatever the bytes are, reading ends in a value or in a SerializationError. Bytes behind the value are
+ignored, as by release 0.13.2.
 """
 
 import struct
@@ -15,7 +15,8 @@ _SHORT = struct.Struct(">H")
 
 
 def _encode_modified_utf8(text: str) -> bytes:
-    """Java's "modified UTF-8": NUL as two bytes, characters outside the BMP as two surrogates of three bytes each."""
+    """Java's "modified UTF-8": NUL as two bytes, characters outside the BMP as two surrogates of three bytes
+    each."""
     if text.isascii() and "\0" not in text:
         return text.encode("ascii")
     utf16 = text.encode("utf-16-be", "surrogatepass")
@@ -98,7 +99,8 @@ class Writer:
 
 
 class Reader:
-    """Takes the fields of one znode in order; every shortage is a SerializationError naming the znode's kind."""
+    """Takes the fields of one znode in order; every shortage is a SerializationError naming the znode's
+    kind."""
 
     __slots__ = ("_data", "_kind", "_offset")
 
@@ -132,7 +134,8 @@ class Reader:
         return int(_LONG.unpack(self._take(8))[0])
 
     def count(self, item_size_bytes: int) -> int:
-        """A number of items of at least that size each; more than fit in the rest is an error, not an allocation."""
+        """A number of items of at least that size each; more than fit in the rest is an error, not an
+        allocation."""
         count = self.int32()
         if count < 0 or count * item_size_bytes > len(self._data) - self._offset:
             raise self.error(f"{count} items do not fit in the bytes left")

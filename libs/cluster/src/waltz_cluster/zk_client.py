@@ -1,9 +1,10 @@
 """Real ZooKeeper: the one module that knows kazoo.
 
-kazoo runs threads of its own. Nothing of ours runs there but the few lines marked "thread": they move the event to
-the loop with ``call_soon_threadsafe``, in order, with the epoch of the session it belongs to. Every answered request
-renews ``last_contact``; a heartbeat every sixth of the session timeout keeps it fresh when nothing else is asked, so
-that the holder of partitions knows from its own clock when the session may have ended.
+kazoo runs threads of its own. Nothing of ours runs there but the few lines marked "thread": they move the
+event to the loop with ``call_soon_threadsafe``, in order, with the epoch of the session it belongs to. Every
+answered request renews ``last_contact``; a heartbeat every sixth of the session timeout keeps it fresh when
+nothing else is asked, so that the holder of partitions knows from its own clock when the session may have
+ended.
 
 Requests are refused while there is no connection (they did not leave), and never repeated.
 """
@@ -120,7 +121,8 @@ class KazooStore:
         client.add_listener(self._state_changed)
 
     def _remember_granted_timeout(self) -> None:
-        """kazoo keeps the timeout the server granted in a local variable: read it off the result of its connect."""
+        """kazoo keeps the timeout the server granted in a local variable: read it off the result of its
+        connect."""
         handler = self._client._connection
         original = handler._connect
 
@@ -341,7 +343,8 @@ _ANSWERS = (zk.NoNodeError, zk.NodeExistsError, zk.BadVersionError, zk.NotEmptyE
 
 
 def map_error(error: BaseException, what: str) -> errors.StoreError:
-    """The one door for kazoo's exceptions. What is not known is treated as an unknown outcome, the careful reading."""
+    """The one door for kazoo's exceptions. What is not known is treated as an unknown outcome, the careful
+    reading."""
     for foreign, ours in _ERRORS:
         if isinstance(error, foreign):
             return ours(f"{what}: {_TEXTS.get(ours, '') or error or foreign.__name__}")

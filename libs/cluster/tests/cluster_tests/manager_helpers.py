@@ -34,7 +34,8 @@ async def until(condition: Callable[[], bool], timeout_seconds: float = 10.0) ->
 
 
 class Server:
-    """One server process: a session, a manager, a registration; remembers every partition set it was given."""
+    """One server process: a session, a manager, a registration; remembers every partition set it was
+    given."""
 
     def __init__(self, store: ZooKeeperStore, root: str, port: int) -> None:
         self.store = store

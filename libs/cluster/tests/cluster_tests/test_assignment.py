@@ -1,4 +1,5 @@
-"""The assignment policy: the layout's examples, the mended remainder, and its invariants over random histories."""
+"""The assignment policy: the layout's examples, the mended remainder, and its invariants over random
+histories."""
 
 import random
 

@@ -1,4 +1,5 @@
-"""The start of a process while ZooKeeper comes and goes: reading the cluster's parameters, and everything after it."""
+"""The start of a process while ZooKeeper comes and goes: reading the cluster's parameters, and everything
+after it."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""Membership and assignment: registration, coordinator, adoption, orderly leave, clients; on both stores where it fits."""
+"""Membership and assignment: registration, coordinator, adoption, orderly leave, clients; on both stores
+where it fits."""
 
 import asyncio
 import random
@@ -72,7 +73,8 @@ async def test_a_lost_session_moves_partitions_and_the_server_returns_with_its_i
 
 
 async def test_a_crashed_server_that_is_back_does_not_wait_for_its_own_session_to_end() -> None:
-    """Its descriptor lives as long as its session, and half of the partitions would belong to nobody for that long."""
+    """Its descriptor lives as long as its session, and half of the partitions would belong to nobody for that
+    long."""
     zookeeper = await memory_cluster(4)
     other = await start_server(zookeeper, 8001)
     crashed = await start_server(zookeeper, 8002)
@@ -162,7 +164,8 @@ async def test_listeners_can_be_removed_and_may_fail() -> None:
 
 
 async def test_zookeeper_6_02_a_failing_policy_neither_spins_nor_blocks() -> None:
-    """More partitions in the old assignment than the cluster has: the policy refuses, at a growing distance."""
+    """More partitions in the old assignment than the cluster has: the policy refuses, at a growing
+    distance."""
     zookeeper = await memory_cluster(2)
     server = await start_server(zookeeper, 8000)
     await until(lambda: server.partitions == {0: 1, 1: 1})
@@ -273,8 +276,8 @@ async def test_unknown_preferences_are_refused() -> None:
 
 
 async def test_zookeeper_6_04_members_and_child_version_are_read_together() -> None:
-    """A server that appears between the reading of the children and of the data is never left out of a recorded
-    child version."""
+    """A server that appears between the reading of the children and of the data is never left out of a
+    recorded child version."""
     zookeeper = await memory_cluster(4)
     server = await start_server(zookeeper, 8001)
     await until(lambda: len(server.partitions) == 4)
@@ -364,7 +367,8 @@ async def test_zookeeper_6_08_left_over_descriptors_are_cleaned_up() -> None:
 
 
 async def test_zookeeper_6_09_watches_only_wake_the_manager() -> None:
-    """Whatever a watch triggers runs in the manager's own task: a callback that takes long delays no other event."""
+    """Whatever a watch triggers runs in the manager's own task: a callback that takes long delays no other
+    event."""
     zookeeper = await memory_cluster(4)
     server = await start_server(zookeeper, 8001)
     await until(lambda: len(server.partitions) == 4)

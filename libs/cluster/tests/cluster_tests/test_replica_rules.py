@@ -1,4 +1,5 @@
-"""The rules about copies: is one current, may the replicas be changed, may one be removed (safety rule A6)."""
+"""The rules about copies: is one current, may the replicas be changed, may one be removed (safety rule
+A6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Bytes of every znode: the vectors of the layout, recorded trees, round trips, and bytes that are anything."""
+"""Bytes of every znode: the vectors of the layout, recorded trees, round trips, and bytes that are
+anything."""
 
 from typing import Any
 from uuid import UUID

@@ -35,7 +35,8 @@ async def test_safety_d8_suspended_keeps_serving_until_the_session_may_be_over()
 
 
 async def test_safety_d8_the_clock_counts_from_the_last_contact_not_from_the_notice() -> None:
-    """The client may notice the cut only after the session is over: it must have closed its partitions before."""
+    """The client may notice the cut only after the session is over: it must have closed its partitions
+    before."""
     zookeeper = await memory_cluster(2)
     server = await start_server(zookeeper, 8001, timeout_seconds=6.0)
     await until(lambda: len(server.partitions) == 2)

@@ -1,4 +1,5 @@
-"""What only real ZooKeeper shows: absence, restarts, silence, credentials; on a server of its own where it is hurt."""
+"""What only real ZooKeeper shows: absence, restarts, silence, credentials; on a server of its own where it is
+hurt."""
 
 import asyncio
 import threading
@@ -144,7 +145,8 @@ async def expire(server: EmbeddedZooKeeper, store: KazooStore) -> None:
 
 
 async def test_safety_d8_on_real_zookeeper(own_zookeeper: EmbeddedZooKeeper) -> None:
-    """The server process goes silent: partitions are given up within the session timeout, and come back after it."""
+    """The server process goes silent: partitions are given up within the session timeout, and come back after
+    it."""
     async with session(own_zookeeper) as setup, session(own_zookeeper) as store:
         await seed(setup, "/w", 2)
         server = await Server(store, "/w", 8001).start()

@@ -1,8 +1,8 @@
 """APPEND_REQUEST without a message object: the hottest message of the client protocol.
 
 A server reads thousands of these per second and passes the bytes on: the part behind the locks (`tail`), with
-the ReqId and a transaction id in front, is already the wire record that storage nodes keep. The same message as
-a plain object is `messages.client.AppendRequest`.
+the ReqId and a transaction id in front, is already the wire record that storage nodes keep. The same message
+as a plain object is `messages.client.AppendRequest`.
 """
 
 import struct
@@ -30,8 +30,9 @@ _PREFIX_SIZE = _PREFIX.size
 _INT = struct.Struct(">i")
 _TAIL_HEAD = struct.Struct(">ii")  # header, data length
 _FRAME_HEAD = struct.Struct(">bhib16sq")
-# Nearly all appends (version 2 on) carry no lock or one write lock: their whole head goes in one call, up to the data.
-# Frame header, type, ReqId, mark, count of write locks, [the lock,] counts of read and append locks, header, length.
+# Nearly all appends (version 2 on) carry no lock or one write lock: their whole head goes in one call, up to
+# the data. Frame header, type, ReqId, mark, count of write locks, [the lock,] counts of read and append
+# locks, header, length.
 _pack_no_lock = struct.Struct(">bhib16sqiiiii").pack
 _pack_one_lock = struct.Struct(">bhib16sqiiiiii").pack
 # The same for reading: type, ReqId, mark, count of write locks and four more integers.
@@ -84,7 +85,8 @@ def _read_locks(body: memoryview, offset: int, count: int, most: int) -> tuple[i
 
 
 def _parse_common(body: memoryview) -> Append | None:
-    """An append with no lock or one write lock, as version 2 on sends it, complete and with the right checksum.
+    """An append with no lock or one write lock, as version 2 on sends it, complete and with the right
+    checksum.
 
     None for anything else: then the careful way says what it is, or what is wrong with it.
     """
@@ -152,7 +154,8 @@ def parse_large_append(
         yield min(STEP_BYTES, len(data) - start)
     if crc != _unpack_crc(tail, len(tail) - 4)[0]:
         raise ProtocolError(_WRONG_CHECKSUM)
-    # a bytearray where bytes stand otherwise: a copy would take as long as all the steps, and nobody changes it
+    # a bytearray where bytes stand otherwise: a copy would take as long as all the steps, and nobody changes
+    # it
     if dropped:
         return None
     cls = Append if offset <= _FEW_LOCKS_END else AppendWithManyLocks

@@ -1,7 +1,7 @@
 """Reading and writing the primitive values of the three protocols (all big-endian).
 
-Used by the message codec; the hot path has its own precompiled structs. A `Reader` raises ProtocolError and nothing
-else, whatever the bytes are, and never allocates by a number that the bytes claim.
+Used by the message codec; the hot path has its own precompiled structs. A `Reader` raises ProtocolError and
+nothing else, whatever the bytes are, and never allocates by a number that the bytes claim.
 """
 
 import struct

@@ -1,8 +1,8 @@
 """Messages to frames and back, for every version, from the one definition of each message.
 
 `CLIENT`, `STORAGE` and `ADMIN` are built at import from the annotated fields of the message classes (see
-`messages.fields`); a type used twice, or a field without a wire form, fails the import. Decoding raises ProtocolError
-and nothing else, whatever the bytes are; encoding raises EncodeError.
+`messages.fields`); a type used twice, or a field without a wire form, fails the import. Decoding raises
+ProtocolError and nothing else, whatever the bytes are; encoding raises EncodeError.
 """
 
 import dataclasses
@@ -94,8 +94,8 @@ class Protocol:
         return writer.bytes()
 
     def decode(self, body: bytes | bytearray | memoryview, version: int) -> Message:
-        """The message in a body. ProtocolError for an unknown type (also one newer than `version`), for missing or
-        left-over bytes and for data that does not match its checksum."""
+        """The message in a body. ProtocolError for an unknown type (also one newer than `version`), for
+        missing or left-over bytes and for data that does not match its checksum."""
         if version not in self.versions:
             raise ProtocolError(f"the {self.name} protocol has no version {version}")
         reader = Reader(body)

@@ -1,7 +1,8 @@
 """How a storage node says that a session is fenced off, and how a server reads it. Pure.
 
-The protocol has no field for it: a failure is a text. Nodes of ours name the session that they take; nodes of release 0.13.2
-name a class of exception and nothing else, so of their fence it is known only that it is higher than what was asked with.
+The protocol has no field for it: a failure is a text. Nodes of ours name the session that they take; nodes of
+release 0.13.2 name a class of exception and nothing else, so of their fence it is known only that it is
+higher than what was asked with.
 """
 
 import re
@@ -22,7 +23,8 @@ def named_fence(refusal: str) -> int | None:
 
 
 def fence_in(refusal: str, session_id: int) -> int | None:
-    """Where the fence is, at least, of the node that refused ``session_id`` with this text; None: another refusal."""
+    """Where the fence is, at least, of the node that refused ``session_id`` with this text; None: another
+    refusal."""
     if _THEIRS in refusal:
         return session_id + 1
     return named_fence(refusal)

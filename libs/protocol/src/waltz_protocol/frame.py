@@ -1,4 +1,5 @@
-"""Frames: 7 bytes of header (i8 magic, i16 version, i32 length) and a body; sans-io splitting of a byte stream.
+"""Frames: 7 bytes of header (i8 magic, i16 version, i32 length) and a body; sans-io splitting of a byte
+stream.
 
 `FrameSplitter` owns what one connection has received. Connections that a process accepts share one buffer to
 read into (`scratch`): what is left of a read is kept in as many bytes as it has, so a connection at a frame
@@ -7,9 +8,9 @@ frame, and connections without a `scratch`, have a buffer of their own. Invarian
 * bytes `[start, end)` of the buffer are received and not yet yielded, starting at a frame boundary;
 * the shared buffer is in use only between `get_buffer` and `settle` (or `keep`), within one call of the
   transport;
-* the buffer grows only when it is full of received bytes, and never beyond one frame of the limit (storage protocol
-  weakness: a claimed length must not cost memory): by doubling up to `MAPPED_BYTES`, then to the size of the frame,
-  but mapped, so that it takes memory only as far as bytes have arrived;
+* the buffer grows only when it is full of received bytes, and never beyond one frame of the limit (storage
+  protocol weakness: a claimed length must not cost memory): by doubling up to `MAPPED_BYTES`, then to the
+  size of the frame, but mapped, so that it takes memory only as far as bytes have arrived;
 * a yielded body is a view into the buffer and is valid until the next call of `get_buffer`.
 """
 
@@ -182,15 +183,16 @@ class FrameSplitter:
         return self._view[self._end : self._end + MAX_READ_BYTES]
 
     def _grown(self, capacity: int, held: int) -> int:
-        """Twice as large, and from `MAPPED_BYTES` on as large as the frame: no more copies, and no memory before bytes."""
+        """Twice as large, and from `MAPPED_BYTES` on as large as the frame: no more copies, and no memory
+        before bytes."""
         limit = max(self.max_frame_bytes + FRAME_HEADER_SIZE, self.initial_bytes)
         return min(
             limit, capacity * 2 if capacity * 2 < MAPPED_BYTES else max(held + self.missing_bytes, capacity)
         )
 
     def _shrink_when_calm(self, capacity: int, received: int) -> None:
-        """Frames are done. A very large buffer goes at once; one that large frames need again and again stays for a
-        while, because a new one has to be filled with zeros each time."""
+        """Frames are done. A very large buffer goes at once; one that large frames need again and again stays
+        for a while, because a new one has to be filled with zeros each time."""
         self._calm_reads = 0 if received > self.initial_bytes else self._calm_reads + 1
         if capacity > KEPT_FACTOR * self.initial_bytes or self._calm_reads > CALM_READS:
             self._calm_reads = 0
@@ -203,7 +205,8 @@ class FrameSplitter:
         self._start, self._end = 0, held
 
     def buffer_updated(self, n: int) -> Iterator[tuple[int, int, memoryview]]:
-        """`n` bytes were written into the last `get_buffer`: yields (magic, version, body) of each whole frame.
+        """`n` bytes were written into the last `get_buffer`: yields (magic, version, body) of each whole
+        frame.
 
         Keep-alives (length zero) are skipped. Exhaust the iterator, stop for good, or go on with `frames`.
         Raises ProtocolError for a wrong magic or version and for a negative length, FrameTooLargeError above

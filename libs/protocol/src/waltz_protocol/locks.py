@@ -1,10 +1,10 @@
 """Locks: the hash that travels on the wire, and the table in which a server keeps what they protect.
 
-A client names locks by (name, id) and sends 32-bit hashes (client-server protocol, lock hash). The server maps
-each hash to three slots of a fixed table per partition. Two locks may share slots: that costs a needless lock
-failure, never a missed conflict, because a lock counts as old only when *one of its* slots is old, and every commit
-raises *all* of its slots. The slots are not on the wire; the reference takes them from one linear congruential
-chain whose values hang together, we take them from three differently seeded mixes.
+A client names locks by (name, id) and sends 32-bit hashes (client-server protocol, lock hash). The server
+maps each hash to three slots of a fixed table per partition. Two locks may share slots: that costs a needless
+lock failure, never a missed conflict, because a lock counts as old only when *one of its* slots is old, and
+every commit raises *all* of its slots. The slots are not on the wire; the reference takes them from one
+linear congruential chain whose values hang together, we take them from three differently seeded mixes.
 
 `LockTable` invariants (one writer: the partition's append path):
 * a slot holds at least the id of the last committed transaction that wrote or appended a lock on it, and at
@@ -59,8 +59,8 @@ def slots_of(lock_hash: int, size: int) -> tuple[int, int, int]:
 class LockTable:
     """The optimistic lock table of one partition; synchronous and pure.
 
-    The order of an append: `check_in_flight` (True: wait and ask again), `mark`, `estimate` against the client's
-    high-water mark, then `commit` or nothing, then `unmark`.
+    The order of an append: `check_in_flight` (True: wait and ask again), `mark`, `estimate` against the
+    client's high-water mark, then `commit` or nothing, then `unmark`.
     """
 
     __slots__ = ("_in_flight", "_memo", "_size", "_table")
@@ -95,7 +95,8 @@ class LockTable:
     def check_in_flight(
         self, write_locks: Iterable[int], read_locks: Iterable[int], append_locks: Iterable[int]
     ) -> bool:
-        """True when any slot of any of these locks is marked by an append in flight: the append has to wait."""
+        """True when any slot of any of these locks is marked by an append in flight: the append has to
+        wait."""
         in_flight = self._in_flight
         if not in_flight:
             return False

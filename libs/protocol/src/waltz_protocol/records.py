@@ -1,8 +1,8 @@
 """Records as bytes, the form in which they travel from the client's append to the disks and back.
 
-A *wire record* is `i64 transaction id | ReqId (16) | i32 header | i32 length | data | i32 crc`, 36 bytes around
-the data (storage protocol, composite types). Only the transaction id is put in front by the server; the rest is
-the slice that the client sent, checked and never encoded again.
+A *wire record* is `i64 transaction id | ReqId (16) | i32 header | i32 length | data | i32 crc`, 36 bytes
+around the data (storage protocol, composite types). Only the transaction id is put in front by the server;
+the rest is the slice that the client sent, checked and never encoded again.
 """
 
 import struct
@@ -22,7 +22,8 @@ _LENGTH_OFFSET = _DATA_OFFSET - 4
 
 
 def pack_record(r: Record) -> bytes:
-    """The wire record; the checksum is written as it is, not computed. EncodeError when a value does not fit."""
+    """The wire record; the checksum is written as it is, not computed. EncodeError when a value does not
+    fit."""
     try:
         head = _HEAD.pack(r.transaction_id, *r.req_id, r.header, len(r.data))
         return b"".join((head, r.data, _LENGTH.pack(r.checksum)))
@@ -51,8 +52,8 @@ def unpack_record(buf: bytes | bytearray | memoryview, offset: int = 0) -> tuple
 def split_records(buf: memoryview, count: int) -> list[memoryview]:
     """Cut `buf`, which must hold exactly `count` wire records, into one view per record.
 
-    The views share the memory of `buf`: copy what has to outlive it. ProtocolError when a record is cut short,
-    has a negative length, or bytes are left over.
+    The views share the memory of `buf`: copy what has to outlive it. ProtocolError when a record is cut
+    short, has a negative length, or bytes are left over.
     """
     if count < 0:
         raise ProtocolError(f"negative record count {count}")

@@ -32,7 +32,8 @@ class StoragePrefix(NamedTuple):
 
 
 class StorageAppend(NamedTuple):
-    """An append as a storage node gets it; `records` is a view into the frame, to be cut by `split_records`."""
+    """An append as a storage node gets it; `records` is a view into the frame, to be cut by
+    `split_records`."""
 
     session_id: int
     seq_num: int

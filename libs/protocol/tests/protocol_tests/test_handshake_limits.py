@@ -1,4 +1,5 @@
-"""Peers on their way in: how many there may be, who gives way, whose certificate counts, and what the log says."""
+"""Peers on their way in: how many there may be, who gives way, whose certificate counts, and what the log
+says."""
 
 import asyncio
 import contextlib
@@ -62,7 +63,8 @@ async def silent_crowd(listener: Listener, count: int) -> AsyncIterator[list[Raw
 async def test_client_server_13_01_silent_peers_are_bounded_and_honest_ones_get_in(
     tls: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Also while they have not even done TLS; a connection that has finished its handshake is never displaced."""
+    """Also while they have not even done TLS; a connection that has finished its handshake is never
+    displaced."""
     context = server_context(TlsSettings()) if tls else None
     trusting = client_context(TlsSettings(allow_unverified=True)) if tls else None
     limits = Limits(max_connections=6, max_handshakes=4)

@@ -37,7 +37,8 @@ def test_slots_are_in_the_table(lock_hash: int, size: int) -> None:
 
 
 def test_client_server_13_16_slots_are_independent() -> None:
-    """With n locks in a table, the share of foreign locks whose three slots are all taken is near fill cubed."""
+    """With n locks in a table, the share of foreign locks whose three slots are all taken is near fill
+    cubed."""
     size = 3000
     taken = {slot for h in range(0, 60_000, 100) for slot in slots_of(h, size)}
     fill = len(taken) / size

@@ -22,8 +22,8 @@ _BODY = b"x" * 60_000
 
 
 def unplug(sock: Any) -> None:
-    """From now on the kernel drops what arrives for this socket (a socket filter that accepts nothing): no acknowledgement
-    and no reset, as if the machine had lost its power."""
+    """From now on the kernel drops what arrives for this socket (a socket filter that accepts nothing): no
+    acknowledgement and no reset, as if the machine had lost its power."""
     accept_nothing = ctypes.create_string_buffer(struct.pack("=HBBI", 6, 0, 0, 0))
     program = struct.pack("@HP", 1, ctypes.addressof(accept_nothing))
     sock.setsockopt(socket.SOL_SOCKET, _SO_ATTACH_FILTER, program)
@@ -106,7 +106,8 @@ class _Figures:
 
 
 def test_one_probe_that_is_not_answered_yet_is_no_reason() -> None:
-    """Probes of a closed window are up to two minutes apart: the last acknowledgement is old, and all is well."""
+    """Probes of a closed window are up to two minutes apart: the last acknowledgement is old, and all is
+    well."""
     sock = _Figures()
     watch = PeerWatch(sock, 30_000, 900.0, 0.0)
     sock.last_ack_ms = 100_000

@@ -1,10 +1,11 @@
 """Counts the tasks and futures a service's loop makes, when WALTZ_COUNT_TASKS is set.
 
 The append path is to make no task and no future per message. The proof is a loop that counts: every task goes
-through its task factory and every future made by `loop.create_future` (that is what the standard library's locks, queues,
-waits and executor calls use) through an override. Creations are grouped by turn of the loop: the first
-one of a turn schedules a callback, which runs with the next turn and closes the group, so that a group never
-holds less than one turn made. The counts are gauges under `waltz-runtime.` and a log line at exit.
+through its task factory and every future made by `loop.create_future` (that is what the standard library's
+locks, queues, waits and executor calls use) through an override. Creations are grouped by turn of the loop:
+the first one of a turn schedules a callback, which runs with the next turn and closes the group, so that a
+group never holds less than one turn made. The counts are gauges under `waltz-runtime.` and a log line at
+exit.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _counters: LoopCounters | None = None
 
 
 class LoopCounters:
-    """Totals since start, and how many turns made 1, 2, … tasks and futures (the last entry: that many or more)."""
+    """Totals since start, and how many turns made 1, 2, … tasks and futures (the last entry: that many or
+    more)."""
 
     def __init__(self) -> None:
         self.tasks = 0

@@ -1,4 +1,5 @@
-"""Errors of the service runtime. `user_error` marks a mistake of the operator: one clear line, no stack trace."""
+"""Errors of the service runtime. `user_error` marks a mistake of the operator: one clear line, no stack
+trace."""
 
 from __future__ import annotations
 

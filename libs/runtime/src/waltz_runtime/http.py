@@ -39,8 +39,9 @@ _NO_CACHE = "must-revalidate,no-cache,no-store"
 class HttpEndpoints:
     """One HTTP server. Owner: the service's main coroutine, which calls `start` and `close`.
 
-    `service_name` and `version` are what `/buildinfo` says; `health_name` is the member under which a health check
-    that raised is reported. While started, it brings the registry's rates up to date every five seconds.
+    `service_name` and `version` are what `/buildinfo` says; `health_name` is the member under which a health
+    check that raised is reported. While started, it brings the registry's rates up to date every five
+    seconds.
     """
 
     def __init__(

@@ -1,8 +1,9 @@
-"""What keeps an HTTP port cheap whoever connects: a bound on connections and on waiting, and log lines without stacks.
+"""What keeps an HTTP port cheap whoever connects: a bound on connections and on waiting, and log lines
+without stacks.
 
-A connection that has not been answered for `SILENT_SECONDS` (no whole request came, the answer is not taken, or the
-connection rests) is cut; above `MAX_CONNECTIONS` the one that has waited longest gives way to a new one. Scrapers and
-health checks come back with a new connection.
+A connection that has not been answered for `SILENT_SECONDS` (no whole request came, the answer is not taken,
+or the connection rests) is cut; above `MAX_CONNECTIONS` the one that has waited longest gives way to a new
+one. Scrapers and health checks come back with a new connection.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ class RequestLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class ConnectionGuard:
-    """The connections of one HTTP port. `accept` is its protocol factory; `answered` is told of every answer."""
+    """The connections of one HTTP port. `accept` is its protocol factory; `answered` is told of every
+    answer."""
 
     def __init__(self, server: web.Server, peer_log: PeerLog) -> None:
         self._server = server

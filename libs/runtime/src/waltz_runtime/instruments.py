@@ -1,11 +1,11 @@
 """What is counted and measured: counters, meters, timers and gauges.
 
 Model: marking is a handful of integer additions on plain attributes (it sits on the append path); everything
-that needs arithmetic (moving averages, quantiles, text) is done by whoever reads. A meter therefore
-holds a count, and `MetricsRegistry.tick` (called every five seconds by the HTTP endpoints, and by every reader)
-turns the growth of the count into the 1, 5 and 15 minute rates. A timer holds a histogram of
-logarithmic buckets (16 per power of two: a quantile is off by 3 % at most) in one-minute windows of which the last five
-answer, so that quantiles speak of the recent past.
+that needs arithmetic (moving averages, quantiles, text) is done by whoever reads. A meter therefore holds a
+count, and `MetricsRegistry.tick` (called every five seconds by the HTTP endpoints, and by every reader) turns
+the growth of the count into the 1, 5 and 15 minute rates. A timer holds a histogram of logarithmic buckets
+(16 per power of two: a quantile is off by 3 % at most) in one-minute windows of which the last five answer,
+so that quantiles speak of the recent past.
 
 One loop marks and reads; a metric marked from a disk thread needs a counter of that thread's own.
 How the figures are written down (HTTP JSON, admin JSON, Prometheus, Graphite) is in `rendering`.

@@ -36,7 +36,8 @@ class MetricsRegistry:
         return self._metrics
 
     def gauge(self, name: str, fn: GaugeFunction, labels: Mapping[str, str] | None = None) -> None:
-        """Publish `fn()`: a number, boolean, text, list or mapping (JSON-like). Read on the loop; must not block."""
+        """Publish `fn()`: a number, boolean, text, list or mapping (JSON-like). Read on the loop; must not
+        block."""
         labels = dict(labels or {})
         suffix = "{" + ",".join(f"{k}={v}" for k, v in labels.items()) + "}" if labels else ""
         known = self._metrics.get(name + suffix)

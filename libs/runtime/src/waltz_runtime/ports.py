@@ -1,11 +1,13 @@
 """Free ports of the loopback interface, reserved: from the choice on, nobody else gets them.
 
-A reservation is a socket that is bound and does not listen. The program that the port is meant for binds it all the same
-(listeners set SO_REUSEADDR, and so does the reservation); whoever looks for a free port finds it taken, in any process; and the
-kernel gives it to no outgoing connection, also while the program is down. Connecting to it is refused until somebody listens.
+A reservation is a socket that is bound and does not listen. The program that the port is meant for binds it
+all the same (listeners set SO_REUSEADDR, and so does the reservation); whoever looks for a free port finds it
+taken, in any process; and the kernel gives it to no outgoing connection, also while the program is down.
+Connecting to it is refused until somebody listens.
 
-Ports are picked *below* the range that the kernel takes for outgoing connections: one that is given up again, or remembered from
-an earlier run, is lost to an outgoing connection otherwise, or a peer that keeps knocking at it is connected to itself.
+Ports are picked *below* the range that the kernel takes for outgoing connections: one that is given up again,
+or remembered from an earlier run, is lost to an outgoing connection otherwise, or a peer that keeps knocking
+at it is connected to itself.
 """
 
 from __future__ import annotations
@@ -24,7 +26,8 @@ _ATTEMPTS = 2_000
 
 
 class PortReservations:
-    """Ports of 127.0.0.1 that are held until :meth:`close`, or until ``most`` newer ones are. Owner: who made it."""
+    """Ports of 127.0.0.1 that are held until :meth:`close`, or until ``most`` newer ones are. Owner: who made
+    it."""
 
     def __init__(self, most: int = 256) -> None:
         """``most``: open sockets at a time."""
@@ -44,7 +47,8 @@ class PortReservations:
         raise NoFreePortError(f"no {count} free ports found between {_LOWEST_PORT} and {high} on {LOOPBACK}")
 
     def hold(self, port: int) -> bool:
-        """Reserve a port that is known from before; False when somebody listens on it (connections in TIME_WAIT do not count)."""
+        """Reserve a port that is known from before; False when somebody listens on it (connections in
+        TIME_WAIT do not count)."""
         return port in self._held or self._bind(port, alone=False)
 
     def close(self) -> None:
@@ -69,7 +73,8 @@ class PortReservations:
 
 
 def is_free(port: int) -> bool:
-    """True when nobody listens on 127.0.0.1:port (connections in TIME_WAIT do not count, reservations neither)."""
+    """True when nobody listens on 127.0.0.1:port (connections in TIME_WAIT do not count, reservations
+    neither)."""
     probe = PortReservations()
     try:
         return probe.hold(port)

@@ -1,7 +1,7 @@
 """The life of a service process: its loop, its signals, its exit code.
 
-SIGTERM or SIGINT asks the service to leave in order (its stop event is set); a second one ends the process at once.
-Signal handlers are set explicitly, so the same holds as process 1 of a container, where the kernel's
+SIGTERM or SIGINT asks the service to leave in order (its stop event is set); a second one ends the process at
+once. Signal handlers are set explicitly, so the same holds as process 1 of a container, where the kernel's
 defaults do not apply.
 """
 
@@ -35,9 +35,10 @@ log = structlog.get_logger(__name__)
 def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """Run `main(stop)` until it returns; the exit code of the process.
 
-    0 when main returned; 1 and one line `Error: …` for an error whose class says `user_error = True` (also inside an
-    exception group); 70 and a logged stack trace for anything else. `main` has `shutdown_timeout_seconds` after the
-    first signal, then it is cancelled (exit code 70). A second signal exits with 128 + its number.
+    0 when main returned; 1 and one line `Error: …` for an error whose class says `user_error = True` (also
+    inside an exception group); 70 and a logged stack trace for anything else. `main` has
+    `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70). A second signal
+    exits with 128 + its number.
     """
     _calm_garbage_collector()
     _raise_file_limit()
@@ -56,8 +57,8 @@ def _calm_garbage_collector() -> None:
 
 
 def _raise_file_limit() -> None:
-    """As many open files as the hard limit allows: a storage node needs a dozen per partition, and the usual soft limit
-    of 1024 is there for programs that use select()."""
+    """As many open files as the hard limit allows: a storage node needs a dozen per partition, and the usual
+    soft limit of 1024 is there for programs that use select()."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))

@@ -1,9 +1,10 @@
-"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Prometheus text, Graphite lines.
+"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Prometheus text, Graphite
+lines.
 
 Prometheus names follow from the names of 0.13.2: `waltz-storage.partition-3.session-id` becomes
-`waltz_storage_session_id{partition="3"}`; a group name repeated inside the name is left out; counters and meters end
-in `_total`, timers become summaries in `_seconds`, a text becomes `…_info{value="…"} 1`, a list or mapping
-becomes its size under `…_size`.
+`waltz_storage_session_id{partition="3"}`; a group name repeated inside the name is left out; counters and
+meters end in `_total`, timers become summaries in `_seconds`, a text becomes `…_info{value="…"} 1`, a list or
+mapping becomes its size under `…_size`.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ Metrics = Mapping[str, Metric]
 
 
 def http_json(metrics: Metrics, now: float, *, pretty: bool = False) -> str:
-    """Members version, gauges, counters, histograms, meters, timers; rates per second, durations in seconds."""
+    """Members version, gauges, counters, histograms, meters, timers; rates per second, durations in
+    seconds."""
     members: dict[str, Json] = {"gauges": {}, "counters": {}, "histograms": {}, "meters": {}, "timers": {}}
     for name, metric in sorted(metrics.items()):
         members[_kind(metric)][name] = _http_value(metric, now)
@@ -48,7 +50,8 @@ def http_json(metrics: Metrics, now: float, *, pretty: bool = False) -> str:
 
 
 def admin_json(metrics: Metrics, now: float) -> str:
-    """Members metrics, gauges, counters, histograms, meters, timers, ids; durations in nanoseconds; indented."""
+    """Members metrics, gauges, counters, histograms, meters, timers, ids; durations in nanoseconds;
+    indented."""
     kinds: dict[str, Json] = {"gauges": {}, "counters": {}, "histograms": {}, "meters": {}, "timers": {}}
     by_name: Json = {}
     ids: list[Json] = []

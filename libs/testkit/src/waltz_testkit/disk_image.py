@@ -1,7 +1,8 @@
 """A file of the faulty disk: what programs see, what the platter holds, and the changes in between.
 
-A change is *pending* until a sync takes it; the changes of a sync that has begun are *in flight* until it lands.
-A crash may leave any of both on the platter, writes sector by sector, but nothing of what was done after it.
+A change is *pending* until a sync takes it; the changes of a sync that has begun are *in flight* until it
+lands. A crash may leave any of both on the platter, writes sector by sector, but nothing of what was done
+after it.
 """
 
 from __future__ import annotations
@@ -103,9 +104,11 @@ class Inode:
                 return
 
     def lose_sector(self, chance: random.Random) -> int | None:
-        """One sector of the pending changes will not reach the platter, whatever a sync says: it keeps what it held, or zeros.
+        """One sector of the pending changes will not reach the platter, whatever a sync says: it keeps what
+        it held, or zeros.
 
-        Returns its first byte; ``None`` when nothing is pending. Programs see the new content until :meth:`forget_page`.
+        Returns its first byte; ``None`` when nothing is pending. Programs see the new content until
+        :meth:`forget_page`.
         """
         starts = [
             piece.offset - piece.offset % SECTOR_SIZE
@@ -142,8 +145,8 @@ class Inode:
         del self.pending[:count]
 
     def fail_sync(self, *, drop_pages: bool) -> None:
-        """The pending changes will never be written. Programs see them still, or what the platter has: then sizes stay,
-        they are not in those pages."""
+        """The pending changes will never be written. Programs see them still, or what the platter has: then
+        sizes stay, they are not in those pages."""
         for change in self.pending if drop_pages else ():
             if isinstance(change, Write):
                 end = min(change.offset + len(change.data), len(self.seen))

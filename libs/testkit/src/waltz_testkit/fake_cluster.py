@@ -1,4 +1,5 @@
-"""A cluster of fake servers: partitions, listeners, and the in-memory ZooKeeper that publishes who serves what."""
+"""A cluster of fake servers: partitions, listeners, and the in-memory ZooKeeper that publishes who serves
+what."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""A `FakePartitionStore` whose reads can be held up and counted, and a backend of such stores for whole servers."""
+"""A `FakePartitionStore` whose reads can be held up and counted, and a backend of such stores for whole
+servers."""
 
 from __future__ import annotations
 
@@ -10,7 +11,8 @@ from waltz_testkit.fake_store import FakePartitionStore
 
 
 class GatedStore(FakePartitionStore):
-    """`gate` holds up reads while cleared; `bad_ids` cannot be read; `reads` are the ranges that were asked for."""
+    """`gate` holds up reads while cleared; `bad_ids` cannot be read; `reads` are the ranges that were asked
+    for."""
 
     def __init__(
         self,

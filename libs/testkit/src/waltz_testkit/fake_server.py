@@ -1,9 +1,10 @@
 """A scripted Waltz server without storage: real listener, real frames, logs in memory.
 
-For tests of clients. Behaves like a server of the protocol (client-server protocol, server behaviour) unless told otherwise:
-appends can be dropped, held back or refused; the feed can be held back so that flush responses and lock failures overtake it;
-mounts can be answered with anything or not at all; reads can fail; connections can be cut. ``fake_cluster`` publishes the
-servers through an in-memory ZooKeeper, moves partitions and raises generations.
+For tests of clients. Behaves like a server of the protocol (client-server protocol, server behaviour) unless
+told otherwise: appends can be dropped, held back or refused; the feed can be held back so that flush
+responses and lock failures overtake it; mounts can be answered with anything or not at all; reads can fail;
+connections can be cut. ``fake_cluster`` publishes the servers through an in-memory ZooKeeper, moves
+partitions and raises generations.
 """
 
 from __future__ import annotations
@@ -150,7 +151,7 @@ class FakePartition:
         for connection, request in reversed(held):
             self._read(connection, request)
 
-    # -- messages -----------------------------------------------------------------------------------------------------
+    # -- messages --------------------------------------------------------------------------------------------
 
     def mount(self, connection: _Connection, request: m.MountRequest) -> None:
         req_id = self._last_mount = request.req_id
@@ -291,7 +292,8 @@ class FakePartition:
             del self._registry[client_id]
 
     def forget_mounts(self) -> tuple[_Connection, ReqId]:
-        """Close and reopen the partition on the same server, in silence; a connection and its last mount's id."""
+        """Close and reopen the partition on the same server, in silence; a connection and its last mount's
+        id."""
         connection, _generation = next(iter(self._registry.values()))
         self._registry.clear()
         self._feeds.clear()

@@ -1,10 +1,10 @@
 """An in-memory disk that breaks the way disks break; it stands behind the storage engine's file seam.
 
-Model. Every file has what programs see and what the platter holds. A write goes to the first and becomes a list of
-*pending* operations; a sync applies the pending ones to the platter. At a crash every pending operation may or may
-not have reached it, writes sector by sector (512 bytes) in any order; names that were created or deleted without a
-directory sync may or may not be there. A failed sync throws the pending operations away but leaves what programs
-see as it is: pages look clean and are not on the disk, as on Linux.
+Model. Every file has what programs see and what the platter holds. A write goes to the first and becomes a
+list of *pending* operations; a sync applies the pending ones to the platter. At a crash every pending
+operation may or may not have reached it, writes sector by sector (512 bytes) in any order; names that were
+created or deleted without a directory sync may or may not be there. A failed sync throws the pending
+operations away but leaves what programs see as it is: pages look clean and are not on the disk, as on Linux.
 
 Every system call is counted and recorded, so a test can stop the world before any of them
 (:attr:`FaultyDisk.crash_before`).
@@ -27,8 +27,8 @@ class CrashError(BaseException):
 
 
 class LostWrite(NamedTuple):
-    """An order to a disk: the next sync of a file whose path matches says that all is well, and one sector was not written.
-    ``evicted``: programs read the old content from then on, else after a crash."""
+    """An order to a disk: the next sync of a file whose path matches says that all is well, and one sector
+    was not written. ``evicted``: programs read the old content from then on, else after a crash."""
 
     matches: Callable[[str], bool]
     chance: random.Random
@@ -88,7 +88,8 @@ class FaultyFile:
             self._inode.forget_page(start)
 
     def write_back(self, keep: int) -> None:
-        """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a while."""
+        """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a
+        while."""
         self._inode.write_back(keep)
 
     @property
@@ -111,7 +112,8 @@ class FaultyFile:
         return True
 
     def close(self, owner: object = None) -> None:
-        """Unlocks what the owner has locked, by whatever handle (as POSIX does for a process); never syncs."""
+        """Unlocks what the owner has locked, by whatever handle (as POSIX does for a process); never
+        syncs."""
         if self._inode.locked_by is (self if owner is None else owner):
             self._inode.locked_by = None
 

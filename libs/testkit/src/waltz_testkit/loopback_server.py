@@ -24,7 +24,8 @@ from waltz_testkit.fake_partition_store import FakeBackend
 
 
 class LoopbackServer:
-    """`async with LoopbackServer({0: 1}) as server` owns partition 0 in generation 1; `await server.peer()` connects."""
+    """`async with LoopbackServer({0: 1}) as server` owns partition 0 in generation 1; `await server.peer()`
+    connects."""
 
     def __init__(
         self,

@@ -1,4 +1,5 @@
-"""Ports for the processes of tests. They stay reserved while the test process lives, so that no two processes get the same one."""
+"""Ports for the processes of tests. They stay reserved while the test process lives, so that no two processes
+get the same one."""
 
 import atexit
 import random
@@ -10,8 +11,8 @@ atexit.register(_RESERVED.close)
 
 
 def free_ports(count: int) -> list[int]:
-    """Different ports of 127.0.0.1; nobody else is given them, here or in another process. Connecting is refused until a program
-    listens."""
+    """Different ports of 127.0.0.1; nobody else is given them, here or in another process. Connecting is
+    refused until a program listens."""
     return _RESERVED.pick(count, random.Random())
 
 

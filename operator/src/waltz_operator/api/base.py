@@ -1,7 +1,7 @@
 """What all models share: names as Kubernetes writes them, and the scalar types with their schema.
 
-Every field has a description that ends with its default, and names its unit; the CRD and docs/operator.md show it. A rule
-of the API server (CEL) stands with the model or field it guards, as ``rules``.
+Every field has a description that ends with its default, and names its unit; the CRD and docs/operator.md
+show it. A rule of the API server (CEL) stands with the model or field it guards, as ``rules``.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from pydantic.alias_generators import to_camel
 
 MAX_QUANTITY = 20
 MAX_NODE_NAME = 6
-"""Of a group or a node: with 30 characters for the cluster a StatefulSet's name keeps within 52, so that Kubernetes can
-put a revision hash behind it in a label."""
+"""Of a group or a node: with 30 characters for the cluster a StatefulSet's name keeps within 52, so that
+Kubernetes can put a revision hash behind it in a label."""
 MAX_CLUSTER_NAME = 30
 
 
@@ -26,8 +26,8 @@ class Model(BaseModel):
 
 
 class StatusModel(BaseModel):
-    """Immutable, camelCase outside; unknown fields are left alone, since another version of the operator may have
-    written them."""
+    """Immutable, camelCase outside; unknown fields are left alone, since another version of the operator may
+    have written them."""
 
     model_config = ConfigDict(frozen=True, extra="ignore", alias_generator=to_camel, populate_by_name=True)
 

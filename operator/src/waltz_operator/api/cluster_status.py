@@ -1,4 +1,5 @@
-"""``status`` of a WaltzCluster: what the operator saw last and what it is at. Written by the operator alone."""
+"""``status`` of a WaltzCluster: what the operator saw last and what it is at. Written by the operator
+alone."""
 
 from __future__ import annotations
 
@@ -108,7 +109,8 @@ class PartitionSummary(StatusModel):
 
 
 class Operation(StatusModel):
-    """What the operator is at: one replica change or restart at a time. Written before it begins, read back after a crash."""
+    """What the operator is at: one replica change or restart at a time. Written before it begins, read back
+    after a crash."""
 
     kind: str = Field(description="What: Create, AddReplica, RemoveReplica, RestartStorage, Migrate …")
     id: str = Field(default="", description="Tells this operation from another one of the same kind.")

@@ -1,6 +1,7 @@
 """Configuration keys that a person sets for a role: known, not the operator's own, with a possible value.
 
-The keys stand in ``config_keys.py``, made from the settings classes of the services, which this package may not import.
+The keys stand in ``config_keys.py``, made from the settings classes of the services, which this package may
+not import.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The CustomResourceDefinitions: schemas, columns, short names, subresources. ``crds/*.yaml`` are made of them."""
+"""The CustomResourceDefinitions: schemas, columns, short names, subresources. ``crds/*.yaml`` are made of
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Names in ``metadata``: our group, labels, annotations and finalizer (their only home), and the part that the operator reads. Pure."""
+"""Names in ``metadata``: our group, labels, annotations and finalizer (their only home), and the part that
+the operator reads. Pure."""
 
 from __future__ import annotations
 
@@ -29,7 +30,8 @@ RESTART_STORAGE = f"{GROUP}/restart-storage"
 RESTART_SERVER = f"{GROUP}/restart-server"
 RESTART_ZOOKEEPER = f"{GROUP}/restart-zookeeper"
 SKIP_TEARDOWN = f"{GROUP}/skip-teardown"
-"""Annotation whose value is the cluster's own name: delete without touching ZooKeeper (its ensemble no longer exists)."""
+"""Annotation whose value is the cluster's own name: delete without touching ZooKeeper (its ensemble no longer
+exists)."""
 COPY_MIGRATION = f"{GROUP}/migration"
 COPY_PARTITION = f"{GROUP}/partition"
 COPY_SOURCE = f"{GROUP}/source"

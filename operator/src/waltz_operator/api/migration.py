@@ -46,13 +46,15 @@ class Move(Model):
 
 
 class Drain(Model):
-    """All partitions off a node, to the other nodes of its group; then it holds nothing and can be taken out of the spec."""
+    """All partitions off a node, to the other nodes of its group; then it holds nothing and can be taken out
+    of the spec."""
 
     node: NodeReference = Field(description="The node, <group>-<node>.")
 
 
 class Replace(Model):
-    """A node whose disk is lost: what it held is copied again from the other groups, onto its new, empty disk."""
+    """A node whose disk is lost: what it held is copied again from the other groups, onto its new, empty
+    disk."""
 
     node: NodeReference = Field(description="The node, <group>-<node>.")
 

@@ -356,8 +356,9 @@ class AdvertisedAddress(StrEnum):
 
 
 class ExternalListener(Model):
-    """How clients outside the Kubernetes cluster reach the servers. Clients connect to each server by the address that it
-    advertises in ZooKeeper, so this address must be one that they reach (and ZooKeeper too)."""
+    """How clients outside the Kubernetes cluster reach the servers. Clients connect to each server by the
+    address that it advertises in ZooKeeper, so this address must be one that they reach (and ZooKeeper
+    too)."""
 
     address: AdvertisedAddress = Field(
         default=AdvertisedAddress.HOST_IP,

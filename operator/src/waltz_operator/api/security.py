@@ -144,7 +144,8 @@ class ClientPeer(Model):
 
 
 class NetworkPolicy(Model):
-    """NetworkPolicies: storage and admin ports for servers and the operator only, metrics and client ports as said here."""
+    """NetworkPolicies: storage and admin ports for servers and the operator only, metrics and client ports as
+    said here."""
 
     enabled: bool = Field(default=True, description="Whether NetworkPolicies are made.")
     clients: tuple[ClientPeer, ...] | None = Field(

@@ -1,6 +1,7 @@
 """The one place that derives names: of storage nodes, pods, Services, Secrets, certificates. Pure.
 
-A storage node is known by its group's name and its own; its pod's DNS name is its connect string in ZooKeeper, for ever.
+A storage node is known by its group's name and its own; its pod's DNS name is its connect string in
+ZooKeeper, for ever.
 """
 
 from __future__ import annotations
@@ -150,7 +151,8 @@ def zookeeper_headless(cluster: WaltzCluster) -> str:
 
 
 def copy_job_name(cluster: WaltzCluster, migration: str, partition: int) -> str:
-    """Job of the offline copy of one partition; shortened with a digest when it would be longer than a label may be."""
+    """Job of the offline copy of one partition; shortened with a digest when it would be longer than a label
+    may be."""
     name = f"{cluster.metadata.name}-copy-{migration}-{partition}"
     if len(name) <= MAX_LABEL:
         return name
@@ -181,7 +183,8 @@ def zookeeper_pods(cluster: WaltzCluster) -> tuple[str, ...]:
 
 
 def zookeeper_claims(cluster: WaltzCluster) -> tuple[str, ...]:
-    """Volume claims of the managed ensemble: its StatefulSet makes them from its template; none of an ensemble of one's own."""
+    """Volume claims of the managed ensemble: its StatefulSet makes them from its template; none of an
+    ensemble of one's own."""
     managed = cluster.spec.zookeeper.managed
     count = managed.replicas if managed is not None else 0
     return tuple(f"data-{zookeeper_name(cluster)}-{n}" for n in range(count))
@@ -201,8 +204,8 @@ def connect_string(cluster: WaltzCluster) -> str:
 class TlsRole(NamedTuple):
     """One certificate: its Secret (tls.crt, tls.key, ca.crt), its common name and what it covers.
 
-    The common name is short (X.509 allows 64 characters); ``allowedPeers`` names the first DNS name, which has the
-    namespace.
+    The common name is short (X.509 allows 64 characters); ``allowedPeers`` names the first DNS name, which
+    has the namespace.
     """
 
     role: str
@@ -220,7 +223,8 @@ def authority_secret(cluster: WaltzCluster) -> str:
 def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
     """The certificates of a cluster: server, storage, operator, client. Empty without TLS.
 
-    With mode Secret the Secrets are the person's and there is none for clients; names are what they should cover.
+    With mode Secret the Secrets are the person's and there is none for clients; names are what they should
+    cover.
     """
     tls, name = cluster.spec.tls, cluster.metadata.name
     if tls.mode is TlsMode.DISABLED:

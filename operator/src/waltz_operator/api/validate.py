@@ -1,7 +1,7 @@
 """What is wrong with a specification beyond what its schema says. Pure.
 
-The API server's own rules (CEL) are repeated where they guard something and no API server may stand in between: files that
-``waltz k8s render`` reads, objects stored before a rule existed.
+The API server's own rules (CEL) are repeated where they guard something and no API server may stand in
+between: files that ``waltz k8s render`` reads, objects stored before a rule existed.
 """
 
 from __future__ import annotations
@@ -162,7 +162,8 @@ def check_pod_template(path: str, template: PodTemplate) -> Iterable[Problem]:
 
 
 def validate_migration(spec: WaltzMigrationSpec) -> list[Problem]:
-    """Everything that is wrong with a migration by itself; what its cluster has to do with it the planner says."""
+    """Everything that is wrong with a migration by itself; what its cluster has to do with it the planner
+    says."""
     found = []
     if [spec.move, spec.drain, spec.replace, spec.rebalance].count(None) != 3:
         found.append(Problem("spec", "give exactly one of move, drain, replace, rebalance"))

@@ -1,8 +1,10 @@
-"""``waltz-operator copy-partition``: copy one partition from a storage node to another, compare both copies, report, end.
+"""``waltz-operator copy-partition``: copy one partition from a storage node to another, compare both copies,
+report, end.
 
-Rate limited (bytes per second of records, both for copying and for comparing), resumable (the destination's low-water mark follows each batch),
-and stopped by SIGTERM between two batches. The report is one JSON object, written as the pod's termination message:
-``{"verifiedThrough": id, "checksum": hex, "copied": records, "copiedBytes": bytes}``, or ``{"error": text}``. It needs no ZooKeeper.
+Rate limited (bytes per second of records, both for copying and for comparing), resumable (the destination's
+low-water mark follows each batch), and stopped by SIGTERM between two batches. The report is one JSON object,
+written as the pod's termination message: ``{"verifiedThrough": id, "checksum": hex, "copied": records,
+"copiedBytes": bytes}``, or ``{"error": text}``. It needs no ZooKeeper.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ class StoppedError(AdminError):
 
 
 class RateLimitedSource:
-    """The source's admin port, slowed down to a number of bytes per second (0 = not at all). Owner: the copy."""
+    """The source's admin port, slowed down to a number of bytes per second (0 = not at all). Owner: the
+    copy."""
 
     def __init__(
         self,

@@ -1,11 +1,15 @@
-"""A small asynchronous client of the Kubernetes API: objects are dictionaries, every call has a deadline and ends in a typed error.
+"""A small asynchronous client of the Kubernetes API: objects are dictionaries, every call has a deadline and
+ends in a typed error.
 
-Underneath is the ``ApiClient`` of the ``kubernetes`` package (its asyncio side); its generated classes for each resource are not
-used: the operator writes with server-side apply, and what it reads is turned into its own types one step later.
+Underneath is the ``ApiClient`` of the ``kubernetes`` package (its asyncio side); its generated classes for
+each resource are not used: the operator writes with server-side apply, and what it reads is turned into its
+own types one step later.
 
 Rules
-  1. A call is made once. KubeUnavailableError means that the outcome of a write is unknown; who called looks again before writing.
-  2. Every write goes through one field manager. ``uid`` and ``resource_version`` are preconditions checked by the API server.
+  1. A call is made once. KubeUnavailableError means that the outcome of a write is unknown; who called looks
+     again before writing.
+  2. Every write goes through one field manager. ``uid`` and ``resource_version`` are preconditions checked by
+     the API server.
 """
 
 import asyncio
@@ -43,7 +47,8 @@ class Kube(Protocol):
         ...
 
     async def apply(self, obj: Mapping[str, Any]) -> Object:
-        """Server-side apply, forced on our own fields. A ``uid`` or ``resourceVersion`` in the metadata is a precondition."""
+        """Server-side apply, forced on our own fields. A ``uid`` or ``resourceVersion`` in the metadata is a
+        precondition."""
         ...
 
     async def create(self, obj: Mapping[str, Any]) -> Object:
@@ -63,7 +68,8 @@ class Kube(Protocol):
         *,
         status: bool = False,
     ) -> Object:
-        """JSON merge patch of the object, or of its status; with ``metadata.resourceVersion`` or ``metadata.uid`` in the patch a precondition."""
+        """JSON merge patch of the object, or of its status; with ``metadata.resourceVersion`` or
+        ``metadata.uid`` in the patch a precondition."""
         ...
 
     async def delete(
@@ -76,14 +82,16 @@ class Kube(Protocol):
         resource_version: str | None = None,
         propagation: str = "Background",
     ) -> None:
-        """Delete exactly this object; KubeConflictError when another one has its name now, KubeNotFoundError when there is none."""
+        """Delete exactly this object; KubeConflictError when another one has its name now, KubeNotFoundError
+        when there is none."""
         ...
 
 
 async def _write_once(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """aiohttp sends a PUT or DELETE again by itself when the connection ends without an answer; what became of the first would not be known."""
+    """aiohttp sends a PUT or DELETE again by itself when the connection ends without an answer; what became
+    of the first would not be known."""
     try:
         return await send(request)
     except (aiohttp.ClientOSError, aiohttp.ServerDisconnectedError) as error:

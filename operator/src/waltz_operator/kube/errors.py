@@ -1,4 +1,5 @@
-"""What a call to the API server can end with: one small hierarchy, each class says whether repeating the call can help.
+"""What a call to the API server can end with: one small hierarchy, each class says whether repeating the call
+can help.
 
 Foreign exceptions (of aiohttp, of the ``kubernetes`` package) are mapped here and nowhere else.
 """
@@ -8,7 +9,8 @@ from collections.abc import Mapping
 
 
 class KubeError(Exception):
-    """Base. ``status``: HTTP status, 0 when there was no answer. ``reason``: the API server's machine-readable word."""
+    """Base. ``status``: HTTP status, 0 when there was no answer. ``reason``: the API server's
+    machine-readable word."""
 
     retriable: bool = False
     user_error: bool = False
@@ -26,7 +28,8 @@ class KubeConfigError(KubeError):
 
 
 class KubeUnavailableError(KubeError):
-    """No answer, a timeout, too many requests or a fault of the server: **the outcome of a write is unknown**."""
+    """No answer, a timeout, too many requests or a fault of the server: **the outcome of a write is
+    unknown**."""
 
     retriable = True
 
@@ -36,7 +39,8 @@ class KubeNotFoundError(KubeError):
 
 
 class KubeConflictError(KubeError):
-    """The object changed, was replaced by another one, exists already, or a field belongs to somebody else. Nothing was written."""
+    """The object changed, was replaced by another one, exists already, or a field belongs to somebody else.
+    Nothing was written."""
 
     retriable = True
 
@@ -94,7 +98,8 @@ def error_of(status: int, body: bytes, what: str) -> KubeError:
 
 
 def _another_uid(details: object) -> bool:
-    """Whether a patch was refused because the object of that name has another uid: told as an invalid object, which it is not."""
+    """Whether a patch was refused because the object of that name has another uid: told as an invalid object,
+    which it is not."""
     causes = details.get("causes") if isinstance(details, Mapping) else None
     if not isinstance(causes, list):
         return False

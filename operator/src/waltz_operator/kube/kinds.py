@@ -1,4 +1,5 @@
-"""The resources the operator touches, by kind: where each lives in the API. Fixed, so no discovery is needed (nor permitted to it)."""
+"""The resources the operator touches, by kind: where each lives in the API. Fixed, so no discovery is needed
+(nor permitted to it)."""
 
 from dataclasses import dataclass
 
@@ -72,7 +73,8 @@ _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
 
 
 def kind_of(api_version: str, kind: str) -> Kind:
-    """The resource behind ``apiVersion`` and ``kind`` of a manifest; KubeError for one the operator does not know."""
+    """The resource behind ``apiVersion`` and ``kind`` of a manifest; KubeError for one the operator does not
+    know."""
     try:
         return _BY_NAME[api_version, kind]
     except KeyError:

@@ -20,7 +20,8 @@ class Remote(Protocol):
     """Where commands are run; tests have another one than :class:`PodExec`."""
 
     async def run(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> str:
-        """Standard output of a command in a container; KubeError with the last line of its standard error when it failed."""
+        """Standard output of a command in a container; KubeError with the last line of its standard error
+        when it failed."""
         ...
 
 

@@ -1,12 +1,14 @@
-"""Everything that the operator does to the world: a closed union of values, carried out by ``run.apply`` alone.
+"""Everything that the operator does to the world: a closed union of values, carried out by ``run.apply``
+alone.
 
-Each action is one external write, idempotent, and carries the preconditions under which it is right (uid, data version): when the
-world has changed meanwhile, the write is refused and the next reconcile plans again. ``line`` says it to a person.
-``destructive``: the applier proves it once more right before the write (``plan.preconditions``); what deletes carries the
-``proof`` it depends on, for the audit log.
+Each action is one external write, idempotent, and carries the preconditions under which it is right (uid,
+data version): when the world has changed meanwhile, the write is refused and the next reconcile plans again.
+``line`` says it to a person. ``destructive``: the applier proves it once more right before the write
+(``plan.preconditions``); what deletes carries the ``proof`` it depends on, for the audit log.
 
-The two unions at the end say which writer carries out which action: ``KubernetesAction`` by ``run.write_kubernetes``,
-``WaltzAction`` by ``run.write_waltz``. A new action is a class here, a member of one union, and a case in that writer.
+The two unions at the end say which writer carries out which action: ``KubernetesAction`` by
+``run.write_kubernetes``, ``WaltzAction`` by ``run.write_waltz``. A new action is a class here, a member of
+one union, and a case in that writer.
 
 Pure.
 """
@@ -32,13 +34,14 @@ def _ids(partitions: tuple[int, ...]) -> str:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- Kubernetes
+# ------------------------------------------------------------------------------------------------- Kubernetes
 
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """Server-side apply, by force on our own fields. ``body`` carries its applied-hash already; ``reason`` says what differs; ``uid`` is that
-    of the object that the look showed under the name, empty when it showed none of the cluster's."""
+    """Server-side apply, by force on our own fields. ``body`` carries its applied-hash already; ``reason``
+    says what differs; ``uid`` is that of the object that the look showed under the name, empty when it showed
+    none of the cluster's."""
 
     key: ObjectKey
     body: Mapping[str, Any]
@@ -67,7 +70,8 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Restart a storage node: delete its pod under the uid, with its grace period. ``proof``: what the gate found."""
+    """Restart a storage node: delete its pod under the uid, with its grace period. ``proof``: what the gate
+    found."""
 
     name: str
     uid: str
@@ -94,13 +98,14 @@ class DeletePVC:
         return f"delete PersistentVolumeClaim {self.name}: {self.proof}"
 
 
-# ---------------------------------------------------------------------------------------------------- ZooKeeper
+# -------------------------------------------------------------------------------------------------- ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
 class CreateTree:
-    """Make the cluster in ZooKeeper with exactly this key. Refused when anything is at the root already. Only planned while no key was ever
-    recorded: a tree that is missing later was lost and is never seeded again."""
+    """Make the cluster in ZooKeeper with exactly this key. Refused when anything is at the root already. Only
+    planned while no key was ever recorded: a tree that is missing later was lost and is never seeded
+    again."""
 
     name: str
     num_partitions: int
@@ -128,8 +133,8 @@ class DeleteTree:
 
 @dataclass(frozen=True, slots=True)
 class RegisterNode:
-    """Add a storage node, without partitions. Proven once more because it binds: a node that has left and has no pod any more could never be
-    unregistered again."""
+    """Add a storage node, without partitions. Proven once more because it binds: a node that has left and has
+    no pod any more could never be unregistered again."""
 
     node: str
     admin_port: int
@@ -156,9 +161,11 @@ class UnregisterNode:
 
 @dataclass(frozen=True, slots=True)
 class AssignInZooKeeper:
-    """Add partitions to storage nodes: one transaction, under the data version of the assignments and safety rule A6 for each partition.
+    """Add partitions to storage nodes: one transaction, under the data version of the assignments and safety
+    rule A6 for each partition.
 
-    ``allow_pause`` as in ``waltz_admin.safety.check_change``: writes may stop until the added copy has caught up.
+    ``allow_pause`` as in ``waltz_admin.safety.check_change``: writes may stop until the added copy has caught
+    up.
     """
 
     additions: Mapping[str, tuple[int, ...]]
@@ -175,7 +182,8 @@ class AssignInZooKeeper:
 
 @dataclass(frozen=True, slots=True)
 class UnassignInZooKeeper:
-    """Take one partition from one storage node, under the data version of the assignments and safety rule A6."""
+    """Take one partition from one storage node, under the data version of the assignments and safety rule
+    A6."""
 
     node: str
     partition: int
@@ -188,13 +196,14 @@ class UnassignInZooKeeper:
         return f"unassign in ZooKeeper: partition {self.partition} from {self.node}: {self.proof}"
 
 
-# ---------------------------------------------------------------------------------------------------- admin ports, servers
+# --------------------------------------------------------------------------------------- admin ports, servers
 
 
 @dataclass(frozen=True, slots=True)
 class AssignOnNode:
-    """Tell a storage node that it has these partitions. One that was never on it is available afterwards, unless it was set unavailable
-    *before* (the flag outlives un-assignment only that way round: un-assigning sets it back to available)."""
+    """Tell a storage node that it has these partitions. One that was never on it is available afterwards,
+    unless it was set unavailable *before* (the flag outlives un-assignment only that way round: un-assigning
+    sets it back to available)."""
 
     node: str
     admin_port: int
@@ -242,7 +251,8 @@ class RemoveOnNode:
 
 @dataclass(frozen=True, slots=True)
 class StartCopyJob:
-    """Copy and verify a partition from ``source`` to ``target`` in a Job. Rate in bytes per second, 0 = unlimited."""
+    """Copy and verify a partition from ``source`` to ``target`` in a Job. Rate in bytes per second, 0 =
+    unlimited."""
 
     name: str
     migration: str
@@ -273,12 +283,13 @@ class DeleteJob:
         return f"delete Job {self.name}: {self.reason}"
 
 
-# ---------------------------------------------------------------------------------------------------- telling people
+# --------------------------------------------------------------------------------------------- telling people
 
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """An Event about the object ``about``. ``type`` is Normal or Warning; ``reason`` one of ``reasons.Reason``."""
+    """An Event about the object ``about``. ``type`` is Normal or Warning; ``reason`` one of
+    ``reasons.Reason``."""
 
     about: ObjectKey
     reason: str
@@ -293,8 +304,8 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Write the whole status of the WaltzCluster or WaltzMigration ``about``, under its resource version: a planner that read an old status
-    must not write over a newer one."""
+    """Write the whole status of the WaltzCluster or WaltzMigration ``about``, under its resource version: a
+    planner that read an old status must not write over a newer one."""
 
     about: ObjectKey
     uid: str
@@ -309,8 +320,9 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Put our finalizer on the object of this uid, or take it off (``present`` False), which lets the object go: the first write for an object
-    and the last one. The reconcile loop's own action, not the planner's: a plan says when the teardown is complete."""
+    """Put our finalizer on the object of this uid, or take it off (``present`` False), which lets the object
+    go: the first write for an object and the last one. The reconcile loop's own action, not the planner's: a
+    plan says when the teardown is complete."""
 
     key: ObjectKey
     uid: str
@@ -332,13 +344,15 @@ WaltzAction: TypeAlias = (
     CreateTree | DeleteTree | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
     | AssignOnNode | SetAvailability | RemoveOnNode
 )  # fmt: skip
-"""Carried out by ``run.write_waltz``: ZooKeeper and admin ports. Done when they return; no watch reports them."""
+"""Carried out by ``run.write_waltz``: ZooKeeper and admin ports. Done when they return; no watch reports
+them."""
 Action: TypeAlias = KubernetesAction | WaltzAction
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Something that was wanted and may not be done now. ``what`` names the step, ``reason`` is a typed reason, ``text`` one line."""
+    """Something that was wanted and may not be done now. ``what`` names the step, ``reason`` is a typed
+    reason, ``text`` one line."""
 
     what: str
     reason: str
@@ -348,8 +362,8 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``actions`` in order: the first that fails ends the pass; one ApplyObject that is refused for good does not, the rest is planned anew without
-    it. ``requeue_seconds``: look again after that at the latest.
+    """``actions`` in order: the first that fails ends the pass; one ApplyObject that is refused for good does
+    not, the rest is planned anew without it. ``requeue_seconds``: look again after that at the latest.
 
     ``status`` is what the status is to be (also when it is what it was, and no SetStatus is in ``actions``).
     """

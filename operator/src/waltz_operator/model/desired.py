@@ -1,7 +1,8 @@
-"""What the planners need of the specification and of the status, as plain values: the door between the resource and the core. Pure.
+"""What the planners need of the specification and of the status, as plain values: the door between the
+resource and the core. Pure.
 
-``Memory`` is all that is ever read back from the status: the recorded cluster key and the one replica change under way. Everything
-else is derived anew from each snapshot.
+``Memory`` is all that is ever read back from the status: the recorded cluster key and the one replica change
+under way. Everything else is derived anew from each snapshot.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class MoveKind(StrEnum):
 
 
 class Move(NamedTuple):
-    """One replica change. ``source`` gives a copy up (MOVE, DROP), ``target`` gets one (ADD, MOVE); in a REFILL both are the node whose
-    disk was lost."""
+    """One replica change. ``source`` gives a copy up (MOVE, DROP), ``target`` gets one (ADD, MOVE); in a
+    REFILL both are the node whose disk was lost."""
 
     kind: MoveKind
     partition: int
@@ -61,8 +62,9 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The specification of one cluster. ``created_key`` is the key that a new tree gets: derived from the object's uid, so that a tree made
-    just before a crash is known again, and nobody else's is taken for ours."""
+    """The specification of one cluster. ``created_key`` is the key that a new tree gets: derived from the
+    object's uid, so that a tree made just before a crash is known again, and nobody else's is taken for
+    ours."""
 
     name: str
     label: str

@@ -1,7 +1,9 @@
-"""A snapshot seen through the questions that the planners ask. Pure; answers nothing that was not positively observed.
+"""A snapshot seen through the questions that the planners ask. Pure; answers nothing that was not positively
+observed.
 
-Nodes are named by connect string. *Holders* of a partition are the nodes that ZooKeeper assigns it to; it is *current* on a holder
-when the partition's metadata lists that node in its present store session and the node's own fresh answer agrees.
+Nodes are named by connect string. *Holders* of a partition are the nodes that ZooKeeper assigns it to; it is
+*current* on a holder when the partition's metadata lists that node in its present store session and the
+node's own fresh answer agrees.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ _NO_NODE = Unknown("it was not asked")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One look at one cluster. ``leaving``: nodes that the specification no longer has and that are still somewhere."""
+    """One look at one cluster. ``leaving``: nodes that the specification no longer has and that are still
+    somewhere."""
 
     desired: Desired
     memory: Memory
@@ -151,8 +154,9 @@ class Facts:
         return [node for node in nodes if not self.not_current(partition, node)]
 
     def data_lost(self, partition: int, node: str) -> bool:
-        """Positive proof that a replica that took part in a session has lost its data: by a complete answer of the node it has not the
-        partition, or is set back behind the session that ZooKeeper recorded of it."""
+        """Positive proof that a replica that took part in a session has lost its data: by a complete answer
+        of the node it has not the partition, or is set back behind the session that ZooKeeper recorded of
+        it."""
         record = self.record(partition)
         if not isinstance(record, PartitionMetadata) or node not in record.replicas:
             return False
@@ -242,9 +246,10 @@ _KINDS = frozenset(kind.value for kind in MoveKind)
 
 
 def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:
-    """Nodes that were ours (by the labels of their StatefulSet or volume, or by the last status) and are not wanted any more. A registered node
-    that nothing shows to have been ours is left alone. What the last status has stays until ZooKeeper was read and does not have it: of an
-    external node nothing else is left to know it by."""
+    """Nodes that were ours (by the labels of their StatefulSet or volume, or by the last status) and are not
+    wanted any more. A registered node that nothing shows to have been ours is left alone. What the last
+    status has stays until ZooKeeper was read and does not have it: of an external node nothing else is left
+    to know it by."""
     wanted = {(node.group, node.name) for node in desired.nodes}
     found: set[tuple[str, str]] = set()
     if isinstance(snapshot.kube, KubeView):
@@ -304,7 +309,8 @@ def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:
 
 
 def impossible(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
-    """What the specification wants and cannot be done, one line each: of volumes, and objects of kinds that are not there."""
+    """What the specification wants and cannot be done, one line each: of volumes, and objects of kinds that
+    are not there."""
     if facts.problems or not isinstance(snapshot.kube, KubeView):
         return ()
     inputs, absent = inputs_of(snapshot, facts), snapshot.kube.absent

@@ -1,7 +1,7 @@
 """Whose an object is that stands under a name of ours. Pure.
 
-Names of objects are made of the cluster's, so another cluster, or a person, may have one of the same name. What is not the cluster's is never
-written over, mounted by its pods, or deleted.
+Names of objects are made of the cluster's, so another cluster, or a person, may have one of the same name.
+What is not the cluster's is never written over, mounted by its pods, or deleted.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGE
 
 
 def belongs(obj: Mapping[str, Any], cluster: ObjectMeta) -> bool:
-    """Whether the object is this cluster's: the cluster controls it, or it has our label and the one of the cluster (volumes that outlive their
-    cluster have no owner)."""
+    """Whether the object is this cluster's: the cluster controls it, or it has our label and the one of the
+    cluster (volumes that outlive their cluster have no owner)."""
     metadata = obj.get("metadata") or {}
     owners = metadata.get("ownerReferences") or ()
     if any(one.get("controller") and one.get("uid") == cluster.uid for one in owners):

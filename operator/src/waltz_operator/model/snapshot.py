@@ -1,7 +1,8 @@
 """What one look at the world found, as values. ``observe`` makes it, the planners read nothing else.
 
-What could not be read, or was read only in part, is an :class:`Unknown` with the reason: it is never an empty map and never
-an old answer. Absence of evidence is no proof, so the planners take no destructive step on an Unknown.
+What could not be read, or was read only in part, is an :class:`Unknown` with the reason: it is never an empty
+map and never an old answer. Absence of evidence is no proof, so the planners take no destructive step on an
+Unknown.
 
 Pure: no socket, clock, task or random number. Times are seconds (UNIX time), sizes bytes.
 """
@@ -26,15 +27,16 @@ class Unknown:
     reason: str
 
 
-# ---------------------------------------------------------------------------------------------------- ZooKeeper
+# -------------------------------------------------------------------------------------------------- ZooKeeper
 
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """The cluster in ZooKeeper, complete. ``partitions`` has an entry for each of 0..num_partitions-1; an Unknown there is
-    metadata that is missing though it existed, or unreadable.
+    """The cluster in ZooKeeper, complete. ``partitions`` has an entry for each of 0..num_partitions-1; an
+    Unknown there is metadata that is missing though it existed, or unreadable.
 
-    ``owners``: partition → server id, only for partitions that the current assignment gives to exactly one registered server.
+    ``owners``: partition → server id, only for partitions that the current assignment gives to exactly one
+    registered server.
     """
 
     cluster_name: str
@@ -63,8 +65,9 @@ class TreeMissing:
 
 @dataclass(frozen=True, slots=True)
 class TreeBroken:
-    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts deleted). ``name`` and
-    ``cluster_key`` as far as they can be read; ``bare``: there is nothing below the root."""
+    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts
+    deleted). ``name`` and ``cluster_key`` as far as they can be read; ``bare``: there is nothing below the
+    root."""
 
     reason: str
     name: str | None = None
@@ -72,23 +75,23 @@ class TreeBroken:
     bare: bool = False
 
     def rest_of(self, name: str, cluster_key: UUID) -> bool:
-        """Whether it is what a deletion of that cluster left: root and key go last, together; older versions left the root with the name alone
-        (safety rule A7: nothing else is touched)."""
+        """Whether it is what a deletion of that cluster left: root and key go last, together; older versions
+        left the root with the name alone (safety rule A7: nothing else is touched)."""
         if self.cluster_key is None:
             return self.bare and self.name == name
         return self.cluster_key == cluster_key and self.name is not None
 
 
-# ---------------------------------------------------------------------------------------------------- storage nodes, servers
+# ------------------------------------------------------------------------------------- storage nodes, servers
 
 
 @dataclass(frozen=True, slots=True)
 class NodeReplica:
     """One assigned partition of a storage node, by its admin port. Marks are transaction ids, -1 = none.
 
-    ``max_transaction_id`` is None on release 0.13.2, which does not tell. ``holds_low_water_mark``: the node produced the record
-    at its low-water mark (or the mark is -1); None = not asked or no answer, which proves nothing. ``trouble``: out of
-    service, and why.
+    ``max_transaction_id`` is None on release 0.13.2, which does not tell. ``holds_low_water_mark``: the node
+    produced the record at its low-water mark (or the mark is -1); None = not asked or no answer, which proves
+    nothing. ``trouble``: out of service, and why.
     """
 
     available: bool
@@ -121,7 +124,7 @@ class ServerView:
     observed_at: float
 
 
-# ---------------------------------------------------------------------------------------------------- Kubernetes
+# ------------------------------------------------------------------------------------------------- Kubernetes
 
 
 class ObjectKey(NamedTuple):
@@ -133,7 +136,8 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:
-    """Any object that carries the cluster's labels and our field manager. ``body`` is the object as the API server gave it."""
+    """Any object that carries the cluster's labels and our field manager. ``body`` is the object as the API
+    server gave it."""
 
     uid: str
     resource_version: str
@@ -161,7 +165,8 @@ class StatefulSetView:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """The servers' Deployment. ``calm``: its roll-out is complete (all replicas updated and available, none surplus)."""
+    """The servers' Deployment. ``calm``: its roll-out is complete (all replicas updated and available, none
+    surplus)."""
 
     uid: str
     template_hash: str
@@ -173,9 +178,10 @@ class DeploymentView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image, configuration, crash loop, unschedulable),
-    empty when it runs or may still come up by itself. ``beside``: the first other container that can't run, and why: it makes the pod unready
-    and no more. ``component`` is its label (storage, server, zookeeper, migration)."""
+    """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image,
+    configuration, crash loop, unschedulable), empty when it runs or may still come up by itself. ``beside``:
+    the first other container that can't run, and why: it makes the pod unready and no more. ``component`` is
+    its label (storage, server, zookeeper, migration)."""
 
     uid: str
     component: str
@@ -193,11 +199,12 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class PVCView:
-    """A volume claim of the cluster. ``requested_bytes`` is spec, ``capacity_bytes`` what the volume has (None: not bound).
+    """A volume claim of the cluster. ``requested_bytes`` is spec, ``capacity_bytes`` what the volume has
+    (None: not bound).
 
-    ``storage_class``: None when it names none. ``expandable``: what that class allows (None: it could not be read).
-    ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending). ``group``, ``node`` and ``component``: its
-    labels.
+    ``storage_class``: None when it names none. ``expandable``: what that class allows (None: it could not be
+    read). ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending).
+    ``group``, ``node`` and ``component``: its labels.
     """
 
     uid: str
@@ -218,11 +225,12 @@ NOT_STARTED = "its pod has not started"
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed. ``waits``: why it does not run though it is
-    active, and since when at most; empty when it runs. Times are seconds, 0 when they are not known.
+    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed. ``waits``:
+    why it does not run though it is active, and since when at most; empty when it runs. Times are seconds, 0
+    when they are not known.
 
-    When it succeeded: both sides were compared record by record up to ``verified_through`` and ``checksum`` (hex) is over what
-    was compared; None when its report could not be read, which proves nothing.
+    When it succeeded: both sides were compared record by record up to ``verified_through`` and ``checksum``
+    (hex) is over what was compared; None when its report could not be read, which proves nothing.
     """
 
     uid: str
@@ -246,9 +254,10 @@ class JobView:
 class KubeView:
     """The cluster's objects, from complete lists: what is not here does not exist.
 
-    ``objects`` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too); the other maps are the same
-    objects, and those made by Kubernetes, read for what the planners decide on. By name. ``absent``: kinds of others (monitors, certificates) whose
-    definition is not installed, or that the operator's role does not permit: none can be made.
+    ``objects`` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
+    the other maps are the same objects, and those made by Kubernetes, read for what the planners decide on.
+    By name. ``absent``: kinds of others (monitors, certificates) whose definition is not installed, or that
+    the operator's role does not permit: none can be made.
     """
 
     objects: Mapping[ObjectKey, ObjectView] = field(default_factory=dict)
@@ -260,11 +269,12 @@ class KubeView:
     absent: frozenset[str] = frozenset()
 
 
-# ---------------------------------------------------------------------------------------------------- all of it
+# -------------------------------------------------------------------------------------------------- all of it
 
 
 class Rejection(NamedTuple):
-    """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours stands under its name."""
+    """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours
+    stands under its name."""
 
     text: str
     there: bool
@@ -279,12 +289,14 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look. ``cluster`` and ``migrations`` (those that name it) carry their last status; ``now`` is when the look ended.
+    """One look. ``cluster`` and ``migrations`` (those that name it) carry their last status; ``now`` is when
+    the look ended.
 
-    ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server id.
-    ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs say. ``problems``: what is wrong with the
-    specification beyond what the API server checks (one line each); nothing but status is written while there are any.
-    ``rejected`` and ``failed``: what came of writes of this very pass; then it is planned anew with that known.
+    ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server
+    id. ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs
+    say. ``problems``: what is wrong with the specification beyond what the API server checks (one line each);
+    nothing but status is written while there are any. ``rejected`` and ``failed``: what came of writes of
+    this very pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster

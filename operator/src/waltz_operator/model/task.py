@@ -95,7 +95,8 @@ def move_kind(kind: TaskKind) -> MoveKind:
 
 
 def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
-    """The task; ``nodes`` maps references to connect strings, what is not in there keeps its reference (and is no node)."""
+    """The task; ``nodes`` maps references to connect strings, what is not in there keeps its reference (and
+    is no node)."""
     spec, meta, status = migration.spec, migration.metadata, migration.status
     kind = kind_of(migration)
     source = target = group = ""

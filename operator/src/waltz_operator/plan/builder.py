@@ -9,7 +9,8 @@ from waltz_operator.model.desired import Memory, Move
 from waltz_operator.model.reasons import Reason
 
 AT_ONCE = 0.1
-"""Seconds until the next look when what was just written is all that the next step needs, and nothing else would tell of it."""
+"""Seconds until the next look when what was just written is all that the next step needs, and nothing else
+would tell of it."""
 SOON = 1.0
 """Seconds until the next look while something is under way."""
 LATER = 30.0
@@ -18,12 +19,14 @@ LATER = 30.0
 
 @dataclass(slots=True)
 class Decision:
-    """Collected by the parts of the planner, in the order of the actions. ``risky`` is set by the part that takes the one step of this
-    pass that changes assignments, takes a node down or deletes something; the others leave it alone then.
+    """Collected by the parts of the planner, in the order of the actions. ``risky`` is set by the part that
+    takes the one step of this pass that changes assignments, takes a node down or deletes something; the
+    others leave it alone then.
 
-    ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong (type, text), nothing is written but the status. ``step``: the step of the
-    operation under way, for a person. ``rejected``: writes that the API server does not take; ``unable``: parts of the specification that cannot be
-    done (a line each). ``failed``: what ended the pass early, when this only tells of it.
+    ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong
+    (type, text), nothing is written but the status. ``step``: the step of the operation under way, for a
+    person. ``rejected``: writes that the API server does not take; ``unable``: parts of the specification
+    that cannot be done (a line each). ``failed``: what ended the pass early, when this only tells of it.
     """
 
     memory: Memory
@@ -46,7 +49,8 @@ class Decision:
         self.requeue_seconds = min(self.requeue_seconds, SOON)
 
     def recorded(self, move: Move | None) -> None:
-        """Record which replica change is under way (None: it is over). The next step only waits for that to be written."""
+        """Record which replica change is under way (None: it is over). The next step only waits for that to
+        be written."""
         self.memory = replace(self.memory, operation=move)
         self.requeue_seconds = AT_ONCE
 

@@ -1,7 +1,9 @@
-"""The certificates of one cluster in mode SelfSigned: what is to be written now, as actions. Pure, but for the randomness of new keys.
+"""The certificates of one cluster in mode SelfSigned: what is to be written now, as actions. Pure, but for
+the randomness of new keys.
 
-Asked twice in a pass: before planning with ``settled`` False, so that missing or old certificates are made first; and after a
-pass that found nothing to do with ``settled`` True, which lets the rotation of an authority go on by one step.
+Asked twice in a pass: before planning with ``settled`` False, so that missing or old certificates are made
+first; and after a pass that found nothing to do with ``settled`` True, which lets the rotation of an
+authority go on by one step.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ REASON = "CertificatesRenewed"
 def certificate_steps(
     cluster: WaltzCluster, present: TlsSecrets, now: float, *, settled: bool
 ) -> tuple[ApplyObject | EmitEvent, ...]:
-    """The Secrets to write now, with an Event when something was replaced; none in other modes, while paused, or on deletion."""
+    """The Secrets to write now, with an Event when something was replaced; none in other modes, while paused,
+    or on deletion."""
     spec = cluster.spec.tls
     if spec.mode is not TlsMode.SELF_SIGNED or cluster.spec.paused or cluster.metadata.deleting:
         return ()
@@ -100,7 +103,8 @@ def _write(
 
 
 def expiry(present: TlsSecrets) -> dict[str, float]:
-    """When each certificate ends, seconds since the epoch, by role (the authority under the name of its Secret)."""
+    """When each certificate ends, seconds since the epoch, by role (the authority under the name of its
+    Secret)."""
     found = {}
     for role, data in present.contents.items():
         try:

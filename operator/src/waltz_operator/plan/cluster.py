@@ -1,9 +1,11 @@
-"""The plan for one WaltzCluster: one look in, ordered actions out. Pure and stateless: every pass starts from nothing.
+"""The plan for one WaltzCluster: one look in, ordered actions out. Pure and stateless: every pass starts from
+nothing.
 
-Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key → nodes registered, partitions seeded →
-nodes told what they have → at most ONE of: restart of a storage node, step of the replica change under way, farewell of an empty node,
-begin of a replica change → status. A step that is not proven to be safe is left out with its reason; the rest goes on. So it does without an
-object that the API server rejected in this pass: it is planned once more, without that and what rests on it.
+Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key →
+nodes registered, partitions seeded → nodes told what they have → at most ONE of: restart of a storage node,
+step of the replica change under way, farewell of an empty node, begin of a replica change → status. A step
+that is not proven to be safe is left out with its reason; the rest goes on. So it does without an object that
+the API server rejected in this pass: it is planned once more, without that and what rests on it.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Which Kubernetes objects have to be written: the desired ones against those that are there. Pure.
 
-Each object that is applied carries the digest of all that we say about it. It is written again when that digest is another one, or when
-the live object no longer holds what we said (somebody changed a field of ours). Nothing is written when neither is so.
+Each object that is applied carries the digest of all that we say about it. It is written again when that
+digest is another one, or when the live object no longer holds what we said (somebody changed a field of
+ours). Nothing is written when neither is so.
 """
 
 from __future__ import annotations
@@ -43,8 +44,8 @@ def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey,
 
 
 def lost(wanted: object, live: object, path: str = "") -> str | None:
-    """The first place where ``live`` does not hold what ``wanted`` says; None when it holds all of it. What only ``live`` has, and what the
-    server does not store (empty values, null), is no difference."""
+    """The first place where ``live`` does not hold what ``wanted`` says; None when it holds all of it. What
+    only ``live`` has, and what the server does not store (empty values, null), is no difference."""
     if wanted is None or wanted in ({}, [], ""):
         return None
     if isinstance(wanted, Mapping):

@@ -1,8 +1,10 @@
-"""The plan for one WaltzMigration: a state machine over the ladder of each partition, one partition at a time, one step per pass. Pure.
+"""The plan for one WaltzMigration: a state machine over the ladder of each partition, one partition at a
+time, one step per pass. Pure.
 
-Pending → Planned (dry run, or not approved yet) → Running → Completed. ``cancel`` takes the partition under way back while nothing rests on it, else
-finishes it, and stops. Which partitions are concerned and where each stands is derived from what is seen; the status records which one is
-under way (written before its first step), and what a person wants to know.
+Pending → Planned (dry run, or not approved yet) → Running → Completed. ``cancel`` takes the partition under
+way back while nothing rests on it, else finishes it, and stops. Which partitions are concerned and where each
+stands is derived from what is seen; the status records which one is under way (written before its first
+step), and what a person wants to know.
 """
 
 from __future__ import annotations
@@ -40,7 +42,8 @@ class TaskDecision:
 
 
 def plan_migration(name: str, snapshot: Snapshot) -> Plan:
-    """What is to be done for the migration of that name now. KeyError when the snapshot has none of that name."""
+    """What is to be done for the migration of that name now. KeyError when the snapshot has none of that
+    name."""
     migration = {one.metadata.name: one for one in snapshot.migrations}[name]
     facts = facts_of(snapshot)
     task = next(one for one in facts.tasks if one.name == name)
@@ -165,15 +168,16 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
 
 
 def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
-    """Forwards; a change whose target leaves the specification ends where it is: what is left to do is the cluster's."""
+    """Forwards; a change whose target leaves the specification ends where it is: what is left to do is the
+    cluster's."""
     if move.target is not None and not facts.staying(move.target):
         return Step(MoveState.DONE, finished=True)
     return next_step(facts, move, ladder)
 
 
 def _in_the_way(facts: Facts, move: Move) -> str | None:
-    """Why the change leads nowhere now: its target is not wanted, its group has another copy already, or it waits for a lost copy of a node that
-    leaves, which is given up first. None when it does lead somewhere."""
+    """Why the change leads nowhere now: its target is not wanted, its group has another copy already, or it
+    waits for a lost copy of a node that leaves, which is given up first. None when it does lead somewhere."""
     target, holders = move.target, facts.holders(move.partition)
     if target is None or not facts.staying(target):
         return f"{target or 'its target'} is not in the specification (any more)"
@@ -228,7 +232,8 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
 
 
 def _its_turn(facts: Facts, move: Move) -> bool:
-    """Beside a change that rests, only that one's partition; and nothing of a partition whose lost copy is refilled first."""
+    """Beside a change that rests, only that one's partition; and nothing of a partition whose lost copy is
+    refilled first."""
     if move.kind is not MoveKind.REFILL:
         return refiller(facts, move.partition) is None
     resting = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]

@@ -1,10 +1,12 @@
-"""The ladder of one replica change: where it stands is derived from ZooKeeper and both admin ports, never remembered. Pure.
+"""The ladder of one replica change: where it stands is derived from ZooKeeper and both admin ports, never
+remembered. Pure.
 
-Target: offline and assigned on the node → copied and verified by a Job → available → assigned in ZooKeeper → current.
-Source: unassigned in ZooKeeper → gone from the partition's metadata → removed on the node.
-Every prefix is a safe stop: a copy that is not assigned in ZooKeeper counts for nothing, and the source stays a full member until
-the target is current. The unavailable flag is set *before* the assignment on the node, since a fresh one is available otherwise, and in
-the same step, since a node does not tell it of a partition that it does not have.
+Target: offline and assigned on the node → copied and verified by a Job → available → assigned in ZooKeeper →
+current. Source: unassigned in ZooKeeper → gone from the partition's metadata → removed on the node. Every
+prefix is a safe stop: a copy that is not assigned in ZooKeeper counts for nothing, and the source stays a
+full member until the target is current. The unavailable flag is set *before* the assignment on the node,
+since a fresh one is available otherwise, and in the same step, since a node does not tell it of a partition
+that it does not have.
 """
 
 from __future__ import annotations
@@ -48,8 +50,9 @@ COPY_PAUSE_SECONDS = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited), whether writes may pause, whether
-    the files of a removed copy are deleted, what Events are about (None: the cluster)."""
+    """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited),
+    whether writes may pause, whether the files of a removed copy are deleted, what Events are about (None:
+    the cluster)."""
 
     job: str
     migration: str = ""
@@ -61,7 +64,8 @@ class Ladder:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``state`` is the last step proven to be done; ``actions`` the next one (none: wait); ``finished``: nothing is left to do."""
+    """``state`` is the last step proven to be done; ``actions`` the next one (none: wait); ``finished``:
+    nothing is left to do."""
 
     state: MoveState
     actions: tuple[Action, ...] = ()
@@ -137,7 +141,7 @@ def _delete_job(name: str, job: JobView, reason: str) -> tuple[Action, ...]:
     return () if job.deleting else (DeleteJob(name, job.uid, reason),)
 
 
-# ---------------------------------------------------------------------------------------------------- the target
+# ------------------------------------------------------------------------------------------------- the target
 
 
 def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, ladder: Ladder) -> Step:
@@ -243,7 +247,8 @@ def _copying(facts: Facts, move: Move, replica: NodeReplica, job: JobView, ladde
 
 
 def _not_copied(facts: Facts, move: Move, job: JobView, ladder: Ladder) -> Step:
-    """It ended and proves nothing: it is made again, after a pause when it did not work, else it might fail many times a minute."""
+    """It ended and proves nothing: it is made again, after a pause when it did not work, else it might fail
+    many times a minute."""
     rests = facts.now - max(job.started_at, job.ended_at) < COPY_PAUSE_SECONDS
     if job.state == "failed":
         text = f"the copy job failed: {job.message or 'it left no message'}"
@@ -297,7 +302,7 @@ def _wait_current(facts: Facts, move: Move, target: str, ladder: Ladder) -> Step
     return Step(MoveState.CAUGHT_UP, finished=True)
 
 
-# ---------------------------------------------------------------------------------------------------- the source
+# ------------------------------------------------------------------------------------------------- the source
 
 
 def _to_refill(facts: Facts, move: Move) -> bool:

@@ -1,7 +1,8 @@
 """Storage nodes and their partitions: seeding, keeping ZooKeeper and nodes equal, letting nodes go. Pure.
 
-A node whose disk is empty although its replica took part in a session is never assigned its partitions again by itself: that would turn a
-lost disk into a voter (safety rule A1). It is reported, and a WaltzMigration with ``replace`` refills it.
+A node whose disk is empty although its replica took part in a session is never assigned its partitions again
+by itself: that would turn a lost disk into a voter (safety rule A1). It is reported, and a WaltzMigration
+with ``replace`` refills it.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def seed(facts: Facts, tree: TreeView, decision: Decision) -> None:
 
 
 def equalise(facts: Facts, tree: TreeView, decision: Decision) -> None:
-    """Tell nodes of the partitions that ZooKeeper assigns to them and that they do not have, where that is proven to be harmless."""
+    """Tell nodes of the partitions that ZooKeeper assigns to them and that they do not have, where that is
+    proven to be harmless."""
     for node, held in sorted(tree.assignments.items()):
         view = facts.node(node)
         if isinstance(view, Unknown) or facts.identity(node) is None:

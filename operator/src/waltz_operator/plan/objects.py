@@ -1,8 +1,9 @@
 """When Kubernetes objects are written. Pure.
 
-Storage nodes come after the key was recorded (they need the tree), servers after the first assignments stand in ZooKeeper (so that no
-partition starts with half its replicas). A changed template of the servers waits until storage is calm; the Deployment's own roll-out
-then takes one server at a time, each handing its partitions over.
+Storage nodes come after the key was recorded (they need the tree), servers after the first assignments stand
+in ZooKeeper (so that no partition starts with half its replicas). A changed template of the servers waits
+until storage is calm; the Deployment's own roll-out then takes one server at a time, each handing its
+partitions over.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ def apply_objects(
     decision: Decision,
     held: frozenset[ObjectKey] = frozenset(),
 ) -> None:
-    """All objects that differ and whose time has come, but those that are ``held`` back; then those that are not rendered any more."""
+    """All objects that differ and whose time has come, but those that are ``held`` back; then those that are
+    not rendered any more."""
     storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
     for one in objects:
         live = kube.objects.get(one.key)

@@ -1,4 +1,5 @@
-"""Where copies belong: one of each partition per group, spread evenly over the group's nodes. Pure and deterministic."""
+"""Where copies belong: one of each partition per group, spread evenly over the group's nodes. Pure and
+deterministic."""
 
 from __future__ import annotations
 
@@ -44,8 +45,8 @@ def cordoned(facts: Facts) -> frozenset[str]:
 
 
 def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
-    """The node of the group that a new copy goes to: one that has part of it already, then one that answers, then the one with the
-    fewest partitions (``taken`` counts those that were promised to it)."""
+    """The node of the group that a new copy goes to: one that has part of it already, then one that answers,
+    then the one with the fewest partitions (``taken`` counts those that were promised to it)."""
     assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
     holders, closed = facts.holders(partition), cordoned(facts)
     free = [node for node in group_nodes(facts, group) if node not in holders and node not in closed]
@@ -61,7 +62,8 @@ def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | No
 
 
 def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
-    """What each node is to get of the partitions that were never started: a copy in every group that lacks one."""
+    """What each node is to get of the partitions that were never started: a copy in every group that lacks
+    one."""
     found: dict[str, list[int]] = {}
     for partition in range(facts.desired.partitions):
         if not isinstance(facts.record(partition), NeverStarted):
@@ -78,9 +80,10 @@ def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
 def wanted(facts: Facts) -> Iterator[Move]:
     """The replica changes that the specification asks for, in the order in which they are tried.
 
-    First missing copies are added, then partitions leave nodes that are not wanted any more, to another node of their group, and groups
-    that are not wanted are emptied. A copy that still serves is given up only when every wanted group has one; one that
-    does not may be given up before, since a dead replica can keep the others from being changed.
+    First missing copies are added, then partitions leave nodes that are not wanted any more, to another node
+    of their group, and groups that are not wanted are emptied. A copy that still serves is given up only when
+    every wanted group has one; one that does not may be given up before, since a dead replica can keep the
+    others from being changed.
     """
     if not isinstance(facts.tree, TreeView):
         return
@@ -140,7 +143,7 @@ def still_wanted(facts: Facts, move: Move) -> bool:
     )
 
 
-# ---------------------------------------------------------------------------------------------------- migrations
+# ------------------------------------------------------------------------------------------------- migrations
 
 
 def task_moves(facts: Facts, task: Task) -> Iterator[Move]:

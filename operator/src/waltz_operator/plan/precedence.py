@@ -1,7 +1,8 @@
 """Who steps back for whom: refilling a lost copy comes before any other change of that partition's replicas.
 
-A lost copy can keep a change that is under way from going on, for ever: then the migration that refills it must not wait for that change. The
-change rests meanwhile, where it is (each of its steps is a safe stop), and goes on afterwards. Pure.
+A lost copy can keep a change that is under way from going on, for ever: then the migration that refills it
+must not wait for that change. The change rests meanwhile, where it is (each of its steps is a safe stop), and
+goes on afterwards. Pure.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Is what a destructive action rests on still so? Asked by the applier right before the write, of a second, fresh look: between the first one and
-the write anything may have happened, and the first one may have been an old answer. Pure."""
+"""Is what a destructive action rests on still so? Asked by the applier right before the write, of a second,
+fresh look: between the first one and the write anything may have happened, and the first one may have been an
+old answer. Pure."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ from waltz_operator.plan.safety_gates import (
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
-    """Whether the action, planned on ``first``, may be carried out by what ``second`` shows. Asked about those with ``destructive``."""
+    """Whether the action, planned on ``first``, may be carried out by what ``second`` shows. Asked about
+    those with ``destructive``."""
     before, now = first.cluster.metadata, second.cluster.metadata
     if (before.uid, before.generation, before.deleting) != (now.uid, now.generation, now.deleting):
         return denied(
@@ -124,7 +126,8 @@ def _volume(facts: Facts, action: DeletePVC) -> Answer:
 
 
 def _volume_of(facts: Facts, claim: str) -> bool:
-    """Whether it is a volume of the cluster's: of a storage node, present or past, or of the managed ZooKeeper."""
+    """Whether it is a volume of the cluster's: of a storage node, present or past, or of the managed
+    ZooKeeper."""
     view = facts.kube.pvcs.get(claim) if isinstance(facts.kube, KubeView) else None
     nodes = {node.pvc for node in (*facts.desired.nodes, *facts.leaving) if not node.external}
     return claim in nodes.union(facts.desired.zookeeper_claims) or (view is not None and bool(view.node))

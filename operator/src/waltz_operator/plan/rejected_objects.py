@@ -1,8 +1,9 @@
 """What has to wait because the API server did not take an object that it rests on. Pure.
 
-A workload is not changed when something that its pods mount, or are found by, stands there as somebody else's, does not stand there at all, or is a
-configuration that did not change along with it: its pods would run on what is not theirs, or come up with the old file and keep it. A volume that
-only cannot grow, or a Service that only cannot change, holds up nothing.
+A workload is not changed when something that its pods mount, or are found by, stands there as somebody
+else's, does not stand there at all, or is a configuration that did not change along with it: its pods would
+run on what is not theirs, or come up with the old file and keep it. A volume that only cannot grow, or a
+Service that only cannot change, holds up nothing.
 """
 
 from __future__ import annotations

@@ -1,5 +1,6 @@
-"""Restarts of storage nodes whose pod is not what its StatefulSet says (image, configuration, resources, certificates), or whose volume grows
-with a restart. One at a time: those that can't run first, then unready ones, then the most lagging, each through the gate. Pure."""
+"""Restarts of storage nodes whose pod is not what its StatefulSet says (image, configuration, resources,
+certificates), or whose volume grows with a restart. One at a time: those that can't run first, then unready
+ones, then the most lagging, each through the gate. Pure."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def _why(kube: KubeView, wanted: Mapping[str, str], node: NodeIdentity) -> Resta
 
 
 def storage_busy(facts: Facts, kube: KubeView, restarts: Sequence[Restart]) -> bool:
-    """Whether a storage node is down, or one is still to be restarted. One that waits for a person is not waited for."""
+    """Whether a storage node is down, or one is still to be restarted. One that waits for a person is not
+    waited for."""
     return any(_away(kube, node) for node in facts.desired.nodes) or any(
         _to_come(facts, one.node) for one in restarts
     )

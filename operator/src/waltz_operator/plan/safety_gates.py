@@ -1,7 +1,9 @@
-"""May this be done now? Each question is answered Allowed, with the proof, or Denied, with the reason and the first blocking partition.
+"""May this be done now? Each question is answered Allowed, with the proof, or Denied, with the reason and the
+first blocking partition.
 
-The rules (docs/safety.md, A6): a change of replicas needs the current members of old ∩ new to be a quorum of both sets; a storage node
-may go down when every partition on it has a quorum of *other* current copies. Unknown means no. Pure.
+The rules (docs/safety.md, A6): a change of replicas needs the current members of old ∩ new to be a quorum of
+both sets; a storage node may go down when every partition on it has a quorum of *other* current copies.
+Unknown means no. Pure.
 """
 
 from __future__ import annotations
@@ -86,8 +88,8 @@ def may_change(
 
 
 def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
-    """Whether what the node has of the partition is needed by nobody: neither assigned nor in the metadata, and a quorum of those that
-    are is current."""
+    """Whether what the node has of the partition is needed by nobody: neither assigned nor in the metadata,
+    and a quorum of those that are is current."""
     record, holders = facts.record(partition), facts.holders(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
@@ -108,8 +110,8 @@ def _not_current(facts: Facts, partition: int, nodes: Collection[str]) -> dict[s
 
 
 def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
-    """Whether a node that does not have the partition may be told that it has: only where no session ever counted on data of it there, for an
-    empty disk must not become a voter (safety rule A1)."""
+    """Whether a node that does not have the partition may be told that it has: only where no session ever
+    counted on data of it there, for an empty disk must not become a voter (safety rule A1)."""
     what, record = f"partition {partition} on {node}", facts.record(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
@@ -125,7 +127,8 @@ def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
 
 
 def may_unregister(facts: Facts, node: str) -> Answer:
-    """Whether the node is proven to be empty: by ZooKeeper, by the metadata of every partition, and by its own complete answer."""
+    """Whether the node is proven to be empty: by ZooKeeper, by the metadata of every partition, and by its
+    own complete answer."""
     what = f"removal of {node}"
     if not isinstance(facts.tree, TreeView):
         return denied(what, Reason.ZOOKEEPER_UNKNOWN, "ZooKeeper was not read")
@@ -150,7 +153,8 @@ def may_unregister(facts: Facts, node: str) -> Answer:
 
 
 def may_reclaim(facts: Facts, identity: NodeIdentity) -> Answer:
-    """Whether the volume of a node may be deleted: nothing refers to the node, and good copies of every partition are proven to exist."""
+    """Whether the volume of a node may be deleted: nothing refers to the node, and good copies of every
+    partition are proven to exist."""
     what, node = f"deletion of volume {identity.pvc}", identity.connect_string
     if not facts.desired.reclaim_delete or facts.staying(node):
         return denied(what, Reason.NOT_EMPTY, "the volume is to be kept")
@@ -232,7 +236,8 @@ def _ending(facts: Facts, node: str) -> bool:
 
 
 def _in_service(facts: Facts, partition: int, node: str) -> bool:
-    """Whether the node answers and its copy takes part, or is about to, whatever is said of its pod: what runs beside it may crash."""
+    """Whether the node answers and its copy takes part, or is about to, whatever is said of its pod: what
+    runs beside it may crash."""
     replica = facts.replica(partition, node)
     return isinstance(replica, NodeReplica) and replica.available and not replica.trouble
 
@@ -243,8 +248,9 @@ def _well(view: NodeView | Unknown) -> bool:
 
 
 def _other_down(facts: Facts, kube: KubeView, node: str, ready: bool) -> str:
-    """Why another storage node is not proven to be up; empty when all are. For a node that is not ``ready`` itself those count that are
-    silent or on their way, not those that only are unready too: they would wait for each other."""
+    """Why another storage node is not proven to be up; empty when all are. For a node that is not ``ready``
+    itself those count that are silent or on their way, not those that only are unready too: they would wait
+    for each other."""
     for other in (*facts.desired.nodes, *facts.leaving):
         if other.connect_string == node:
             continue

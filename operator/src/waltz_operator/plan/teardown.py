@@ -1,12 +1,16 @@
-"""Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in ZooKeeper (only when it has the recorded
-key) and the volumes; the managed ZooKeeper last, by garbage collection. With Retain the tree and all volumes stay. Pure.
+"""Deletion of a cluster, in this order: servers, storage nodes, with Delete also the cluster's tree in
+ZooKeeper (only when it has the recorded key) and the volumes; the managed ZooKeeper last, by garbage
+collection. With Retain the tree and all volumes stay. Pure.
 
-A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its pods go before the cluster's turn comes.
+A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
+pods go before the cluster's turn comes.
 
-The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may still say Retain when the policy
-was changed just before the deletion. They are only asked to go: each waits for its pod, which goes after the finalizer.
+The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may
+still say Retain when the policy was changed just before the deletion. They are only asked to go: each waits
+for its pod, which goes after the finalizer.
 
-``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for ever.
+``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for
+ever.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """The cluster in ZooKeeper: made once, recognised by its key for ever. Pure.
 
-A tree is ours when it has the recorded key; when none was recorded yet, the key that this object would have made (a crash came before the
-record) or the one that the specification adopts. Anything else is never touched. A tree that is missing although a key was recorded,
-or although volumes of the cluster exist, was lost: it is never seeded again (safety rule A7).
+A tree is ours when it has the recorded key; when none was recorded yet, the key that this object would have
+made (a crash came before the record) or the one that the specification adopts. Anything else is never
+touched. A tree that is missing although a key was recorded, or although volumes of the cluster exist, was
+lost: it is never seeded again (safety rule A7).
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from waltz_operator.plan.builder import Decision
 
 
 def check_tree(facts: Facts, decision: Decision) -> None:
-    """Fill in ``invalid`` when the tree is not ours, not the one that the specification describes, or may not be made."""
+    """Fill in ``invalid`` when the tree is not ours, not the one that the specification describes, or may not
+    be made."""
     tree, recorded = facts.tree, facts.memory.cluster_key
     if isinstance(tree, TreeView):
         decision.invalid = _mismatch(facts, tree)
@@ -111,8 +113,8 @@ def _claim_of_node(facts: Facts, name: str) -> bool:
 
 
 def group_numbers(facts: Facts, tree: TreeView) -> dict[str, int]:
-    """Number of each wanted group in ZooKeeper: as its nodes are registered, else as the specification wishes, else the smallest that nobody
-    has."""
+    """Number of each wanted group in ZooKeeper: as its nodes are registered, else as the specification
+    wishes, else the smallest that nobody has."""
     numbers: dict[str, int] = {}
     for node in (*facts.desired.nodes, *facts.leaving):
         known = tree.groups.get(node.connect_string)

@@ -23,7 +23,8 @@ def apart(cluster: WaltzCluster, component: str) -> Obj:
 
 
 def storage_affinity(cluster: WaltzCluster, group: str, zone: str | None) -> Obj:
-    """Copies of a partition (different groups) on different machines, nodes of one group if possible too; in the group's zone."""
+    """Copies of a partition (different groups) on different machines, nodes of one group if possible too; in
+    the group's zone."""
     mine = selector(cluster, STORAGE)
     others = {
         "labelSelector": {

@@ -20,9 +20,11 @@ from waltz_operator.resources.zookeeper import zookeeper_objects
 
 
 def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mapping[str, Any], ...]:
-    """For server-side apply: policies and certificates first, then ZooKeeper, storage nodes, servers, monitors.
+    """For server-side apply: policies and certificates first, then ZooKeeper, storage nodes, servers,
+    monitors.
 
-    The specification must be a valid one (``waltz_operator.api.validate``). Nodes that have left it are not here.
+    The specification must be a valid one (``waltz_operator.api.validate``). Nodes that have left it are not
+    here.
     """
     objects = (
         *network_policies(cluster, inputs),

@@ -1,7 +1,8 @@
 """What a person decides about pods: the input of their template's hash. Nothing else restarts them.
 
-Left out on purpose: the version of the operator, sizes of volumes, numbers of pods, lifetimes of certificates (new certificates
-come in through their digest). Defaults are left out too, so that a field that a later version adds changes no hash.
+Left out on purpose: the version of the operator, sizes of volumes, numbers of pods, lifetimes of certificates
+(new certificates come in through their digest). Defaults are left out too, so that a field that a later
+version adds changes no hash.
 """
 
 from __future__ import annotations

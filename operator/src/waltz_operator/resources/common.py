@@ -148,9 +148,10 @@ def http_probe(path: str, port: str, *, period: int, timeout: int, failures: int
 def service_probes(port: str) -> Obj:
     """The probes of our two services.
 
-    Start: the HTTP port opens once the files are open and ZooKeeper knows the cluster; that may take an hour, and killing
-    it would only begin again. Alive: the event loop answers at all. Ready: ``/health``, which says that every partition here
-    works: on a server that it has a quorum, on a storage node that none is out of service and the disk is not full.
+    Start: the HTTP port opens once the files are open and ZooKeeper knows the cluster; that may take an hour,
+    and killing it would only begin again. Alive: the event loop answers at all. Ready: ``/health``, which
+    says that every partition here works: on a server that it has a quorum, on a storage node that none is out
+    of service and the disk is not full.
     """
     return {
         "startupProbe": http_probe("/ping", port, period=2, timeout=2, failures=1800),

@@ -64,7 +64,8 @@ def storage_keys(cluster: WaltzCluster) -> Keys:
 
 
 def server_keys(cluster: WaltzCluster) -> Keys:
-    """Configuration of every server. ``{dashed-address}`` is the pod's own address, see docs/configuration.md."""
+    """Configuration of every server. ``{dashed-address}`` is the pod's own address, see
+    docs/configuration.md."""
     tls = cluster.spec.tls
     verifies = tls.client_authentication is ClientAuthentication.REQUIRED
     listener = cluster.spec.servers.external_listener

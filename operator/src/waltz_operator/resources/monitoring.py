@@ -23,8 +23,8 @@ def scrape_annotations(port: int) -> dict[str, str]:
 def monitors(cluster: WaltzCluster) -> list[Obj]:
     """The PodMonitor or ServiceMonitor of the cluster, or nothing.
 
-    A ServiceMonitor takes the headless Services, which have all pods; the Service in front of the ready servers has the same
-    ports, so it is left out by its missing label.
+    A ServiceMonitor takes the headless Services, which have all pods; the Service in front of the ready
+    servers has the same ports, so it is left out by its missing label.
     """
     wanted = cluster.spec.monitoring
     if wanted.monitor is Monitor.NONE:

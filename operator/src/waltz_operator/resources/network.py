@@ -1,4 +1,5 @@
-"""NetworkPolicies: who may connect to which port. Only the storage and admin ports are closed unless a person says more."""
+"""NetworkPolicies: who may connect to which port. Only the storage and admin ports are closed unless a person
+says more."""
 
 from __future__ import annotations
 

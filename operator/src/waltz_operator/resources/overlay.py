@@ -1,7 +1,8 @@
 """A person's piece of a pod template laid over ours, and templates that stay as they are.
 
-Objects are merged; lists whose entries have a name are merged by it (mounts by their path, ports by their number); other
-lists, and everything below ``affinity``, are replaced. Labels that objects are found by are never overridden.
+Objects are merged; lists whose entries have a name are merged by it (mounts by their path, ports by their
+number); other lists, and everything below ``affinity``, are replaced. Labels that objects are found by are
+never overridden.
 """
 
 from __future__ import annotations
@@ -72,8 +73,9 @@ def settled(
 ) -> tuple[Obj, dict[str, str]]:
     """The template to apply and the annotations of the object that carries it.
 
-    ``basis``: everything a person or a certificate decides about the pods. While its digest is what the live object says, its
-    template is kept, whatever this version of the operator would make of it; the annotation has it as it was applied.
+    ``basis``: everything a person or a certificate decides about the pods. While its digest is what the live
+    object says, its template is kept, whatever this version of the operator would make of it; the annotation
+    has it as it was applied.
     """
     hash_ = digest({"cluster": cluster.metadata.name, "basis": basis})
     kept = _kept(inputs, kind, name, hash_)
@@ -98,8 +100,8 @@ def _kept(inputs: RenderInputs, kind: str, name: str, hash_: str) -> Obj | None:
 def settled_data(
     cluster: WaltzCluster, inputs: RenderInputs, name: str, basis: object, data: dict[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """The same for the configuration that the pods mount: contents and annotations of a ConfigMap. Contents that somebody
-    else has changed are not kept."""
+    """The same for the configuration that the pods mount: contents and annotations of a ConfigMap. Contents
+    that somebody else has changed are not kept."""
     hash_ = digest({"cluster": cluster.metadata.name, "basis": basis})
     annotations = _annotations(inputs, "ConfigMap", name)
     if annotations.get(TEMPLATE_HASH) == hash_:

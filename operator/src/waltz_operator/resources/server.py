@@ -1,4 +1,5 @@
-"""Servers: a Deployment, a headless Service that names every pod, a Service in front of those that are ready."""
+"""Servers: a Deployment, a headless Service that names every pod, a Service in front of those that are
+ready."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Storage nodes: a StatefulSet of size one and a claim per node, one headless Service, one configuration for all.
+"""Storage nodes: a StatefulSet of size one and a claim per node, one headless Service, one configuration for
+all.
 
-The claim is an object of its own, not a template of the StatefulSet: so nothing that cannot be changed ever has to, and a
-volume grows by changing the claim. Pods are never replaced by Kubernetes (OnDelete): the planner does it, one at a time, behind its gate.
+The claim is an object of its own, not a template of the StatefulSet: so nothing that cannot be changed ever
+has to, and a volume grows by changing the claim. Pods are never replaced by Kubernetes (OnDelete): the
+planner does it, one at a time, behind its gate.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ def wanted_class(cluster: WaltzCluster, group: StorageGroup) -> str | None:
 
 
 def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
-    """A claim never shrinks and keeps its class, whatever the specification says; ``impossible_changes`` tells."""
+    """A claim never shrinks and keeps its class, whatever the specification says; ``impossible_changes``
+    tells."""
     size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
     existing = inputs.volumes.get(node.pvc)
     if existing is not None:

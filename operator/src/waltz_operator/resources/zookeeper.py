@@ -53,7 +53,8 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 
 def render_config(cluster: WaltzCluster) -> str:
-    """zoo.cfg. Writes are synced (ZooKeeper's default): a killed server forgets nothing. Sessions of up to ten minutes."""
+    """zoo.cfg. Writes are synced (ZooKeeper's default): a killed server forgets nothing. Sessions of up to
+    ten minutes."""
     lines = {
         "dataDir": DATA_DIRECTORY,
         "clientPort": ZOOKEEPER_PORT,

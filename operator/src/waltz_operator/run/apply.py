@@ -1,13 +1,17 @@
 """Carrying out a plan, in order: the only code of the operator that writes anywhere.
 
-An object that the API server does not take as it is (``Outcome.rejected``) ends no pass: who asked plans again without it.
+An object that the API server does not take as it is (``Outcome.rejected``) ends no pass: who asked plans
+again without it.
 
-Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version, data version, the proofs of
-``waltz_admin``): when the world has moved on it is refused, the pass ends there, and the next one plans again. So at most one
-thing is in doubt after a crash, and looking again shows what became of it. Before the first destructive step of a pass the world is
-looked at a second time, and each such step must be proven right by that look too (``plan.preconditions``): the first one may have been an old answer.
+Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version,
+data version, the proofs of ``waltz_admin``): when the world has moved on it is refused, the pass ends there,
+and the next one plans again. So at most one thing is in doubt after a crash, and looking again shows what
+became of it. Before the first destructive step of a pass the world is looked at a second time, and each such
+step must be proven right by that look too (``plan.preconditions``): the first one may have been an old
+answer.
 
-What each action does to Kubernetes is in ``write_kubernetes``, to ZooKeeper and to storage nodes in ``write_waltz``.
+What each action does to Kubernetes is in ``write_kubernetes``, to ZooKeeper and to storage nodes in
+``write_waltz``.
 """
 
 from __future__ import annotations
@@ -52,7 +56,8 @@ _PASSING = (
     AdminLockBusyError,
     AdminLockLostError,
 )
-"""Nothing was written because somebody else was at work, or the write's own look found that it is not safe (any more)."""
+"""Nothing was written because somebody else was at work, or the write's own look found that it is not safe
+(any more)."""
 
 Look = Callable[[str, str], Awaitable[Observation]]
 
@@ -64,8 +69,8 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``done`` actions were carried out; ``failed`` is the one that came next and was not, with ``error``, or None. ``passing``: the world has
-    moved on since the look, which the next one settles."""
+    """``done`` actions were carried out; ``failed`` is the one that came next and was not, with ``error``, or
+    None. ``passing``: the world has moved on since the look, which the next one settles."""
 
     done: tuple[Action, ...]
     failed: Action | None = None
@@ -75,12 +80,14 @@ class Outcome:
 
     @property
     def rejected(self) -> ApplyObject | None:
-        """The object that the API server will not take, however often it is asked; whatever does not rest on it may go on."""
+        """The object that the API server will not take, however often it is asked; whatever does not rest on
+        it may go on."""
         return self.failed if isinstance(self.failed, ApplyObject) and not self.retriable else None
 
 
 class Applier:
-    """The one writer; see the module. ``check`` raises LeaseLostError when nothing may be written any more."""
+    """The one writer; see the module. ``check`` raises LeaseLostError when nothing may be written any
+    more."""
 
     def __init__(
         self, kube: KubernetesWriter, waltz: WaltzWriter, look: Look, check: Callable[[], None]
@@ -92,8 +99,8 @@ class Applier:
         self._check = check
 
     async def apply(self, actions: Iterable[Action], observation: Observation) -> Outcome:
-        """Carry out the actions until one fails. LeaseLostError ends it at once and passes; cancellation does when the write under way has
-        ended, so that whoever waits for the end may give the Lease away."""
+        """Carry out the actions until one fails. LeaseLostError ends it at once and passes; cancellation does
+        when the write under way has ended, so that whoever waits for the end may give the Lease away."""
         done: list[Action] = []
         second: Observation | None = None
         metadata = observation.snapshot.cluster.metadata
@@ -125,7 +132,8 @@ class Applier:
         return Outcome(tuple(done))
 
     async def tell_unreadable(self, error: UnreadableError) -> str:
-        """Say in the status of an object that it cannot be read. What went wrong with that, empty when nothing did; LeaseLostError."""
+        """Say in the status of an object that it cannot be read. What went wrong with that, empty when
+        nothing did; LeaseLostError."""
         self._check()
         try:
             await _to_its_end(self._kube.tell_unreadable(error))
@@ -134,8 +142,8 @@ class Applier:
         return ""
 
     async def release_migrations(self, namespace: str, cluster: str) -> str:
-        """Let go the deleted migrations of a cluster that is gone: there is nothing that they could still have to undo. What went wrong with
-        that, empty when nothing did; LeaseLostError."""
+        """Let go the deleted migrations of a cluster that is gone: there is nothing that they could still
+        have to undo. What went wrong with that, empty when nothing did; LeaseLostError."""
         try:
             for body in await self._kube.deleted_migrations(namespace, cluster):
                 self._check()
@@ -145,7 +153,8 @@ class Applier:
         return ""
 
     async def _tell_not_installed(self, action: Action, observation: Observation) -> None:
-        """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes on."""
+        """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes
+        on."""
         about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)
         text = f"{action.line}: its definition is not installed in the Kubernetes cluster, or not permitted"
         await self._kube.carry_out(EmitEvent(about, NOT_INSTALLED, text, "Warning"), observation)

@@ -1,6 +1,7 @@
 """The operator's HTTP port: ``/healthz`` (alive), ``/readyz`` (holds the Lease and watches), ``/metrics``.
 
-Alive means more than answering: a pass that hangs, or watches that have silently stalled, show as an object nobody has looked at for long.
+Alive means more than answering: a pass that hangs, or watches that have silently stalled, show as an object
+nobody has looked at for long.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from waltz_operator.run.metrics import OperatorMetrics
 from waltz_runtime.errors import HttpBindError
 
 STUCK_SECONDS = 900.0
-"""Longest time without a complete pass of an object, its back-off included, before the process counts as stuck."""
+"""Longest time without a complete pass of an object, its back-off included, before the process counts as
+stuck."""
 
 Check = Callable[[], str]
 """What is wrong, in one line; empty when nothing is."""

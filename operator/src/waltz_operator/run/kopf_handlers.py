@@ -1,4 +1,5 @@
-"""The explicit registry of kopf handlers, and kopf's settings. All names of ours, so that nothing depends on kopf's defaults."""
+"""The explicit registry of kopf handlers, and kopf's settings. All names of ours, so that nothing depends on
+kopf's defaults."""
 
 from __future__ import annotations
 
@@ -30,13 +31,15 @@ _CHILDREN = (
 SERVER_TIMEOUT_SECONDS = 240  # whole seconds: the API server takes nothing else
 CLIENT_TIMEOUT_SECONDS = 300.0
 INACTIVITY_SECONDS = 90.0
-"""A watch that shows neither events nor bookmarks for so long is opened anew: silent stalls are the classic failure of watches."""
+"""A watch that shows neither events nor bookmarks for so long is opened anew: silent stalls are the classic
+failure of watches."""
 
 
 def build_registry(
     wake: Wake, configuration: Callable[[], Configuration]
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Handlers that call ``wake`` with the cluster concerned. ``configuration``: where the API server is, asked again for new credentials."""
+    """Handlers that call ``wake`` with the cluster concerned. ``configuration``: where the API server is,
+    asked again for new credentials."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     _configure(settings)
@@ -89,8 +92,8 @@ def _configure(settings: kopf.OperatorSettings) -> None:
     settings.scanning.disabled = (
         True  # no watching of namespaces and definitions: the role needs not permit it
     )
-    # Ours is put and taken by the reconciler. kopf takes away a finalizer of this name from objects for which no handler
-    # of its own wants one, so it must be another name.
+    # Ours is put and taken by the reconciler. kopf takes away a finalizer of this name from objects for which
+    # no handler of its own wants one, so it must be another name.
     settings.persistence.finalizer = f"{FINALIZER}-kopf"
     settings.persistence.progress_storage = kopf.AnnotationsProgressStorage(prefix=GROUP, v1=False)
     settings.persistence.diffbase_storage = kopf.AnnotationsDiffBaseStorage(prefix=GROUP, v1=False)

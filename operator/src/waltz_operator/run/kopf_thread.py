@@ -1,4 +1,5 @@
-"""kopf in a thread and loop of its own: it owns all tasks of its loop, and what it does never delays a reconcile."""
+"""kopf in a thread and loop of its own: it owns all tasks of its loop, and what it does never delays a
+reconcile."""
 
 from __future__ import annotations
 

@@ -1,13 +1,15 @@
 """The Lease that keeps two operators from acting together (coordination.k8s.io).
 
-Holder: writes its name and renews. Everyone else: takes the Lease only after having *watched it stand still* for its whole
-duration by the own clock, so clocks of different machines need not agree. The holder counts its time from the moment a renewal
-that succeeded was *sent*; ``check`` refuses a write that might still be on its way when the time is over. So a write that passes
-``check`` has left the operator's hands before another operator may begin.
+Holder: writes its name and renews. Everyone else: takes the Lease only after having *watched it stand still*
+for its whole duration by the own clock, so clocks of different machines need not agree. The holder counts its
+time from the moment a renewal that succeeded was *sent*; ``check`` refuses a write that might still be on its
+way when the time is over. So a write that passes ``check`` has left the operator's hands before another
+operator may begin.
 
 One writer: the task that awaits ``run``. Invariants
   1. ``check`` passes only while ``holding`` and with at least ``write_seconds`` left.
-  2. Once lost, a Lease object of ours is never taken again by this instance: the process ends and starts anew.
+  2. Once lost, a Lease object of ours is never taken again by this instance: the process ends and starts
+     anew.
 """
 
 import asyncio
@@ -86,7 +88,8 @@ class OperatorLease:
             )
 
     async def acquire(self) -> None:
-        """Wait until the Lease is ours. KubeForbiddenError, KubeInvalidError and the like pass; what may heal is tried again."""
+        """Wait until the Lease is ours. KubeForbiddenError, KubeInvalidError and the like pass; what may heal
+        is tried again."""
         while True:
             try:
                 if await self._try_to_take():
@@ -159,7 +162,8 @@ class OperatorLease:
             await asyncio.sleep(min(self._times.retry, max(self._remaining(), 0.0)))
 
     async def _still_ours(self) -> bool:
-        """After a conflict: an answer of ours may have been lost, or somebody edited the object. Ours only if it says so."""
+        """After a conflict: an answer of ours may have been lost, or somebody edited the object. Ours only if
+        it says so."""
         try:
             lease = await self._kube.get(LEASE, self._namespace, self._name)
         except KubeNotFoundError:

@@ -1,4 +1,5 @@
-"""What the operator says about itself and its clusters, for Prometheus. Alert rules: ``manifests/monitoring``.
+"""What the operator says about itself and its clusters, for Prometheus. Alert rules:
+``manifests/monitoring``.
 
 One registry per process; everything about one object goes when the object does.
 """
@@ -21,7 +22,8 @@ Key = tuple[str, str]
 
 
 class OperatorMetrics:
-    """One writer: the loop. Ages are computed when asked for, from the clock of ``now`` (seconds, monotonic)."""
+    """One writer: the loop. Ages are computed when asked for, from the clock of ``now`` (seconds,
+    monotonic)."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry()

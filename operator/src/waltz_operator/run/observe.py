@@ -1,8 +1,9 @@
-"""Reading the world once: Kubernetes, ZooKeeper, every storage node's admin port, every server. Nothing is written here.
+"""Reading the world once: Kubernetes, ZooKeeper, every storage node's admin port, every server. Nothing is
+written here.
 
-All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not completely, becomes an ``Unknown`` with
-the reason; no old answer is ever put in its place. ZooKeeper is read before nodes and servers, so that what they say is newer than
-what it says (the planners count on that).
+All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not
+completely, becomes an ``Unknown`` with the reason; no old answer is ever put in its place. ZooKeeper is read
+before nodes and servers, so that what they say is newer than what it says (the planners count on that).
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach a cluster's processes. ``tls`` None: the Secret with the operator's certificate is not complete yet."""
+    """How to reach a cluster's processes. ``tls`` None: the Secret with the operator's certificate is not
+    complete yet."""
 
     ensemble: Ensemble | Unknown
     tls: TlsSettings | None
@@ -137,8 +139,8 @@ class Observer:
         operator_image: str = "",
         operator_namespace: str = "waltz-system",
     ) -> None:
-        """``storage_classes``: whether the role permits reading them (not in namespaced mode). ``operator_image`` and ``operator_namespace`` are
-        this process's own, for the renderers."""
+        """``storage_classes``: whether the role permits reading them (not in namespaced mode).
+        ``operator_image`` and ``operator_namespace`` are this process's own, for the renderers."""
         self._kube = kube
         self._ensembles = ensembles
         self._tls_files = tls_files
@@ -149,7 +151,8 @@ class Observer:
         self._operator_namespace = operator_namespace
 
     async def observe(self, namespace: str, name: str) -> Observation:
-        """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be read as one.
+        """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be
+        read as one.
 
         Other errors of the API server about the object itself pass; all further trouble is in the snapshot.
         """
@@ -185,7 +188,8 @@ class Observer:
     # ---- Secrets
 
     async def access(self, cluster: WaltzCluster) -> Access:
-        """How the cluster's ensemble and processes are reached. Errors of the API server pass: without Secrets nothing can be seen."""
+        """How the cluster's ensemble and processes are reached. Errors of the API server pass: without
+        Secrets nothing can be seen."""
         namespace = cluster.metadata.namespace
         roles = {role.role: role.secret for role in topology.tls_roles(cluster)}
         own = cluster.spec.tls.mode is TlsMode.SELF_SIGNED
@@ -273,7 +277,8 @@ class Observer:
     async def _migrations(
         self, cluster: WaltzCluster
     ) -> tuple[tuple[WaltzMigration, ...] | Unknown, tuple[UnreadableError, ...]]:
-        """Those that name the cluster. One that cannot be read makes all of it unknown: it may be under way."""
+        """Those that name the cluster. One that cannot be read makes all of it unknown: it may be under
+        way."""
         try:
             bodies = await self._kube.list(kinds.WALTZ_MIGRATION, cluster.metadata.namespace)
         except KubeError as error:

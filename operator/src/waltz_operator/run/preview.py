@@ -1,7 +1,8 @@
-"""``waltz-operator plan``: what the next pass over a cluster would do and what blocks it, as JSON. Nothing is written.
+"""``waltz-operator plan``: what the next pass over a cluster would do and what blocks it, as JSON. Nothing is
+written.
 
-With another specification: what it would do if that were the cluster's. Runs in the operator's pod, where ZooKeeper and the
-admin ports can be reached; ``waltz k8s plan`` runs it there.
+With another specification: what it would do if that were the cluster's. Runs in the operator's pod, where
+ZooKeeper and the admin ports can be reached; ``waltz k8s plan`` runs it there.
 """
 
 from __future__ import annotations

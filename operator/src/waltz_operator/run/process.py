@@ -1,7 +1,9 @@
-"""The running operator, put together: client, Lease, sessions, observer, planner, applier, workers, watcher, HTTP port.
+"""The running operator, put together: client, Lease, sessions, observer, planner, applier, workers, watcher,
+HTTP port.
 
-Order of life: HTTP port; Lease (waits while another operator holds it); watches and workers. When the Lease is lost, or kopf ends, the process ends: what
-comes after it starts from nothing. SIGTERM: workers end where they wait, watches close, the Lease is given up.
+Order of life: HTTP port; Lease (waits while another operator holds it); watches and workers. When the Lease
+is lost, or kopf ends, the process ends: what comes after it starts from nothing. SIGTERM: workers end where
+they wait, watches close, the Lease is given up.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class PurePlanner:
 
 
 class OperatorParts:
-    """The parts of one operator process, put together: everything between the API server and the planners. Owner of the sessions and files; ``close`` ends them."""
+    """The parts of one operator process, put together: everything between the API server and the planners.
+    Owner of the sessions and files; ``close`` ends them."""
 
     def __init__(
         self,
@@ -66,7 +69,8 @@ class OperatorParts:
         check: Callable[[], None] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """``check``: may be written now? Default: the Lease must be held. ``wall_clock``: seconds since the epoch."""
+        """``check``: may be written now? Default: the Lease must be held. ``wall_clock``: seconds since the
+        epoch."""
         self.settings = settings
         self.kube = kube
         self.ensembles = ensembles or Ensembles()
@@ -106,7 +110,8 @@ class OperatorParts:
         )
 
     async def resync(self) -> None:
-        """Wake the worker of every cluster there is, now and then, for ever: watches may stall or lose an event without a word."""
+        """Wake the worker of every cluster there is, now and then, for ever: watches may stall or lose an
+        event without a word."""
         while True:
             for namespace in self.settings.namespaces or (None,):
                 try:
@@ -120,7 +125,8 @@ class OperatorParts:
             await asyncio.sleep(self.settings.resync_seconds)
 
     async def gone(self, key: tuple[str, str]) -> None:
-        """A cluster does not exist any more: nothing of it is kept, and migrations that name it can go when they are deleted."""
+        """A cluster does not exist any more: nothing of it is kept, and migrations that name it can go when
+        they are deleted."""
         await self.ensembles.release(key)
         self.tls_files.forget(key)
         error = await self.applier.release_migrations(*key)
@@ -196,7 +202,8 @@ class _Process:
         return f"an object had no complete pass for {age:.0f} s" if age > STUCK_SECONDS else ""
 
     def ready(self) -> str:
-        """Standing by is ready too: else a roll-out that waits for the new pod would never take the Lease from the old one."""
+        """Standing by is ready too: else a roll-out that waits for the new pod would never take the Lease
+        from the old one."""
         if self._standing_by:
             return ""
         if not self._parts.lease.holding:

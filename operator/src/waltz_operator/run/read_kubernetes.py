@@ -144,8 +144,8 @@ def pod(obj: Object) -> PodView:
 
 
 def _what_cannot_run(obj: Object, conditions: Mapping[str, Object], ours: str) -> tuple[str, str]:
-    """Why our container can't run, and which other one can't. A person or a webhook may have put any number beside ours, none of which
-    keeps ours from running; those that run before it do."""
+    """Why our container can't run, and which other one can't. A person or a webhook may have put any number
+    beside ours, none of which keeps ours from running; those that run before it do."""
     status = _part(obj, "status")
     if status.get("phase") == "Failed":
         return str(status.get("reason") or "Failed"), ""
@@ -176,8 +176,8 @@ def _waits(container: Object) -> str:
 
 
 def is_ours(obj: Object) -> bool:
-    """Whether an object with the label of the instance is the operator's, or a volume claim that the managed ZooKeeper's StatefulSet made:
-    a claim template cannot be changed, and ours does not say who manages it."""
+    """Whether an object with the label of the instance is the operator's, or a volume claim that the managed
+    ZooKeeper's StatefulSet made: a claim template cannot be changed, and ours does not say who manages it."""
     labels = _labels(obj)
     if labels.get(LABEL_MANAGED_BY) == MANAGED_BY:
         return True
@@ -185,7 +185,8 @@ def is_ours(obj: Object) -> bool:
 
 
 def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
-    """``expandable``: storage class → whether its volumes can grow; classes that could not be read are not in it."""
+    """``expandable``: storage class → whether its volumes can grow; classes that could not be read are not in
+    it."""
     requested = _part(obj, "spec", "resources", "requests").get("storage")
     capacity = _part(obj, "status", "capacity").get("storage")
     conditions = _part(obj, "status").get("conditions") or ()
@@ -213,7 +214,8 @@ def _bytes(quantity: object) -> int | None:
 
 
 def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
-    """A copy Job; None for one that does not say what it copies. Its report is the termination message of its pod."""
+    """A copy Job; None for one that does not say what it copies. Its report is the termination message of its
+    pod."""
     told = _annotations(obj)
     partition = str(told.get(COPY_PARTITION, ""))
     if not partition.isdecimal() or not told.get(COPY_TARGET):
@@ -292,7 +294,8 @@ def kube_view(
     deployment_name: str,
     absent: Collection[str] = (),
 ) -> KubeView:
-    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among ``objects``. ``absent``: kinds that are not there."""
+    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among ``objects``.
+    ``absent``: kinds that are not there."""
 
     def named(kind: str) -> dict[str, Object]:
         return {str(_part(obj, "metadata").get("name", "")): obj for obj in lists.get(kind, ())}

@@ -1,16 +1,18 @@
-"""One pass over one cluster and its migrations: observe, plan, apply. Level-triggered: only back-off is remembered between passes.
+"""One pass over one cluster and its migrations: observe, plan, apply. Level-triggered: only back-off is
+remembered between passes.
 
 A pass, from top to bottom:
 
 1. observe the world once; an object that cannot be read gets that said in its status;
-2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the cluster's plan;
-3. each migration that has something to do, on an observation of its own, because what was written before may have changed
-   what it may do;
+2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the
+   cluster's plan;
+3. each migration that has something to do, on an observation of its own, because what was written before may
+   have changed what it may do;
 4. at the end of a deletion the finalizer goes.
 
-The pass ends early after an error and after every turn that wrote something: the next one soon observes what became of it. The fixed
-point is a pass that writes nothing. An object that the API server rejects ends nothing: the plan is made again without it and
-without what depends on it, and the status says so.
+The pass ends early after an error and after every turn that wrote something: the next one soon observes what
+became of it. The fixed point is a pass that writes nothing. An object that the API server rejects ends
+nothing: the plan is made again without it and without what depends on it, and the status says so.
 """
 
 from __future__ import annotations
@@ -51,7 +53,8 @@ Key = tuple[str, str]
 """Namespace and name of a WaltzCluster."""
 
 REPORTED_CONFLICTS = 3
-"""After so many passes in a row that a conflict ended, the conflict is reported in the status: a single one is nothing unusual."""
+"""After so many passes in a row that a conflict ended, the conflict is reported in the status: a single one
+is nothing unusual."""
 _NO_CHANGE = SetStatus | EmitEvent
 """What is only said: a pass that did nothing else is at rest."""
 
@@ -66,9 +69,10 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass, or one turn of it, came to. ``wrote``: something other than status and Events changed. ``error``: what ended it early,
-    empty when nothing did; ``needs_person`` when trying again soon cannot help. ``gone``: the finalizer was removed. ``left_out``: what a
-    complete pass had to leave out because the API server rejected it, or because it could not be read."""
+    """What a pass, or one turn of it, came to. ``wrote``: something other than status and Events changed.
+    ``error``: what ended it early, empty when nothing did; ``needs_person`` when trying again soon cannot
+    help. ``gone``: the finalizer was removed. ``left_out``: what a complete pass had to leave out because the
+    API server rejected it, or because it could not be read."""
 
     requeue_seconds: float
     wrote: bool
@@ -84,7 +88,8 @@ class PassResult:
 
 
 class Applied(NamedTuple):
-    """What was carried out of which plan, and the observation that it was made from in the end (with the rejected objects)."""
+    """What was carried out of which plan, and the observation that it was made from in the end (with the
+    rejected objects)."""
 
     outcome: Outcome
     plan: Plan
@@ -92,7 +97,8 @@ class Applied(NamedTuple):
 
 
 class Reconciler:
-    """Remembers only how many passes in a row a conflict ended; at most one pass per cluster may run at a time (``workers`` sees to it)."""
+    """Remembers only how many passes in a row a conflict ended; at most one pass per cluster may run at a
+    time (``workers`` sees to it)."""
 
     def __init__(
         self,
@@ -110,7 +116,8 @@ class Reconciler:
         self._conflicts: dict[Key, int] = {}
 
     async def reconcile(self, namespace: str, name: str) -> PassResult:
-        """One pass. KubeNotFoundError: no such cluster. ResourceError, KubeError: it cannot be read. LeaseLostError: nothing may be written."""
+        """One pass. KubeNotFoundError: no such cluster. ResourceError, KubeError: it cannot be read.
+        LeaseLostError: nothing may be written."""
         key = (namespace, name)
         try:
             result = await self._pass(key)
@@ -143,7 +150,7 @@ class Reconciler:
             )
         return result
 
-    # ---------------------------------------------------------------------------------------------------- the cluster
+    # -------------------------------------------------------------------------------------------- the cluster
 
     async def _cluster(self, key: Key, observation: Observation) -> PassResult:
         metadata = observation.snapshot.cluster.metadata
@@ -196,8 +203,9 @@ class Reconciler:
     async def _apply_without_rejected(
         self, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
     ) -> Applied:
-        """Carry out ``plan``. After each object that the API server rejects, make a plan with that known (``planned``), and carry out what was
-        not done yet. Each round knows of one rejected object more, so they end."""
+        """Carry out ``plan``. After each object that the API server rejects, make a plan with that known
+        (``planned``), and carry out what was not done yet. Each round knows of one rejected object more, so
+        they end."""
         done: list[Action] = []
         while True:
             outcome = await self._applier.apply([one for one in plan.actions if one not in done], observation)
@@ -220,10 +228,11 @@ class Reconciler:
         result = await self._result(key, applied.outcome, observation, requeue)
         return replace(result, left_out="; ".join(one.text for one in rejected.values()))
 
-    # ---------------------------------------------------------------------------------------------------- migrations
+    # --------------------------------------------------------------------------------------------- migrations
 
     async def _migration(self, key: Key, migration: WaltzMigration, observation: Observation) -> PassResult:
-        """The turn of one migration. A write of it that is rejected for good is reported on it, and does not concern the others."""
+        """The turn of one migration. A write of it that is rejected for good is reported on it, and does not
+        concern the others."""
         name = migration.metadata.name
         if (resting := self._at_rest_since(migration, observation)) is not None:
             return resting
@@ -247,15 +256,16 @@ class Reconciler:
         return result
 
     def _at_rest_since(self, migration: WaltzMigration, observation: Observation) -> PassResult | None:
-        """The result for a migration that by this pass's observation needs no write, as all that have ended: observations cost more than
-        anything else, and people keep their migrations. None: it needs one, or is being made or deleted."""
+        """The result for a migration that by this pass's observation needs no write, as all that have ended:
+        observations cost more than anything else, and people keep their migrations. None: it needs one, or is
+        being made or deleted."""
         metadata = migration.metadata
         if FINALIZER not in metadata.finalizers or metadata.deleting:
             return None
         plan = self._planner.plan_migration(metadata.name, observation.snapshot)
         return None if plan.actions else PassResult(min(plan.requeue_seconds, self._resync_seconds), False)
 
-    # ---------------------------------------------------------------------------------------------------- results
+    # ------------------------------------------------------------------------------------------------ results
 
     async def _write(self, key: Key, steps: Sequence[Action], observation: Observation) -> PassResult:
         return await self._result(key, await self._applier.apply(steps, observation), observation, None)
@@ -268,7 +278,8 @@ class Reconciler:
         requeue_seconds: float | None,
         migration: str | None = None,
     ) -> PassResult:
-        """What a turn comes to that carried this out; a failure is reported in the status of the cluster, or of the migration."""
+        """What a turn comes to that carried this out; a failure is reported in the status of the cluster, or
+        of the migration."""
         for step in outcome.done:
             self._metrics.wrote(key, type(step).__name__)
         wrote = any(not isinstance(step, _NO_CHANGE) for step in outcome.done)
@@ -284,8 +295,8 @@ class Reconciler:
         return PassResult(min(wait, self._resync_seconds), wrote)
 
     def _worth_reporting(self, key: Key, outcome: Outcome) -> bool:
-        """Whether a failure is reported in the status: a conflict only when one follows the other, and never that the status could not be
-        written."""
+        """Whether a failure is reported in the status: a conflict only when one follows the other, and never
+        that the status could not be written."""
         if outcome.passing:
             self._conflicts[key] = self._conflicts.get(key, 0) + 1
             return self._conflicts[key] >= REPORTED_CONFLICTS

@@ -1,6 +1,7 @@
 """The operator's own client certificates as files, because that is what TLS contexts are made from.
 
-One directory per content, readable by this process only; a directory is removed when its cluster has another one.
+One directory per content, readable by this process only; a directory is removed when its cluster has another
+one.
 """
 
 import hashlib

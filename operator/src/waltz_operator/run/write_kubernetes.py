@@ -1,9 +1,11 @@
 """Actions on Kubernetes, each one call of the API server. Used by ``apply`` alone.
 
-An object that the look did not show is asked for by its name before it is applied: it may be somebody else's, which is never written over.
+An object that the look did not show is asked for by its name before it is applied: it may be somebody else's,
+which is never written over.
 
-Own writes of a pass are followed: a status that was planned on the resource version *before* our own change of the finalizers is written
-on the one after it. Anybody else's change in between is a conflict, and the pass ends.
+Own writes of a pass are followed: a status that was planned on the resource version *before* our own change
+of the finalizers is written on the one after it. Anybody else's change in between is a conflict, and the pass
+ends.
 """
 
 from __future__ import annotations
@@ -74,7 +76,8 @@ class KubernetesWriter:
                 await self._status(action, namespace, observation.own_writes)
 
     async def tell_unreadable(self, error: UnreadableError) -> None:
-        """Into the status of the object that cannot be read, when it does not stand there yet, and as an Event. KubeError."""
+        """Into the status of the object that cannot be read, when it does not stand there yet, and as an
+        Event. KubeError."""
         body, status = error.body, unreadable_status(error)
         about = _about(body)
         if status is not None:
@@ -102,8 +105,8 @@ class KubernetesWriter:
         await self._kube.merge_patch(kinds.WALTZ_MIGRATION, metadata["namespace"], metadata["name"], patch)
 
     async def _apply(self, action: ApplyObject, observation: Observation) -> None:
-        """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version is to be new, one with another is
-        what was read then; else the uid is the precondition."""
+        """KubeForeignError: the object of that name is somebody else's. A body with an empty resource version
+        is to be new, one with another is what was read then; else the uid is the precondition."""
         body = dict(action.body)
         metadata = dict(body["metadata"])
         version = metadata.get("resourceVersion")

@@ -123,6 +123,7 @@ class WaltzWriter:
                 )
 
     async def prove_unused(self, connect_string: str, observation: Observation) -> None:
-        """StorageNodeError and the like unless ZooKeeper proves, now, that nothing on this storage node is needed."""
+        """StorageNodeError and the like unless ZooKeeper proves, now, that nothing on this storage node is
+        needed."""
         store, root = await self._session(observation)
         await check_unused(store, root, connect_string, lock_wait_seconds=LOCK_WAIT_SECONDS)

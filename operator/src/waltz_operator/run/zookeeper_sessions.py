@@ -1,8 +1,9 @@
-"""Sessions with ZooKeeper: one per ensemble and credentials, shared by the clusters that live in it, opened when first needed.
+"""Sessions with ZooKeeper: one per ensemble and credentials, shared by the clusters that live in it, opened
+when first needed.
 
-A session that was lost comes back by itself (``waltz_cluster.zk_client``); one that never came up is tried again at the next call. A call waits
-``patience_seconds`` for a new session, which goes on being opened behind its back: clusters whose ZooKeeper is away must not take up
-the passes of the others.
+A session that was lost comes back by itself (``waltz_cluster.zk_client``); one that never came up is tried
+again at the next call. A call waits ``patience_seconds`` for a new session, which goes on being opened behind
+its back: clusters whose ZooKeeper is away must not take up the passes of the others.
 """
 
 import asyncio

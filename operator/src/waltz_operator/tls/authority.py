@@ -1,6 +1,8 @@
-"""Making keys and certificates: a self-signed authority per cluster, and certificates it signs. Times are seconds since the epoch.
+"""Making keys and certificates: a self-signed authority per cluster, and certificates it signs. Times are
+seconds since the epoch.
 
-Keys are ECDSA P-256: processes of release 0.13.2 (Java 8 and later) speak it, and a key is made in a millisecond.
+Keys are ECDSA P-256: processes of release 0.13.2 (Java 8 and later) speak it, and a key is made in a
+millisecond.
 """
 
 import datetime
@@ -109,7 +111,8 @@ def make_authority(name: str, now: float, lifetime_seconds: float) -> KeyPair:
 def issue(
     authority: KeyPair, common_name: str, names: Sequence[str], now: float, lifetime_seconds: float
 ) -> KeyPair:
-    """A certificate for both sides of a connection, signed by the authority. ``names``: DNS names and addresses it covers.
+    """A certificate for both sides of a connection, signed by the authority. ``names``: DNS names and
+    addresses it covers.
 
     TlsMaterialError when the authority is unreadable.
     """

@@ -1,17 +1,21 @@
-"""What must be made again, and in which order, so that no process ever meets a certificate it cannot check. Pure.
+"""What must be made again, and in which order, so that no process ever meets a certificate it cannot check.
+Pure.
 
-Certificates are renewed at two thirds of their life. A new authority comes in steps; before each of them every pod has to have taken
-over the one before (``settled``: all pods run with the present Secrets):
+Certificates are renewed at two thirds of their life. A new authority comes in steps; before each of them
+every pod has to have taken over the one before (``settled``: all pods run with the present Secrets):
 
-1. *announce*: the next authority is made and stands in every trust store beside the current one, which still signs;
+1. *announce*: the next authority is made and stands in every trust store beside the current one, which still
+   signs;
 2. *switch*: the next one signs; the one before stays trusted; all certificates are signed again;
 3. *retire*: only the current one is trusted.
 
-An authority that cannot sign any more (its Secret or key is lost, or it has expired) is replaced in the same steps, though it cannot
-take part in them: *replace* puts it down as what it is, a certificate that stays trusted, with the next authority beside it; roles keep
-their certificates and only trust more; then *switch* and *retire* as above. Certificates that are due wait for the switch.
+An authority that cannot sign any more (its Secret or key is lost, or it has expired) is replaced in the same
+steps, though it cannot take part in them: *replace* puts it down as what it is, a certificate that stays
+trusted, with the next authority beside it; roles keep their certificates and only trust more; then *switch*
+and *retire* as above. Certificates that are due wait for the switch.
 
-The step is read from the Secrets themselves: nothing else remembers it, so a crash between any two writes loses nothing.
+The step is read from the Secrets themselves: nothing else remembers it, so a crash between any two writes
+loses nothing.
 """
 
 import enum
@@ -56,7 +60,8 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """``current`` signs; ``next`` is announced; ``previous`` are still trusted. At most one of the last two is there while ``current`` signs."""
+    """``current`` signs; ``next`` is announced; ``previous`` are still trusted. At most one of the last two
+    is there while ``current`` signs."""
 
     current: CertificateInfo
     next: CertificateInfo | None = None
@@ -94,8 +99,8 @@ def decide(
 ) -> Decision:
     """The next step; ``wanted``: the DNS names each role's certificate needs.
 
-    A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else goes on, as long as the
-    current authority can sign.
+    A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else
+    goes on, as long as the current authority can sign.
     """
     if authorities is None:
         return Decision(Step.MAKE_AUTHORITY, reason="there is no authority")
@@ -138,7 +143,8 @@ def _without_signer(
     *,
     settled: bool,
 ) -> Decision:
-    """The current authority cannot sign: what it has signed stays in use until everybody trusts the next one."""
+    """The current authority cannot sign: what it has signed stays in use until everybody trusts the next
+    one."""
     if authorities.next is None or not authorities.listed:
         return Decision(
             Step.REPLACE_AUTHORITY, reason="the authority of the certificates cannot sign any more"
@@ -151,8 +157,9 @@ def _without_signer(
     )
     if stale:
         return Decision(Step.TRUST_AUTHORITIES, stale, "the trusted authorities changed")
-    # A role without a valid certificate gets one of the next authority, since nothing else can sign: pods that have not restarted yet
-    # refuse it, but it has none that they would take. One that only lacks a name serves under its others, so it waits for the switch.
+    # A role without a valid certificate gets one of the next authority, since nothing else can sign: pods
+    # that have not restarted yet refuse it, but it has none that they would take. One that only lacks a name
+    # serves under its others, so it waits for the switch.
     if useless:
         return Decision(Step.SIGN_WITH_NEXT, useless, "there is none that is valid")
     return _SWITCH if settled else Decision(Step.NOTHING)

@@ -1,8 +1,9 @@
-"""Certificates as Secrets: one per role with ``tls.crt``, ``tls.key``, ``ca.crt`` (the shape Kubernetes and cert-manager use), and
-``<cluster>-tls-ca`` with the authority (``trust`` says what is in it), which no pod mounts.
+"""Certificates as Secrets: one per role with ``tls.crt``, ``tls.key``, ``ca.crt`` (the shape Kubernetes and
+cert-manager use), and ``<cluster>-tls-ca`` with the authority (``trust`` says what is in it), which no pod
+mounts.
 
-Reading is total: a Secret that lacks something or cannot be read counts as absent and is made again. Pure, but for the randomness
-of new keys.
+Reading is total: a Secret that lacks something or cannot be read counts as absent and is made again. Pure,
+but for the randomness of new keys.
 """
 
 import base64
@@ -40,7 +41,8 @@ class TlsSecrets:
     """The Secrets of one cluster's TLS as they are, by role, and that of the authority by its own name."""
 
     contents: Mapping[str, Mapping[str, bytes]] = field(default_factory=dict)
-    """Empty for a Secret that is not there, or that is somebody else's where it is to be the cluster's own."""
+    """Empty for a Secret that is not there, or that is somebody else's where it is to be the cluster's
+    own."""
     versions: Mapping[str, str] = field(default_factory=dict)
     """Their resource versions, of those that count as there."""
 
@@ -119,7 +121,8 @@ def carry_out(
     now: float,
     lifetimes: Lifetimes | None = None,
 ) -> dict[str, dict[str, bytes]]:
-    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. ``roles``: what theirs hold now. TlsMaterialError."""
+    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. ``roles``: what theirs
+    hold now. TlsMaterialError."""
     lives = lifetimes or Lifetimes()
     step = decision.step
     if step is Step.NOTHING:
@@ -129,8 +132,9 @@ def carry_out(
         return {AUTHORITY: _as("tls", _new(cluster, now, lives))}
     match step:
         case Step.REPLACE_AUTHORITY if not ca:
-            # With its lasting key only: whoever creates an object owns the keys for ever, beside those who apply it later, and
-            # what two own is not removed by leaving it out. The next pass writes the rest.
+            # With its lasting key only: whoever creates an object owns the keys for ever, beside those who
+            # apply it later, and what two own is not removed by leaving it out. The next pass writes the
+            # rest.
             return {AUTHORITY: {"tls.crt": trust.current}}
         case Step.REPLACE_AUTHORITY:
             following = trust.next or _new(cluster, now, lives)

@@ -1,9 +1,12 @@
-"""Which authorities a cluster has: read from the authority's Secret, and from what the Secrets of the roles trust. Pure.
+"""Which authorities a cluster has: read from the authority's Secret, and from what the Secrets of the roles
+trust. Pure.
 
-The authority's Secret has ``tls.crt`` and ``tls.key``; while it is replaced also ``next.crt`` and ``next.key``, or ``previous.crt`` (a
-bundle). It may be deleted, lose its key or be overwritten by somebody at any moment, while all processes go on with what the lost
-authority has signed. Its certificate is not lost with it: it stands in ``ca.crt`` of every role, and so do the others that a rotation
-had made trusted. All of them stay trusted until a new authority has replaced them, since a pod may still run with a certificate of any.
+The authority's Secret has ``tls.crt`` and ``tls.key``; while it is replaced also ``next.crt`` and
+``next.key``, or ``previous.crt`` (a bundle). It may be deleted, lose its key or be overwritten by somebody at
+any moment, while all processes go on with what the lost authority has signed. Its certificate is not lost
+with it: it stands in ``ca.crt`` of every role, and so do the others that a rotation had made trusted. All of
+them stay trusted until a new authority has replaced them, since a pod may still run with a certificate of
+any.
 """
 
 from collections.abc import Iterable, Mapping
@@ -18,7 +21,8 @@ ById = dict[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Authorities, PEM. ``signer``: ``current`` with its key; None when it cannot sign. ``next`` can, if there is one."""
+    """Authorities, PEM. ``signer``: ``current`` with its key; None when it cannot sign. ``next`` can, if
+    there is one."""
 
     current: bytes
     signer: KeyPair | None
@@ -35,7 +39,8 @@ class Trust:
 
 
 def read_trust(ca: Data, roles: Iterable[Data], now: float) -> Trust | None:
-    """What there is; None when there is no authority at all. Reading is total: what cannot be read counts as absent."""
+    """What there is; None when there is no authority at all. Reading is total: what cannot be read counts as
+    absent."""
     signer, following = _pair(ca, "tls", now), _pair(ca, "next", now)
     own = split(ca.get("tls.crt", b""))[:1]
     listed = by_key_id((*own, *split(ca.get("previous.crt", b""))))
@@ -53,7 +58,8 @@ def read_trust(ca: Data, roles: Iterable[Data], now: float) -> Trust | None:
         rest = _without(listed, signer, following)
         return Trust(signer.certificate, signer, following, rest)
     if signer is not None:
-        # Somebody has put another authority in the place of the one that signed what is in use: it has to come in steps too.
+        # Somebody has put another authority in the place of the one that signed what is in use: it has to
+        # come in steps too.
         following = signer
     lost = _without(listed | used | trusted, following)
     if lost:

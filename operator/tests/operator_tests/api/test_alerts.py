@@ -1,4 +1,5 @@
-"""The alert rules: ``prometheus-rule.yaml`` is made from ``alerts.yaml`` (WALTZ_WRITE_DOCS=1 writes it); each has a runbook.
+"""The alert rules: ``prometheus-rule.yaml`` is made from ``alerts.yaml`` (WALTZ_WRITE_DOCS=1 writes it); each
+has a runbook.
 
 That the metrics exist is tested with processes that serve them.
 """

@@ -123,7 +123,8 @@ def refusal(role: str, key: str, value: object) -> str:
 
 @pytest.mark.parametrize("role", ROLES)
 def test_what_we_let_through_the_role_takes(role: str) -> None:
-    """Each key with many values: whatever the check has nothing against is no key or number that the service refuses."""
+    """Each key with many values: whatever the check has nothing against is no key or number that the service
+    refuses."""
     checked = 0
     for key in list(ROLES[role].keys()):
         for value in VALUES:

@@ -1,4 +1,5 @@
-"""The manifests: examples that parse and are valid, rights that suffice and are no more, kustomizations that are complete."""
+"""The manifests: examples that parse and are valid, rights that suffice and are no more, kustomizations that
+are complete."""
 
 from __future__ import annotations
 
@@ -142,7 +143,8 @@ def test_the_rights_suffice_for_everything_that_is_rendered() -> None:
 
 
 def test_the_rights_are_few() -> None:
-    """Nothing with a star, no Secret but by name, no right on what is never made, nothing that gives rights."""
+    """Nothing with a star, no Secret but by name, no right on what is never made, nothing that gives
+    rights."""
     given = rights(CLUSTER_WIDE)
     for (group, resource), verbs in given.items():
         assert "*" not in (group, resource)
@@ -164,7 +166,7 @@ def test_the_rights_are_few() -> None:
         assert verbs == {"get", "list", "watch", "patch"}, "it never makes nor deletes what people wrote"
 
 
-# -- kustomizations --------------------------------------------------------------------------------------------
+# -- kustomizations ------------------------------------------------------------------------------------------
 
 
 KUSTOMIZATIONS = [*sorted(MANIFESTS.rglob("kustomization.yaml")), ROOT / "crds/kustomization.yaml"]

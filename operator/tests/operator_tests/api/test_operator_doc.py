@@ -1,4 +1,5 @@
-"""docs/operator.md: its field tables are made from the definitions (WALTZ_WRITE_DOCS=1 writes them); names in it exist."""
+"""docs/operator.md: its field tables are made from the definitions (WALTZ_WRITE_DOCS=1 writes them); names in
+it exist."""
 
 from __future__ import annotations
 

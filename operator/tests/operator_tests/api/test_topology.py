@@ -51,7 +51,8 @@ def test_a_node_that_left_the_specification_has_the_same_identity() -> None:
 
 
 def test_the_longest_names_still_fit() -> None:
-    """A StatefulSet's name and a hash of ten digits behind it must be a label; a common name has 64 characters."""
+    """A StatefulSet's name and a hash of ten digits behind it must be a label; a common name has 64
+    characters."""
     made = cluster(
         {"replicas": None, "storage": {"groups": [{"name": "g" * 6, "nodes": [{"name": "n" * 6}]}]}},
         name="c" * 30,

@@ -1,4 +1,5 @@
-"""One API server for all tests of this folder, with the shipped definitions and role; skipped in one line where there is none."""
+"""One API server for all tests of this folder, with the shipped definitions and role; skipped in one line
+where there is none."""
 
 from __future__ import annotations
 
@@ -35,7 +36,8 @@ class Plane:
         journal: Journal | None = None,
         through: Callable[[Kube], Kube] = lambda kube: kube,
     ) -> World:
-        """Run a scenario in a namespace of its own, on a loop in which pods have names. ``through``: what lies between the operator and its client."""
+        """Run a scenario in a namespace of its own, on a loop in which pods have names. ``through``: what
+        lies between the operator and its client."""
         number = next(_numbers)
 
         async def main() -> World:

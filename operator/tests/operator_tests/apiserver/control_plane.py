@@ -1,4 +1,5 @@
-"""A real kube-apiserver with its etcd, as two plain processes on loopback, found through ``KUBEBUILDER_ASSETS``.
+"""A real kube-apiserver with its etcd, as two plain processes on loopback, found through
+``KUBEBUILDER_ASSETS``.
 
 Nothing else of Kubernetes runs: no controllers, no kubelet. What they would do is in ``machinery``.
 """

@@ -1,4 +1,5 @@
-"""The shipped manifests on the API server of the tests: definitions, role, service account; and the operator's own token."""
+"""The shipped manifests on the API server of the tests: definitions, role, service account; and the
+operator's own token."""
 
 from __future__ import annotations
 

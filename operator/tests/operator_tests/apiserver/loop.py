@@ -1,4 +1,5 @@
-"""An event loop in which the DNS names of pods resolve: to the loopback ports where their processes really listen.
+"""An event loop in which the DNS names of pods resolve: to the loopback ports where their processes really
+listen.
 
 A name of the cluster that nobody serves fails as DNS would; everything else goes its usual way.
 """
@@ -11,7 +12,8 @@ CLUSTER_SUFFIX = ".svc"
 
 
 class ClusterLoop(asyncio.SelectorEventLoop):
-    """``names``: (host, port) as in connect strings → the real port on 127.0.0.1. ``cut``: hosts that do not answer."""
+    """``names``: (host, port) as in connect strings → the real port on 127.0.0.1. ``cut``: hosts that do not
+    answer."""
 
     def __init__(self) -> None:
         super().__init__()

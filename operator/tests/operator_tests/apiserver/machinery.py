@@ -1,7 +1,9 @@
-"""What a kubelet and the controllers of Kubernetes do, as far as the operator's objects need it, against the real API server.
+"""What a kubelet and the controllers of Kubernetes do, as far as the operator's objects need it, against the
+real API server.
 
-No watches and no clock: ``settle`` looks and acts until nothing changes any more, so a scenario is the same every time. Pods are real processes of
-Waltz (``processes``); claims are directories that live exactly as long as the claim.
+No watches and no clock: ``settle`` looks and acts until nothing changes any more, so a scenario is the same
+every time. Pods are real processes of Waltz (``processes``); claims are directories that live exactly as long
+as the claim.
 """
 
 from __future__ import annotations
@@ -93,7 +95,8 @@ class Machinery:
         return await self._kube.list(kind, self.namespace)
 
     async def _look(self, kind: Kind) -> Sequence[Object]:
-        """The same, asked once as long as nothing has changed: nobody else writes while this machinery is at work."""
+        """The same, asked once as long as nothing has changed: nobody else writes while this machinery is at
+        work."""
         if kind not in self._found:
             self._found[kind] = await self.list(kind)
         return self._found[kind]
@@ -331,8 +334,9 @@ class Machinery:
         return directory
 
     async def _readiness(self) -> bool:
-        """Write into the pods' status whether their processes are ready. What is about to be is waited for a little; a server whose storage
-        nodes have not been told of its partitions is not ready whatever one waits."""
+        """Write into the pods' status whether their processes are ready. What is about to be is waited for a
+        little; a server whose storage nodes have not been told of its partitions is not ready whatever one
+        waits."""
         loop = cluster_loop()
         until = loop.time() + _WAIT_SECONDS
         while not all(process.ready() for process in self.pods.values()) and loop.time() < until:

@@ -1,7 +1,8 @@
-"""What runs in the pods of the tests: the shipped storage node, server and copy job, in this process, on loopback ports.
+"""What runs in the pods of the tests: the shipped storage node, server and copy job, in this process, on
+loopback ports.
 
-Each is configured from the ConfigMap and the Secret that its pod mounts, as the operator wrote them: a key that a role refuses, or a certificate
-that does not fit, fails here as it would in a cluster.
+Each is configured from the ConfigMap and the Secret that its pod mounts, as the operator wrote them: a key
+that a role refuses, or a certificate that does not fit, fails here as it would in a cluster.
 """
 
 from __future__ import annotations
@@ -69,7 +70,8 @@ class StoragePod:
         self.node: StorageNode | None = None
 
     async def start(self) -> None:
-        """ClusterNotFoundError while there is no cluster in ZooKeeper, as in a pod that crashes and starts again."""
+        """ClusterNotFoundError while there is no cluster in ZooKeeper, as in a pod that crashes and starts
+        again."""
         session = self._zookeeper.session(_SESSION_SECONDS)
         try:
             params = await read_store_params(session, self._settings.cluster_root)

@@ -1,4 +1,5 @@
-"""Writing transactions into a cluster of the tests and reading all of them back: nothing acknowledged may be lost."""
+"""Writing transactions into a cluster of the tests and reading all of them back: nothing acknowledged may be
+lost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a person does to a cluster, step by step, and what must be true after each step. Crash tests run them with the operator killed on the way."""
+"""What a person does to a cluster, step by step, and what must be true after each step. Crash tests run them
+with the operator killed on the way."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def spec(**more: Any) -> dict[str, Any]:
 
 
 async def play(world: World, *steps: Step) -> None:
-    """One step after the other; the cluster's key, once known, never changes, and nothing acknowledged is lost."""
+    """One step after the other; the cluster's key, once known, never changes, and nothing acknowledged is
+    lost."""
     key: str | None = None
     for step in steps:
         await step.act(world)
@@ -146,7 +148,8 @@ def roll_servers() -> Step:
 
 
 def rotate(*, from_days_ago: float) -> Step:
-    """The operator's clock, which stood so many days ago until now, is right again: certificates and authority are due."""
+    """The operator's clock, which stood so many days ago until now, is right again: certificates and
+    authority are due."""
 
     async def act(world: World) -> None:
         require(world.clock_offset == -from_days_ago * 86_400, "the world did not begin that long ago")

@@ -1,4 +1,5 @@
-"""Killed at every write: a drained node, a lost disk, deletion that keeps the data; rotation of certificates and authority."""
+"""Killed at every write: a drained node, a lost disk, deletion that keeps the data; rotation of certificates
+and authority."""
 
 from __future__ import annotations
 

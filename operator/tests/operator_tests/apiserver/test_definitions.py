@@ -1,4 +1,5 @@
-"""The definitions and everything that is rendered, judged by a real API server: what it lets in, what it refuses and why."""
+"""The definitions and everything that is rendered, judged by a real API server: what it lets in, what it
+refuses and why."""
 
 from __future__ import annotations
 

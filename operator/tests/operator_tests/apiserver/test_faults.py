@@ -1,5 +1,6 @@
-"""Old answers, conflicts, lost answers, forbidden verbs, silent admin ports: nothing is destroyed, what is the matter is said, and the fixed point
-is reached when the fault is over. The operator of these tests gets no events at all: every pass is a resync.
+"""Old answers, conflicts, lost answers, forbidden verbs, silent admin ports: nothing is destroyed, what is
+the matter is said, and the fixed point is reached when the fault is over. The operator of these tests gets no
+events at all: every pass is a resync.
 """
 
 from __future__ import annotations
@@ -159,7 +160,8 @@ def test_a_forbidden_verb_is_said_and_waited_for(plane: Plane, verb: str, kind: 
 
 
 def test_kinds_of_others_that_are_forbidden_are_said_once_and_the_rest_goes_on(plane: Plane) -> None:
-    """404 and 403 are the same: there is nothing that could be made. The shipped role permits them, and here they are not installed."""
+    """404 and 403 are the same: there is nothing that could be made. The shipped role permits them, and here
+    they are not installed."""
     between = Between()
 
     async def scenario(world: World) -> None:

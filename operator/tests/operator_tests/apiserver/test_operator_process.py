@@ -1,6 +1,8 @@
-"""The real operator process, started as in its pod, on a real API server: it takes the Lease, sees every cluster, and stays small.
+"""The real operator process, started as in its pod, on a real API server: it takes the Lease, sees every
+cluster, and stays small.
 
-ZooKeeper is not there, so every cluster stays at its first steps: watch, worker and session of each are there all the same.
+ZooKeeper is not there, so every cluster stays at its first steps: watch, worker and session of each are there
+all the same.
 """
 
 from __future__ import annotations

@@ -19,8 +19,8 @@ def test_it_wakes_for_every_change_and_our_finalizer_stays(plane: Plane) -> None
         woken: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
         configuration = plane.control.configuration(plane.token)
         async with Watcher(woken.put_nowait, lambda: configuration, [world.namespace]) as watcher:
-            # events of an object are worked on one after the other: when the last one wakes us, all of kopf's own
-            # writes for those before it are done
+            # events of an object are worked on one after the other: when the last one wakes us, all of kopf's
+            # own writes for those before it are done
             for number in range(3):
                 async with asyncio.timeout(30):
                     assert await woken.get() == (world.namespace, NAME)

@@ -1,4 +1,5 @@
-"""One namespace with a WaltzCluster, an operator that can be killed at any write, and the way to the fixed point."""
+"""One namespace with a WaltzCluster, an operator that can be killed at any write, and the way to the fixed
+point."""
 
 from __future__ import annotations
 
@@ -168,7 +169,8 @@ class World:
     # ---- the way to the fixed point
 
     async def settle(self) -> int:
-        """Passes until two in a row write nothing while nothing else moves; the number of passes. Killed operators are started anew."""
+        """Passes until two in a row write nothing while nothing else moves; the number of passes. Killed
+        operators are started anew."""
         idle = 0
         for number in range(_PASSES):
             try:

@@ -1,7 +1,9 @@
-"""What makes two writes of two runs the same write: what is done, and what stood in the status as being under way when it was planned.
+"""What makes two writes of two runs the same write: what is done, and what stood in the status as being under
+way when it was planned.
 
-Names that differ from run to run (namespace, uids, keys) and what is only told to people (proofs, counts, times) are no part of it. Of a status
-only what is read back after a crash is: the key, the operation under way, which replica of a migration is under way.
+Names that differ from run to run (namespace, uids, keys) and what is only told to people (proofs, counts,
+times) are no part of it. Of a status only what is read back after a crash is: the key, the operation under
+way, which replica of a migration is under way.
 """
 
 from __future__ import annotations

@@ -13,7 +13,8 @@ from waltz_operator.kube.kinds import Kind
 
 
 class ObjectsKube(UnusedKube):
-    """``refuse``: (kind, name) → the error that every write of it ends with. ``writes``: every write that arrived, also the refused ones."""
+    """``refuse``: (kind, name) → the error that every write of it ends with. ``writes``: every write that
+    arrived, also the refused ones."""
 
     def __init__(self, *objects: Object) -> None:
         self.objects = {(one["kind"], one["metadata"]["name"]): copy.deepcopy(one) for one in objects}

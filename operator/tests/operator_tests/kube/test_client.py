@@ -45,7 +45,8 @@ class Request(NamedTuple):
 
 
 class Api:
-    """Answers each request with the next of ``answers`` (status, body); None: never, "cut": the connection ends."""
+    """Answers each request with the next of ``answers`` (status, body); None: never, "cut": the connection
+    ends."""
 
     def __init__(self) -> None:
         self.requests: list[Request] = []

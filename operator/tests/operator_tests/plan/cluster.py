@@ -1,4 +1,5 @@
-"""A cluster of three nodes, one copy of partition 0 on each, all well; tests change one thing of it and ask the planner."""
+"""A cluster of three nodes, one copy of partition 0 on each, all well; tests change one thing of it and ask
+the planner."""
 
 from __future__ import annotations
 
@@ -92,7 +93,8 @@ def kube(
     servers: str = "t1",
     calm: bool = True,
 ) -> KubeView:
-    """Everything of these nodes; ``pods``: those that are not well, None for one that is missing. ``template``: of the StatefulSets."""
+    """Everything of these nodes; ``pods``: those that are not well, None for one that is missing.
+    ``template``: of the StatefulSets."""
     objects = {ObjectKey("Deployment", "c-server"): ObjectView("d", "", f"set-{servers}")}
     sets, claims, running = {}, {}, {}
     for node, one in ((node, identity(node)) for node in nodes):
@@ -125,7 +127,8 @@ def facts(
     assigned: tuple[int, ...] = NODES,
     nodes: tuple[int, ...] = NODES,
 ) -> Facts:
-    """One look. ``says``: answers of nodes that are not simply well; ``closed``: copies that dropped out of the present session."""
+    """One look. ``says``: answers of nodes that are not simply well; ``closed``: copies that dropped out of
+    the present session."""
     copies = {
         name(node): listed(node, SESSION - 1, 3) if node in closed else listed(node) for node in assigned
     }

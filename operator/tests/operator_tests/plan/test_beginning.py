@@ -1,4 +1,5 @@
-"""What is begun leads somewhere: nothing is recorded only to be taken back by the next look, again and again."""
+"""What is begun leads somewhere: nothing is recorded only to be taken back by the next look, again and
+again."""
 
 from __future__ import annotations
 
@@ -19,7 +20,8 @@ LOOKS = 4
 
 
 def one_group(found: Facts, members: tuple[int, ...], wanted: tuple[int, ...]) -> Facts:
-    """The same cluster with these nodes in the group of node 0, and only the wanted ones in the specification."""
+    """The same cluster with these nodes in the group of node 0, and only the wanted ones in the
+    specification."""
     everybody = {
         node: identity(node)._replace(group=identity(0).group, name=str(node))
         if node in members
@@ -60,7 +62,8 @@ def test_a_move_does_not_begin_to_a_node_that_leaves() -> None:
 
 
 def test_the_cluster_does_not_record_a_change_that_is_over_already() -> None:
-    """A node that leaves is unregistered, but ZooKeeper still has assignments for it: there is nothing left that can be done there."""
+    """A node that leaves is unregistered, but ZooKeeper still has assignments for it: there is nothing left
+    that can be done there."""
     seen = cluster.facts(cluster.kube(nodes=(0, 1, 2, 3)), nodes=(0, 1, 2, 3), assigned=(0, 1, 2))
     found = one_group(seen, (), (0, 1, 2))
     assert isinstance(found.tree, TreeView)

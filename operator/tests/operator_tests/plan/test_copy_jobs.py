@@ -1,4 +1,5 @@
-"""A copy job whose pod never runs, and one that fails: both are told, and a failed one is made again after a pause."""
+"""A copy job whose pod never runs, and one that fails: both are told, and a failed one is made again after a
+pause."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""An external node that the specification no longer has is known by the last status alone, so that is kept until ZooKeeper disproves it."""
+"""An external node that the specification no longer has is known by the last status alone, so that is kept
+until ZooKeeper disproves it."""
 
 from __future__ import annotations
 

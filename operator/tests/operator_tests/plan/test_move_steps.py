@@ -1,4 +1,5 @@
-"""The ladder of one replica change: which step comes next is derived from what is seen, and what is not known stops it."""
+"""The ladder of one replica change: which step comes next is derived from what is seen, and what is not known
+stops it."""
 
 from __future__ import annotations
 
@@ -54,7 +55,8 @@ def look(
     source: NodeView | Unknown | None = None,
     closed: tuple[int, ...] = (),
 ) -> Facts:
-    """One look during the move from node 2 to node 3. ``held``: assigned in ZooKeeper; ``counted``: replicas by the metadata."""
+    """One look during the move from node 2 to node 3. ``held``: assigned in ZooKeeper; ``counted``: replicas
+    by the metadata."""
     says: dict[int, NodeView | Unknown] = {}
     if isinstance(target, NodeReplica):
         says[3] = answer(target)
@@ -215,7 +217,7 @@ def test_an_addition_ends_when_its_copy_is_current_and_takes_nothing_away() -> N
     assert taken == Step(MoveState.CAUGHT_UP, finished=True)
 
 
-# ---------------------------------------------------------------------------------------------------- the way back
+# ----------------------------------------------------------------------------------------------- the way back
 
 
 def test_the_way_back_takes_the_job_then_the_copy_then_nothing() -> None:

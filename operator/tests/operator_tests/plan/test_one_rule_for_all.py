@@ -1,7 +1,9 @@
-"""Is this copy current? The tools, the operator's gates, its conditions and its metrics answer alike, by one table of evidence.
+"""Is this copy current? The tools, the operator's gates, its conditions and its metrics answer alike, by one
+table of evidence.
 
-The differences that are meant are columns of the table: `later_session_passes` of the pages (status, verify) and the lesser
-question of `waltz storage forget` (is the copy intact?), both argued in `waltz_cluster.replica_rules`.
+The differences that are meant are columns of the table: `later_session_passes` of the pages (status, verify)
+and the lesser question of `waltz storage forget` (is the copy intact?), both argued in
+`waltz_cluster.replica_rules`.
 """
 
 from __future__ import annotations
@@ -49,10 +51,12 @@ DROPPED = f"it dropped out in session {SESSION - 1} at 3"
 
 
 class Row(NamedTuple):
-    """``listed``: session and closing mark of the copy in ZooKeeper, None when it is not listed. ``reason``: why it is not current.
+    """``listed``: session and closing mark of the copy in ZooKeeper, None when it is not listed. ``reason``:
+    why it is not current.
 
-    ``age_seconds``: of the operator's answer; a tool has none. ``pages_pass``: to status and verify it is current all the same.
-    ``intact``: it may not be given up. ``unasked``: why by ZooKeeper alone; rule A6 then asks the node nothing.
+    ``age_seconds``: of the operator's answer; a tool has none. ``pages_pass``: to status and verify it is
+    current all the same. ``intact``: it may not be given up. ``unasked``: why by ZooKeeper alone; rule A6
+    then asks the node nothing.
     """
 
     listed: tuple[int, int] | None

@@ -43,7 +43,8 @@ def look(
     says: Mapping[str, NodeView | Unknown] | None = None,
     tasks: tuple[Task, ...] = (),
 ) -> Facts:
-    """One look. ``assigned``: by ZooKeeper; ``nodes``: those of the specification, the others leave; all copies are current."""
+    """One look. ``assigned``: by ZooKeeper; ``nodes``: those of the specification, the others leave; all
+    copies are current."""
     everybody = sorted({*ALL, *assigned})
     wanted_nodes = tuple(identity(node) for node in nodes)
     holders = {p: [node for node, held in assigned.items() if p in held] for p in range(PARTITIONS)}
@@ -89,7 +90,7 @@ def moves(found: Facts, asked: Task) -> list[tuple[int, str | None, str | None]]
     return [(move.partition, move.source, move.target) for move in task_moves(found, asked)]
 
 
-# ---------------------------------------------------------------------------------------------------- the specification
+# ------------------------------------------------------------------------------------------ the specification
 
 
 def test_what_is_as_wanted_asks_for_nothing() -> None:
@@ -175,7 +176,7 @@ def test_a_change_under_way_ends_with_its_reason(
     assert still_wanted(look(held, nodes=nodes), move) is wanted_still
 
 
-# ---------------------------------------------------------------------------------------------------- migrations
+# ------------------------------------------------------------------------------------------------- migrations
 
 
 def test_a_move_takes_the_partitions_that_it_names() -> None:
@@ -215,7 +216,7 @@ def test_without_zookeeper_there_is_no_plan() -> None:
     assert moves(found, task(TaskKind.MOVE, "a0", target="a1")) == []
 
 
-# ---------------------------------------------------------------------------------------------------- who waits
+# -------------------------------------------------------------------------------------------------- who waits
 
 
 def test_other_changes_of_a_partition_rest_while_its_lost_copy_is_refilled() -> None:

@@ -1,4 +1,5 @@
-"""The condition Progressing is False at rest, and when nothing goes on until a person acts; while anything only takes time it is True."""
+"""The condition Progressing is False at rest, and when nothing goes on until a person acts; while anything
+only takes time it is True."""
 
 from __future__ import annotations
 
@@ -57,7 +58,7 @@ def test_at_rest_it_is_false() -> None:
     assert progressing(facts())[:2] == ("False", "AsWanted")
 
 
-# ---------------------------------------------------------------------------------------------------- time alone
+# ------------------------------------------------------------------------------------------------- time alone
 
 
 @pytest.mark.parametrize(
@@ -130,7 +131,7 @@ def test_what_was_begun_and_says_nothing_is_progress() -> None:
     assert told(facts(), decision)[:2] == ("True", "Applying")
 
 
-# ---------------------------------------------------------------------------------------------------- a person
+# --------------------------------------------------------------------------------------------------- a person
 
 
 @pytest.mark.parametrize(
@@ -189,7 +190,7 @@ def test_paused_and_invalid_clusters_stand_still() -> None:
     assert progressing(replace(found, problems=("spec.x: wrong",)))[:2] == ("False", "InvalidSpec")
 
 
-# ---------------------------------------------------------------------------------------------------- while something else goes on
+# ------------------------------------------------------------------------------- while something else goes on
 
 
 def test_a_fault_does_not_hide_a_change_or_a_migration_that_goes_on() -> None:

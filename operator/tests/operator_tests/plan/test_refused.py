@@ -1,4 +1,5 @@
-"""What the planner does without an object that the API server does not take, and with a volume that cannot grow."""
+"""What the planner does without an object that the API server does not take, and with a volume that cannot
+grow."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def test_a_refused_object_is_not_asked_for_again_and_the_others_are() -> None:
 
 
 def test_a_node_whose_stateful_set_is_refused_is_not_restarted_nor_waited_for() -> None:
-    """The first two have the new template already; the pod of the third would only come back as it was. The servers are changed."""
+    """The first two have the new template already; the pod of the third would only come back as it was. The
+    servers are changed."""
     view = kube(template="t2")
     old = {**view.objects, SET: ObjectView("s", "", "set-t1")}
     sets = {**view.statefulsets, "s2": replace(view.statefulsets["s2"], template_hash="t1")}

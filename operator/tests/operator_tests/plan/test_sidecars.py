@@ -1,4 +1,5 @@
-"""A container beside ours that crashes makes the pod unready, and nothing else: what is in the storage node is counted on all the same."""
+"""A container beside ours that crashes makes the pod unready, and nothing else: what is in the storage node
+is counted on all the same."""
 
 from __future__ import annotations
 
@@ -36,7 +37,8 @@ def pod(
     phase: str = "Running",
     template: str = "t0",
 ) -> PodView:
-    """A storage pod as the API server tells of it: state of our container, of one beside it, and of one that runs before."""
+    """A storage pod as the API server tells of it: state of our container, of one beside it, and of one that
+    runs before."""
     states = [{"name": "storage", "state": storage}] if storage is not None else []
     states += [{"name": "proxy", "state": beside}] if beside is not None else []
     metadata: dict[str, Any] = {
@@ -81,7 +83,8 @@ def test_only_what_keeps_our_container_from_running_makes_a_pod_stuck(
 
 
 def look(pods: Mapping[int, PodView | None], *silent: int, closed: tuple[int, ...] = ()) -> Facts:
-    """The template was changed for all three nodes; what is beside the storage nodes crashes in each that is not given."""
+    """The template was changed for all three nodes; what is beside the storage nodes crashes in each that is
+    not given."""
     every: dict[int, PodView | None] = dict.fromkeys((0, 1, 2), CRASHING)
     return facts(kube({**every, **pods}), dict.fromkeys(silent, SILENT), closed=closed)
 
@@ -139,7 +142,8 @@ def test_a_node_that_a_copy_job_works_with_stays() -> None:
 
 
 def test_a_copy_that_is_about_to_come_back_is_not_given_up_for_its_unready_pod() -> None:
-    """Two of three are out of the session; the one that answers and is in service is what brings writes back."""
+    """Two of three are out of the session; the one that answers and is in service is what brings writes
+    back."""
     out = look({1: None}, 1, closed=(0, 1))
     assert isinstance(may_restart(out, identity(0)), Denied)
     broken = replace(out, nodes={**out.nodes, "n0:1": answer(replica(trouble="a sync failed"))})

@@ -1,4 +1,5 @@
-"""Servers are changed after the storage nodes, unless a storage node waits for something that no waiting brings."""
+"""Servers are changed after the storage nodes, unless a storage node waits for something that no waiting
+brings."""
 
 from __future__ import annotations
 

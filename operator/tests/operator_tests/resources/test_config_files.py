@@ -1,4 +1,5 @@
-"""The configuration files are what the services read: they are read here with the services' own settings classes."""
+"""The configuration files are what the services read: they are read here with the services' own settings
+classes."""
 
 from __future__ import annotations
 

@@ -84,7 +84,8 @@ def test_selectors_find_their_own_pods_and_no_others(variant: str) -> None:
 
 @every_variant
 def test_pods_are_restricted(variant: str) -> None:
-    """What Kubernetes calls the restricted profile, and more: nothing is written but to volumes, no token, no service variables."""
+    """What Kubernetes calls the restricted profile, and more: nothing is written but to volumes, no token, no
+    service variables."""
     for _, template in pods(rendered(variant)):
         spec = template["spec"]
         security = spec["securityContext"]

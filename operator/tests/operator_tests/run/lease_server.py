@@ -1,4 +1,5 @@
-"""An API server that holds one Lease, and the roads to it: slow, or losing what is sent. On the loop's clock, which tests make virtual."""
+"""An API server that holds one Lease, and the roads to it: slow, or losing what is sent. On the loop's clock,
+which tests make virtual."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ CALL_SECONDS = 10.0
 
 
 class Trip(NamedTuple):
-    """Of one call: seconds to the server and back; ``asks``, ``answers``: whether the request, and the answer, arrive at all."""
+    """Of one call: seconds to the server and back; ``asks``, ``answers``: whether the request, and the
+    answer, arrive at all."""
 
     there: float = 0.0
     back: float = 0.0
@@ -27,7 +29,8 @@ class Trip(NamedTuple):
 
 
 class LeaseServer:
-    """The one object, with optimistic concurrency. ``error``: what every call ends with, instead of being done."""
+    """The one object, with optimistic concurrency. ``error``: what every call ends with, instead of being
+    done."""
 
     def __init__(self) -> None:
         self.lease: Object | None = None

@@ -1,4 +1,5 @@
-"""A write that has left is waited for, also by whoever is cancelled: only then may the Lease be given away."""
+"""A write that has left is waited for, also by whoever is cancelled: only then may the Lease be given
+away."""
 
 from __future__ import annotations
 

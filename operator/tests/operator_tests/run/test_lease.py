@@ -53,7 +53,7 @@ def trips(*first: Trip) -> Iterator[Trip]:
         yield Trip()
 
 
-# ---------------------------------------------------------------------------------------------------- taking it
+# -------------------------------------------------------------------------------------------------- taking it
 
 
 async def test_the_first_one_takes_it_at_once() -> None:
@@ -154,7 +154,7 @@ async def test_an_answer_to_taking_it_that_was_lost_is_no_harm() -> None:
     assert server.holder == "me"
 
 
-# ---------------------------------------------------------------------------------------------------- keeping it
+# ------------------------------------------------------------------------------------------------- keeping it
 
 
 async def test_it_is_renewed_and_never_lost_while_the_server_answers() -> None:

@@ -1,4 +1,5 @@
-"""Instances on bad roads and with clocks that disagree: never do two of them write, whatever is slow, lost, repeated or released."""
+"""Instances on bad roads and with clocks that disagree: never do two of them write, whatever is slow, lost,
+repeated or released."""
 
 from __future__ import annotations
 
@@ -38,7 +39,8 @@ class Writers:
 
 
 async def live(name: str, road: Road, writers: Writers, rng: random.Random) -> None:
-    """An operator: takes the Lease, writes while it may, ends when it is lost or its time has come, and starts anew as another one."""
+    """An operator: takes the Lease, writes while it may, ends when it is lost or its time has come, and
+    starts anew as another one."""
     number = 0
     while True:
         number += 1
@@ -114,7 +116,8 @@ async def test_two_never_write_at_a_time_on_roads_that_come_and_go(seed: int) ->
 async def test_two_never_write_at_a_time_when_the_holders_road_turns_bad(
     there: float, back: float, asks: bool, answers: bool
 ) -> None:
-    """Every kind of bad road, from the moment on at which the first one has the Lease; the second one's is good."""
+    """Every kind of bad road, from the moment on at which the first one has the Lease; the second one's is
+    good."""
     server = LeaseServer()
     roads = [Road(server), Road(server)]
     start = asyncio.get_running_loop().time()

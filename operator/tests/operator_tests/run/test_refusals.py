@@ -1,4 +1,5 @@
-"""What the API server does not take, or the model cannot read, is said in the status, and does not hold up what has nothing to do with it."""
+"""What the API server does not take, or the model cannot read, is said in the status, and does not hold up
+what has nothing to do with it."""
 
 from __future__ import annotations
 

@@ -12,7 +12,8 @@ from waltz_operator.settings import own_identity, own_namespace
 
 
 def test_a_restart_in_the_same_pod_is_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The process id of a container is the same each time; the Lease of the process before must not pass for one's own."""
+    """The process id of a container is the same each time; the Lease of the process before must not pass for
+    one's own."""
     monkeypatch.setenv("POD_NAME", "waltz-operator-abc")
     first, second = own_identity(), own_identity()
     assert first.startswith("waltz-operator-abc_")

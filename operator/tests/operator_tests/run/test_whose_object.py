@@ -1,4 +1,5 @@
-"""An object of the right name that is not the cluster's is never written over; what is written over is exactly what was looked at."""
+"""An object of the right name that is not the cluster's is never written over; what is written over is
+exactly what was looked at."""
 
 from __future__ import annotations
 

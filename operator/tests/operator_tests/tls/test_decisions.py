@@ -86,7 +86,8 @@ def test_what_is_due_waits_for_the_switch_and_what_has_expired_does_not(world: W
 
 
 def test_an_authority_that_has_expired_is_replaced(world: World) -> None:
-    """The operator was away for long: nothing that pods run with is valid, so they are restarted by hand, all at once."""
+    """The operator was away for long: nothing that pods run with is valid, so they are restarted by hand, all
+    at once."""
     old = key_id(world, "tls.crt")
     world.now += 100 * DAY
     world.write_all()

@@ -1,5 +1,6 @@
-"""The whole story of a cluster's authority: rotation, its loss at every moment, the operator's death between any two writes, pods that
-restart one by one in any order. At every moment everybody takes everybody's certificate, and in the end there is one authority."""
+"""The whole story of a cluster's authority: rotation, its loss at every moment, the operator's death between
+any two writes, pods that restart one by one in any order. At every moment everybody takes everybody's
+certificate, and in the end there is one authority."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ def test_an_authority_that_is_lost_at_rest_is_replaced_step_by_step(
 
 @pytest.mark.parametrize(("seed", "loss"), list(enumerate(["deleted", *LOSSES])))
 def test_an_authority_may_be_lost_at_any_moment_of_a_rotation(installed: World, seed: int, loss: str) -> None:
-    """Announced, switched, retiring, and half-way; in every fourth run it is lost once more while it is being replaced."""
+    """Announced, switched, retiring, and half-way; in every fourth run it is lost once more while it is being
+    replaced."""
     rotation = installed.copy()
     rotation.now += 61 * DAY
     rng, moments = random.Random(seed), 0

@@ -1,6 +1,8 @@
-"""A small world for the certificates of one cluster: Secrets, pods with the material they started with, and the operator.
+"""A small world for the certificates of one cluster: Secrets, pods with the material they started with, and
+the operator.
 
-An operator that dies forgets what it wanted to write. Every event ends with the question whether all who talk to each other still can.
+An operator that dies forgets what it wanted to write. Every event ends with the question whether all who talk
+to each other still can.
 """
 
 from __future__ import annotations
@@ -44,7 +46,8 @@ def key_ids(material: Material) -> tuple[bytes, frozenset[bytes]]:
 
 @cache
 def contexts(material: Material) -> tuple[ssl.SSLContext, ssl.SSLContext]:
-    """For connecting and for listening, by the loaders that processes use. They check dates by the real clock: none here."""
+    """For connecting and for listening, by the loaders that processes use. They check dates by the real
+    clock: none here."""
     with tempfile.TemporaryDirectory() as directory:
         for name, content in zip(KEYS, material, strict=True):
             (Path(directory) / name).write_bytes(content)
@@ -90,7 +93,8 @@ def trust_each_other(one: Material, other: Material) -> bool:
 
 @dataclass
 class World:
-    """``pending``: what the operator has decided to write and has not written yet; it is gone when the operator dies."""
+    """``pending``: what the operator has decided to write and has not written yet; it is gone when the
+    operator dies."""
 
     cluster: WaltzCluster = CLUSTER
     now: float = BEGIN
@@ -101,8 +105,8 @@ class World:
     log: list[str] = field(default_factory=list)
     pending: list[Write] = field(default_factory=list)
     own_fields: set[str] = field(default_factory=set)
-    """Keys of the authority's Secret that (also) belong to somebody else than our apply (whoever created it, a person): an apply without them
-    leaves them there."""
+    """Keys of the authority's Secret that (also) belong to somebody else than our apply (whoever created it,
+    a person): an apply without them leaves them there."""
 
     def material(self, role: str) -> Material:
         data = self.secrets[role]
@@ -134,7 +138,8 @@ class World:
         return found
 
     def write(self, name: str, data: dict[str, bytes], new: bool) -> None:
-        """As the API server does: what an earlier owner set and nobody has changed since survives an apply without it."""
+        """As the API server does: what an earlier owner set and nobody has changed since survives an apply
+        without it."""
         assert new == (name not in self.secrets)
         if name == CA:
             before = self.secrets.get(CA, {})

@@ -1,7 +1,7 @@
 """`python -m waltz_server CONFIG.yaml` (or `waltz-server CONFIG.yaml`): one server, until SIGTERM.
 
-Exit codes: 0 after an orderly leave, 1 and one line for a mistake of the operator (configuration, keys, port, ZooKeeper),
-70 for anything else.
+Exit codes: 0 after an orderly leave, 1 and one line for a mistake of the operator (configuration, keys, port,
+ZooKeeper), 70 for anything else.
 """
 
 from __future__ import annotations

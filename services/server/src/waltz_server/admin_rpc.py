@@ -128,7 +128,8 @@ class AdminDesk:
             del self._waiting[client]
 
     def _change_preferred(self, client: Client, message: Preference) -> None:
-        """Ids that do not exist, negative ones included, or none at all: false, nothing changed (weakness 13.18)."""
+        """Ids that do not exist, negative ones included, or none at all: false, nothing changed (weakness
+        13.18)."""
         known = range(self._registry.num_partitions)
         if not message.partitions or any(partition_id not in known for partition_id in message.partitions):
             self._answer_preference(client, message, False)

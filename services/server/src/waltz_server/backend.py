@@ -1,7 +1,7 @@
 """What the client-facing half needs of the replication core, in one place.
 
-`StoreBackend` is the seam `WaltzServer` is built on; `QuorumBackend` ties it to the real core, tests and benchmarks use
-one of their own.
+`StoreBackend` is the seam `WaltzServer` is built on; `QuorumBackend` ties it to the real core, tests and
+benchmarks use one of their own.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class StoreBackend(Protocol):
         """Storage node -> whether a connection could be opened just now, and the node answers."""
 
     async def start(self, on_replicas_changed: Callable[[], None]) -> None:
-        """Learn the replica assignments; call back on every change. Raises what keeps the server from starting."""
+        """Learn the replica assignments; call back on every change. Raises what keeps the server from
+        starting."""
 
     async def run(self) -> None:
         """Follow the assignments and ask idle storage nodes whether they answer, until cancelled."""

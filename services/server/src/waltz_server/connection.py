@@ -1,13 +1,15 @@
 """One client connection: frames in, calls on partitions out (client-server protocol, per-connection state).
 
-A `ChannelHandler`: every method is synchronous and called on the loop; a frame is handled completely before the next
-one, and nothing in here waits, so no partition can hold up another one on the same connection (weakness 13.14,
-safety D7). What takes time is waited for elsewhere: by a partition's owner tasks, or by the admin desk.
+A `ChannelHandler`: every method is synchronous and called on the loop; a frame is handled completely before
+the next one, and nothing in here waits, so no partition can hold up another one on the same connection
+(weakness 13.14, safety D7). What takes time is waited for elsewhere: by a partition's owner tasks, or by the
+admin desk.
 
 Invariants
 * `client_id` is that of the first message, `connection_seq_num` that of the first mount;
   neither ever changes (the fence in `partition.mounts` rests on it).
-* Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one client.
+* Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one
+  client.
 * A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
 * A client that sends requests and reads no answers is closed once `max_pending_bytes` wait for it, or once
   what it asked for while it was behind is more than its share of what all such connections may have
@@ -138,7 +140,8 @@ class ClientConnection:
         self._mounted[partition_id] = (incarnation, req_id)
 
     def unmount_stale(self, partition: Partition) -> None:
-        """Tell the client to mount again if it believes itself mounted on an earlier object of this partition."""
+        """Tell the client to mount again if it believes itself mounted on an earlier object of this
+        partition."""
         mounted = self._mounted.get(partition.partition_id)
         if mounted is not None and mounted[0] is not partition:
             self.withdraw_mount(partition.partition_id)
@@ -265,7 +268,8 @@ class ClientConnection:
             partition.mount(self, req_id, generation, _mark(body))
 
     def frames_ended(self, channel: Channel) -> None:
-        """End of one socket read. Appends were scheduled when they arrived; only the bound is looked at here."""
+        """End of one socket read. Appends were scheduled when they arrived; only the bound is looked at
+        here."""
         if channel.pending_bytes > self._max_pending_bytes:
             self.close(f"{channel.pending_bytes} bytes of answers wait for a client that does not read them")
         elif self.pending_bytes:

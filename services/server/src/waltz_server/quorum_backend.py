@@ -73,7 +73,8 @@ class QuorumBackend:
         self._on_replicas_changed = on_replicas_changed
 
     async def run(self) -> None:
-        """Follow the assignments until cancelled; errors of ZooKeeper are retried, the last known ones stay in use."""
+        """Follow the assignments until cancelled; errors of ZooKeeper are retried, the last known ones stay
+        in use."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._directory.idle_check.run())
             await self._metadata.watch_replica_assignments(self._changed).run()
@@ -94,7 +95,8 @@ class QuorumBackend:
 def quorum_backend(
     settings: ServerSettings, rng: random.Random
 ) -> Callable[[ZooKeeperStore, StoreParams], QuorumBackend]:
-    """What `WaltzServer` calls once the parameters of the cluster are known. TlsSettingsError comes now, not then."""
+    """What `WaltzServer` calls once the parameters of the cluster are known. TlsSettingsError comes now, not
+    then."""
     tls = client_context(settings.storage_facing_tls())
     store_settings = settings.store_settings()
 

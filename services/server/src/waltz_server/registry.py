@@ -1,17 +1,18 @@
 """The partitions this server owns, and the connections that want something of them.
 
-Owner of the set: the event loop; `adopt` is the only writer and is called with what the cluster manager says (ZooKeeper
-layout, adoption). Each owned partition has one supervisor task that runs one `Partition` object after another: when
-one ends by itself (a fault, a store that gave up) a new one starts over with a recovery (weakness 13.12).
+Owner of the set: the event loop; `adopt` is the only writer and is called with what the cluster manager says
+(ZooKeeper layout, adoption). Each owned partition has one supervisor task that runs one `Partition` object
+after another: when one ends by itself (a fault, a store that gave up) a new one starts over with a recovery
+(weakness 13.12).
 
 What the protocol lacks, and how clients learn it anyway
-* A mount for a partition that is not here is held for `MOUNT_HOLD_SECONDS` before NOT_READY: during a take-over
-  clients often arrive before the assignment does, and a refused client sleeps half a second. Data requests are held for
-  `READ_HOLD_SECONDS`: a client that is refused often sleeps up to five.
-* A client notices a lost partition only by discovery. When a partition comes back to this server before the client
-  has seen it go, the client believes itself mounted on an object that no longer exists and would wait for ever. So a
-  new partition object tells every connection that was mounted on its predecessor NOT_READY for that
-  mount; 0.13.2 clients answer with a new mount, or ignore it if they have left in between.
+* A mount for a partition that is not here is held for `MOUNT_HOLD_SECONDS` before NOT_READY: during a
+  take-over clients often arrive before the assignment does, and a refused client sleeps half a second. Data
+  requests are held for `READ_HOLD_SECONDS`: a client that is refused often sleeps up to five.
+* A client notices a lost partition only by discovery. When a partition comes back to this server before the
+  client has seen it go, the client believes itself mounted on an object that no longer exists and would wait
+  for ever. So a new partition object tells every connection that was mounted on its predecessor NOT_READY for
+  that mount; 0.13.2 clients answer with a new mount, or ignore it if they have left in between.
 """
 
 from __future__ import annotations
@@ -112,7 +113,8 @@ class PartitionRegistry:
     def adopt(self, wanted: Mapping[int, int]) -> None:
         """Own exactly these partitions (id -> generation) from now on; ignored once the server is leaving.
 
-        Partitions that are not named are closed before this returns (safety D8: the ZooKeeper session is over).
+        Partitions that are not named are closed before this returns (safety D8: the ZooKeeper session is
+        over).
         """
         if self._leaving:
             return
@@ -299,8 +301,9 @@ class PartitionRegistry:
         self._leaving = True
 
     async def drain(self, timeout_seconds: float, *, wait_for_successor: bool) -> None:
-        """Serve on until every partition has been taken over (its session is lost to the new owner), or, when nobody
-        takes over, until nothing is undecided; at most `timeout_seconds`. Serving on is what keeps the pause short."""
+        """Serve on until every partition has been taken over (its session is lost to the new owner), or, when
+        nobody takes over, until nothing is undecided; at most `timeout_seconds`. Serving on is what keeps the
+        pause short."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
         for partition in self.partitions.values():

@@ -1,12 +1,13 @@
 """The server process, put together: port, partitions, ZooKeeper, HTTP, and the way out.
 
-Owner of everything: `WaltzServer.serve`, one structured scope. Order at the start: settings that can be wrong by themselves
-(keys), cluster and store parameters, port, HTTP, and only then the registration (ZooKeeper layout, weakness 6.10:
-clients never see a server whose port is not open; 13.6: a port that cannot be bound ends the process).
+Owner of everything: `WaltzServer.serve`, one structured scope. Order at the start: settings that can be wrong
+by themselves (keys), cluster and store parameters, port, HTTP, and only then the registration (ZooKeeper
+layout, weakness 6.10: clients never see a server whose port is not open; 13.6: a port that cannot be bound
+ends the process).
 
-Order at the end (SIGTERM): unregister, so that the others take over at once; serve on until they have (the fence of the
-new owner ends our sessions), which keeps the pause of writers to recovery plus remount; close partitions, wait a
-moment for clients to leave by themselves, close the port.
+Order at the end (SIGTERM): unregister, so that the others take over at once; serve on until they have (the
+fence of the new owner ends our sessions), which keeps the pause of writers to recovery plus remount; close
+partitions, wait a moment for clients to leave by themselves, close the port.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ UNREGISTER_SECONDS = 3.0
 DRAIN_SECONDS = 1.0
 CLIENTS_LEAVE_SECONDS = 1.0
 MAX_CLIENT_FRAME_BYTES = DEFAULT_MAX_FRAME_BYTES - 64
-"""An append grows a little on its way; a storage node closes the connection, which all partitions share, over a frame
-that is too large."""
+"""An append grows a little on its way; a storage node closes the connection, which all partitions share, over
+a frame that is too large."""
 LEAVE_POLL_SECONDS = 0.02
 
 MakeBackend = Callable[[ZooKeeperStore, StoreParams], StoreBackend]
@@ -180,7 +181,8 @@ class WaltzServer:
         )
 
     def _replicas_changed(self) -> None:
-        """The assignment of replicas changed: partitions concerned start a new session (others notice nothing)."""
+        """The assignment of replicas changed: partitions concerned start a new session (others notice
+        nothing)."""
         if self._registry is not None:
             for partition_id, partition in self._registry.partitions.items():
                 partition.store.set_replicas(self.backend.replicas_of(partition_id))
@@ -246,7 +248,8 @@ class WaltzServer:
         return silent_seconds < 2 * self._zookeeper.session_timeout_seconds
 
     def _health(self) -> tuple[bool, dict[str, object]]:
-        """The body of /health: the 0.13.2 members, and why which partitions are not healthy, each reason once."""
+        """The body of /health: the 0.13.2 members, and why which partitions are not healthy, each reason
+        once."""
         partitions = self.registry.health()
         zookeeper = self._zookeeper_healthy()
         healthy = zookeeper and all(ok for ok, _ in partitions.values())

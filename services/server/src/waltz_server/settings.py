@@ -1,4 +1,5 @@
-"""Configuration of the server: the keys of release 0.13.2 and our own, each with its default (protocol, configuration)."""
+"""Configuration of the server: the keys of release 0.13.2 and our own, each with its default (protocol,
+configuration)."""
 
 from __future__ import annotations
 
@@ -34,7 +35,8 @@ class ServerSettings(ZooKeeperSettings):
     """Address both ports listen on; default: what the machine's own host name resolves to, as 0.13.2."""
     advertised_host: str | None = Field(default=None, alias="server.advertised.host")
     """Host name clients are told; default: the canonical name of the bound address, or `server.bind.host`.
-    `{dashed-address}` in it stands for this machine's own address, such as 10-1-2-3, `{address}` for 10.1.2.3."""
+    `{dashed-address}` in it stands for this machine's own address, such as 10-1-2-3, `{address}` for
+    10.1.2.3."""
     advertised_port: int | None = Field(default=None, alias="server.advertised.port", ge=1, le=65535)
     lock_table_size: int = Field(default=30_000, alias="server.optimisticLockTableSize", ge=1)
     feed_cache_size_bytes: int = Field(default=64 * MIB, alias="server.feedCacheSize", ge=0)
@@ -65,7 +67,8 @@ class ServerSettings(ZooKeeperSettings):
     max_retry_interval_ms: int = Field(default=20_000, alias="storage.maxRetryInterval", ge=1)
     checkpoint_interval: int = Field(default=250_000, alias="storage.checkpointInterval", ge=1)
     idle_check_interval_ms: int = Field(default=3_000, alias="storage.idleCheckInterval", ge=100)
-    """Pause between two questions to a storage node whether it answers while nobody appends; health says what comes of it."""
+    """Pause between two questions to a storage node whether it answers while nobody appends; health says what
+    comes of it."""
     graphite_hostname: str | None = Field(default=None, alias="server.graphite.hostname")
     graphite_port: int = Field(default=2003, alias="server.graphite.port", ge=1, le=65535)
     graphite_prefix: str = Field(default="waltz", alias="server.graphite.prefix")
@@ -102,8 +105,8 @@ class ServerSettings(ZooKeeperSettings):
         return replace(self.tls_settings("server.ssl"), prefix="server.ssl")
 
     def storage_facing_tls(self) -> TlsSettings:
-        """TLS of connections to storage nodes: `storage.ssl.*` as documented, or else `server.ssl.*`, which is what
-        0.13.2 really uses (weakness 13.21)."""
+        """TLS of connections to storage nodes: `storage.ssl.*` as documented, or else `server.ssl.*`, which
+        is what 0.13.2 really uses (weakness 13.21)."""
         prefix = "storage.ssl" if "storage.ssl" in self.tls else "server.ssl"
         return replace(self.tls_settings(prefix), prefix=prefix)
 

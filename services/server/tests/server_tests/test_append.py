@@ -72,7 +72,8 @@ async def test_generation_is_checked_when_the_append_is_processed() -> None:
 @pytest.mark.parametrize("version", range(5))
 @pytest.mark.parametrize("view", [3, 10**9, 2**63 - 1])
 async def test_safety_d9_a_view_beyond_the_log_is_refused(version: int, view: int) -> None:
-    """No lock could ever conflict with it. LOCK_FAILURE with our mark is the refusal that every version has."""
+    """No lock could ever conflict with it. LOCK_FAILURE with our mark is the refusal that every version
+    has."""
     async with PartitionRig(records=3) as rig:
         client = FakeClient(version=version)
         await rig.mount(client)
@@ -274,7 +275,8 @@ async def test_safety_d5_table_starts_at_the_mark_after_settlement() -> None:
 
 
 async def test_safety_d5_transactions_of_another_owner_raise_the_whole_table() -> None:
-    """The partition went to another server and came back before this one noticed: nobody knows those locks."""
+    """The partition went to another server and came back before this one noticed: nobody knows those
+    locks."""
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()
         await rig.mount(client)

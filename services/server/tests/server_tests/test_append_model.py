@@ -1,8 +1,10 @@
-"""Random appends against a naive model: committed transactions are strictly serializable in id order (safety D6).
+"""Random appends against a naive model: committed transactions are strictly serializable in id order (safety
+D6).
 
-The model knows nothing of slots, marks or queues. It replays the log from the beginning: a transaction is legitimate
-only if no transaction between its client's high-water mark and itself wrote or appended one of its write or
-read locks. Every append must end exactly once: in the log, or with a lock failure that names a committed id.
+The model knows nothing of slots, marks or queues. It replays the log from the beginning: a transaction is
+legitimate only if no transaction between its client's high-water mark and itself wrote or appended one of its
+write or read locks. Every append must end exactly once: in the log, or with a lock failure that names a
+committed id.
 """
 
 import asyncio
@@ -98,7 +100,8 @@ def _send(
 
 
 def _fail_over(rig: PartitionRig, rng: random.Random, lost: set[ReqId]) -> None:
-    """A session dies, part of what was in flight is resolved as failed, sometimes another owner wrote meanwhile."""
+    """A session dies, part of what was in flight is resolved as failed, sometimes another owner wrote
+    meanwhile."""
     before = [ReqId.unpack(entry.req_id) for entry in rig.store._pending]
     rig.store.lose_session("at random")
     kept = rng.randint(0, len(before))

@@ -115,7 +115,8 @@ class _CountedDeque(deque[Any]):
 
 
 def test_dropping_partitions_costs_as_much_as_they_hold() -> None:
-    """Before, each drop looked at the entries of all partitions: a server that lost 250 stood still for seconds."""
+    """Before, each drop looked at the entries of all partitions: a server that lost 250 stood still for
+    seconds."""
     shared = TransactionCache(10_000_000)
     parts = [shared.partition() for _ in range(100)]
     for n in range(5000):

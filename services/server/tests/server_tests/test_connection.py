@@ -1,4 +1,5 @@
-"""A client's bytes over a real loopback connection: conversations, versions, bad bytes, partitions side by side."""
+"""A client's bytes over a real loopback connection: conversations, versions, bad bytes, partitions side by
+side."""
 
 import asyncio
 import ssl
@@ -220,7 +221,8 @@ async def test_safety_d7_recovering_partition_stalls_no_other_on_the_connection(
 
 @pytest.mark.parametrize("mounted", [True, False])
 async def test_safety_d7_appends_to_a_recovering_partition_do_not_pause_the_connection(mounted: bool) -> None:
-    """What is for the open partition comes with later socket reads, after the other one is recovering and full."""
+    """What is for the open partition comes with later socket reads, after the other one is recovering and
+    full."""
     bounds = PartitionSettings(append_bounds=AppendBounds(max_count=100))
     async with LoopbackServer({3: 2, 4: 2}, settings=bounds) as server:
         peer = await server.peer()
@@ -291,7 +293,8 @@ async def test_client_server_13_10_second_connection_with_equal_numbers_gets_its
 async def test_safety_d10_an_append_under_the_request_id_of_another_client_is_dropped(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The other one would be told that it is committed. The line in the log names who sent it, however many it sends."""
+    """The other one would be told that it is committed. The line in the log names who sent it, however many
+    it sends."""
     monkeypatch.setattr(connection_module, "LARGE_BYTES", 1000)
     async with LoopbackServer({3: 2}) as server:
         victim, thief = await server.peer(), await server.peer()
@@ -315,7 +318,8 @@ async def test_safety_d10_an_append_under_the_request_id_of_another_client_is_dr
 
 
 async def test_safety_d10_naming_the_id_of_another_client_earns_nothing() -> None:
-    """From the first message on: with the largest numbers there are, the id of a client of ours, and its next request ids."""
+    """From the first message on: with the largest numbers there are, the id of a client of ours, and its next
+    request ids."""
     async with LoopbackServer({3: 2}) as server:
         victim, thief = await server.peer(), await server.peer()
         mounted = await mount(victim, seq=5 << COUNTER_BITS)
@@ -334,7 +338,8 @@ async def test_safety_d10_naming_the_id_of_another_client_earns_nothing() -> Non
 
 
 async def test_the_connection_number_is_that_of_the_first_mount() -> None:
-    """Also when the partition of that mount comes only later: one that changed would leave the first one's place behind."""
+    """Also when the partition of that mount comes only later: one that changed would leave the first one's
+    place behind."""
     async with LoopbackServer({4: 2}) as server:
         peer = await server.peer()
         peer.send(MountRequest(REQ, -1, 5 << COUNTER_BITS))  # of partition 3, which is not here yet

@@ -291,8 +291,8 @@ async def test_what_is_committed_is_written_once_to_a_client_with_many_feeds() -
 
 
 class _Reader:
-    """A client at random: asks for a feed, reads slowly or not, asks again when it is suspended, and sometimes before,
-    under the same ReqId, from the place it has reached."""
+    """A client at random: asks for a feed, reads slowly or not, asks again when it is suspended, and
+    sometimes before, under the same ReqId, from the place it has reached."""
 
     def __init__(self, client: FakeClient) -> None:
         self.client = client
@@ -321,7 +321,8 @@ def _frames(stream: bytes) -> list[bytes]:
 @settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
 def test_every_feed_gets_each_transaction_once_in_order(seed: int, records: int, tiny_caches: bool) -> None:
-    """Random credits, slow channels, evictions, short reads, failing reads, lost sessions, interleaved commits."""
+    """Random credits, slow channels, evictions, short reads, failing reads, lost sessions, interleaved
+    commits."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(feed, "FIRST_RETRY_SECONDS", 0.0)
         asyncio.run(_random_feeds(seed, records, tiny_caches))

@@ -283,7 +283,8 @@ async def test_feed_request_without_mount_is_dropped() -> None:
 
 
 async def test_stale_owner_answers_no_flush() -> None:
-    """Its session is lost for good: the flush of a client stays without an answer, its mount is refused in time."""
+    """Its session is lost for good: the flush of a client stays without an answer, its mount is refused in
+    time."""
     async with PartitionRig(settings=PartitionSettings(mount_wait_seconds=0.05)) as rig:
         client = FakeClient()
         await rig.mount(client)

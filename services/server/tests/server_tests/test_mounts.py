@@ -30,7 +30,8 @@ def test_newer_connection_or_generation_takes_over() -> None:
 
 
 def test_client_server_13_10_equal_numbers_do_not_share_the_place() -> None:
-    """The reference compares numbers only, so a second connection with equal ones is let through or swallowed."""
+    """The reference compares numbers only, so a second connection with equal ones is let through or
+    swallowed."""
     mounts = MountRegistry()
     first, second = FakeClient(1, seq_num=0), FakeClient(1, seq_num=0)
     mounts.offer(first, 3)
@@ -100,7 +101,8 @@ def test_safety_d10_objects_under_one_client_id_have_their_places_side_by_side()
 
 
 def test_safety_d10_a_later_object_may_not_use_the_request_ids_of_an_earlier_one() -> None:
-    """Not even numbers a little behind: they may be on their way. The range wraps around as the counter does."""
+    """Not even numbers a little behind: they may be on their way. The range wraps around as the counter
+    does."""
     mounts = MountRegistry()
     elder, younger = FakeClient(1, seq_num=OURS), FakeClient(1, seq_num=OTHER)
     mounts.offer(elder, 3, 2**32 - 10)
@@ -132,8 +134,8 @@ def test_a_client_id_has_room_for_a_few_objects() -> None:
 
 
 def test_safety_d10_a_replaced_connection_that_is_alive_gets_its_place_back() -> None:
-    """Clients of 0.13.2 have no number of their own: whoever names a larger one takes over, as a reconnecting client must.
-    But its own client would not answer on the connection it has left."""
+    """Clients of 0.13.2 have no number of their own: whoever names a larger one takes over, as a reconnecting
+    client must. But its own client would not answer on the connection it has left."""
     mounts = MountRegistry()
     victim, thief = FakeClient(1, seq_num=0), FakeClient(1, seq_num=2**27 - 1)
     mounts.offer(victim, 3, now=10.0)

@@ -1,4 +1,5 @@
-"""A partition whose clients leave, stop reading or ask too early, and whose store changes its mind, at the worst moment."""
+"""A partition whose clients leave, stop reading or ask too early, and whose store changes its mind, at the
+worst moment."""
 
 from __future__ import annotations
 
@@ -26,7 +27,8 @@ SMALL = PartitionSettings(min_fetch_size=3, realtime_threshold=20)
 async def test_a_store_that_closes_between_two_hand_overs_gets_the_rest_in_order_later(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The hand-over in the middle of a turn is refused: its appends go back to the head of the queue, marks removed."""
+    """The hand-over in the middle of a turn is refused: its appends go back to the head of the queue, marks
+    removed."""
     monkeypatch.setattr(append_module, "_HAND_OVER_BYTES", 1)
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()
@@ -143,7 +145,8 @@ async def test_a_feed_ahead_of_the_log_waits_for_a_confirmed_mark(monkeypatch: p
 
 
 async def test_clients_that_left_get_nothing_and_hold_up_nobody() -> None:
-    """Closed, but the partition was not told yet: at the tip, in the cache, while storage reads, when it drains."""
+    """Closed, but the partition was not told yet: at the tip, in the cache, while storage reads, when it
+    drains."""
     async with PartitionRig(records=10, settings=SMALL) as rig:
         stays, tip, reading = FakeClient(1), FakeClient(2), FakeClient(3)
         for client in (stays, tip, reading):

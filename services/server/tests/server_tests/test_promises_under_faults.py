@@ -1,7 +1,8 @@
 """Owners come and go, nodes fail, clients append, flush, mount again: no answer may turn out to be wrong.
 
-The whole server side of one partition (partition layer on the real store) on in-memory nodes and ZooKeeper, on virtual
-time. Every answer is written down with what it promises, and all promises are held against the log in the end.
+The whole server side of one partition (partition layer on the real store) on in-memory nodes and ZooKeeper,
+on virtual time. Every answer is written down with what it promises, and all promises are held against the log
+in the end.
 """
 
 from __future__ import annotations

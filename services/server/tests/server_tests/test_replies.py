@@ -1,4 +1,5 @@
-"""The packed answers are the bytes of the protocol's catalogue, and those of the general codec, in every version."""
+"""The packed answers are the bytes of the protocol's catalogue, and those of the general codec, in every
+version."""
 
 import pytest
 

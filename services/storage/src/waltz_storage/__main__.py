@@ -1,7 +1,7 @@
 """``waltz-storage CONFIG.yaml``: run a storage node until SIGTERM or SIGINT.
 
-Exit codes: 0 after an orderly end, 1 for a mistake of the operator (one line on standard error), 2 for a wrong command
-line, 70 for an error nobody foresaw.
+Exit codes: 0 after an orderly end, 1 for a mistake of the operator (one line on standard error), 2 for a
+wrong command line, 70 for an error nobody foresaw.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def now_ms() -> int:
 
 
 def disk_room(settings: StorageSettings) -> DiskRoom:
-    """Room of the file system below the storage directory, with the reserve that is configured or the default one."""
+    """Room of the file system below the storage directory, with the reserve that is configured or the default
+    one."""
     look = functools.partial(disk_usage, settings.directory)
     try:
         usage = look()
@@ -64,7 +65,8 @@ async def store_params(settings: StorageSettings) -> StoreParams:
 
 
 def close_directory(directory: str) -> None:
-    """What a node makes is its user's alone; a directory that stands open to all is closed, or named in the log."""
+    """What a node makes is its user's alone; a directory that stands open to all is closed, or named in the
+    log."""
     try:
         close_to_others(directory)
     except (FileNotFoundError, NotADirectoryError):
@@ -149,8 +151,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except (ConfigError, ValueError) as error:
         print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
         return 1
-    # The loop and the disk threads share the interpreter's lock; with the default of 5 ms a thread that comes back
-    # from a sync would wait that long for a busy loop.
+    # The loop and the disk threads share the interpreter's lock; with the default of 5 ms a thread that comes
+    # back from a sync would wait that long for a busy loop.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     logging.captureWarnings(True)
     return run_service(functools.partial(serve, settings))

@@ -1,11 +1,14 @@
-"""Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files: configuration).
+"""Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files:
+configuration).
 
 Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
-``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while the disk is
-fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused), ``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.queue.totalBytes`` (of all partitions), ``storage.maxConnections`` and
-``storage.maxHandshakes`` (of each port), ``storage.receiveBytes`` (requests that have not arrived completely, over all
-connections), ``storage.ssl.allowedPeers`` and ``storage.admin.ssl.allowedPeers`` (names of client certificates that may
-connect to the port), ``storage.log.level`` and ``storage.log.json``.
+``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while
+the disk is fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused),
+``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.queue.totalBytes`` (of all
+partitions), ``storage.maxConnections`` and ``storage.maxHandshakes`` (of each port), ``storage.receiveBytes``
+(requests that have not arrived completely, over all connections), ``storage.ssl.allowedPeers`` and
+``storage.admin.ssl.allowedPeers`` (names of client certificates that may connect to the port),
+``storage.log.level`` and ``storage.log.json``.
 """
 
 from __future__ import annotations

@@ -21,7 +21,8 @@ SIDECAR = path(0, SIDECAR_NAME)
 
 
 def filled(partition_ids: Iterable[int] = (0,), mode: CrashMode = CrashMode.KEEP) -> FaultyDisk:
-    """Session 7 began on an empty log, eight records were acknowledged, session 9 has asked; then the node ended."""
+    """Session 7 began on an empty log, eight records were acknowledged, session 9 has asked; then the node
+    ended."""
     disk = empty_disk()
     manager = open_manager(disk, threshold=THRESHOLD)
     for partition_id in partition_ids:

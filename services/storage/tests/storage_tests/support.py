@@ -80,7 +80,8 @@ def open_manager(
 
 
 def forget_our_files(disk: FaultyDisk, partition_id: int = 0) -> None:
-    """As a directory of 0.13.2: no side file and no witness, so only local mark and index checkpoints are certain."""
+    """As a directory of 0.13.2: no side file and no witness, so only local mark and index checkpoints are
+    certain."""
     for name in (path(partition_id, layout.SIDECAR_NAME), f"{ROOT}/{layout.WITNESS_NAME}"):
         disk.remove(name)
 

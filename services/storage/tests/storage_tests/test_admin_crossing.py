@@ -17,7 +17,8 @@ ADMIN_OPEN = admin.OpenRequest(-1, KEY, 4)
 
 
 async def test_storage_7_19_closing_ends_a_request_for_many_partitions(tmp_path: Path) -> None:
-    """The node leaves between two partitions of one request: the rest is refused, nothing runs after the lock is gone."""
+    """The node leaves between two partitions of one request: the rest is refused, nothing runs after the lock
+    is gone."""
     gate = GatedExecutor()
     async with running_node(tmp_path, executor=gate) as node, raw_connection(node, admin=True) as peer:
         await peer.ask(ADMIN_OPEN)
@@ -40,7 +41,8 @@ async def test_storage_7_19_closing_ends_a_request_for_many_partitions(tmp_path:
 
 
 async def test_crossing_assignments_leave_the_right_metrics(tmp_path: Path) -> None:
-    """Two tools, one un-assigns while the other assigns: the metrics are those of the partition that is open now."""
+    """Two tools, one un-assigns while the other assigns: the metrics are those of the partition that is open
+    now."""
     gate = GatedExecutor()
     prefix = "waltz-storage.partition-0."
     async with (

@@ -1,4 +1,5 @@
-"""An index entry that changed on the disk: reads notice, and a truncation neither cuts in the wrong place nor half."""
+"""An index entry that changed on the disk: reads notice, and a truncation neither cuts in the wrong place nor
+half."""
 
 from __future__ import annotations
 
@@ -44,7 +45,8 @@ def set_index_entry(disk: FaultyDisk, txid: int, offset: int) -> None:
 
 @pytest.mark.parametrize("offset", [-1, 0, 1 << 40, 128 + 5 * RECORD + 7, 128 + 3 * RECORD])
 def test_safety_c4_truncation_does_not_believe_a_damaged_index(offset: int) -> None:
-    """The entry of the first record to go is wrong: the cut is at the right byte, and what is appended then stays."""
+    """The entry of the first record to go is wrong: the cut is at the right byte, and what is appended then
+    stays."""
     disk = disk_with(2500)
     manager = open_manager(disk)
     partition = manager.get(0)
@@ -78,7 +80,8 @@ def test_safety_c4_a_truncation_that_fails_stops_the_partition() -> None:
 def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A record list for 2**31 - 1 records must not load the index of a whole segment (200 MB of small records)."""
+    """A record list for 2**31 - 1 records must not load the index of a whole segment (200 MB of small
+    records)."""
     disk = disk_with(5000)
     manager = open_manager(disk)
     sizes: list[int] = []
@@ -96,7 +99,8 @@ def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(
 
 
 def test_a_damaged_entry_without_a_directory_can_be_reset() -> None:
-    """Both copies of a control entry are broken and the partition was never here: assigning it must be possible again."""
+    """Both copies of a control entry are broken and the partition was never here: assigning it must be
+    possible again."""
     disk = empty_disk()
     open_manager(disk).close()
     for offset in (4 + 10, 40 + 10):
@@ -109,7 +113,8 @@ def test_a_damaged_entry_without_a_directory_can_be_reset() -> None:
 
 
 def test_safety_b2_unassigning_a_failed_partition_keeps_its_fence() -> None:
-    """A directory of 0.13.2 has no sidecar: the fence is the persisted session, and it must outlive the control entry."""
+    """A directory of 0.13.2 has no sidecar: the fence is the persisted session, and it must outlive the
+    control entry."""
     disk = empty_disk()
     manager = open_manager(disk)
     partition = manager.assign(0)
@@ -128,7 +133,8 @@ def test_safety_b2_unassigning_a_failed_partition_keeps_its_fence() -> None:
 
 
 def test_full_disk_at_a_roll_leaves_no_file_that_stops_a_later_start() -> None:
-    """The half-made segment of a failed roll, then a truncation and rolls elsewhere: it lies between complete segments."""
+    """The half-made segment of a failed roll, then a truncation and rolls elsewhere: it lies between complete
+    segments."""
     disk = empty_disk()
     manager = open_manager(disk, threshold=300)
     partition = manager.assign(0)

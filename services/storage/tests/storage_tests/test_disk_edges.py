@@ -1,4 +1,5 @@
-"""What a disk may answer at the edges: short reads and writes, nothing at all, failed syncs in each place, wrong headers."""
+"""What a disk may answer at the edges: short reads and writes, nothing at all, failed syncs in each place,
+wrong headers."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ def test_safety_b1_fence_only_rises(sessions: list[int]) -> None:
 
 
 def test_safety_b1_permission_rules() -> None:
-    """Offline: unavailable and exactly the persisted session. Otherwise: available and exactly the highest fence."""
+    """Offline: unavailable and exactly the persisted session. Otherwise: available and exactly the highest
+    fence."""
     sessions = (3, 5, 7, 9)
     for session_id, fenced, durable, persisted, offline, available in product(
         sessions, sessions, sessions, sessions, (False, True), (False, True)

@@ -174,7 +174,8 @@ def test_storage_7_06_sequence_numbers_wrap() -> None:
 
 
 def test_storage_7_06_equal_sequence_numbers() -> None:
-    """A reset of 0.13.2 that stopped half-way leaves two equal virgin structs: accepted. Two different ones: not."""
+    """A reset of 0.13.2 that stopped half-way leaves two equal virgin structs: accepted. Two different ones:
+    not."""
     raw = struct.pack(">i", 0) + virgin(-1).to_bytes() * 2
     assert read_entry(0, raw)[0] == virgin(-1)
     raw = struct.pack(">i", 0) + virgin(-1).to_bytes() + PartitionInfo(3, 1, 1, 5, -1).to_bytes()

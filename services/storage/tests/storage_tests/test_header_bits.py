@@ -1,4 +1,5 @@
-"""A bit flipped in the header of any segment file: the node is up soon, with every record or with one clear refusal."""
+"""A bit flipped in the header of any segment file: the node is up soon, with every record or with one clear
+refusal."""
 
 from __future__ import annotations
 
@@ -104,7 +105,8 @@ def test_safety_c2_any_flipped_bit_of_a_header_ends_soon(
 def test_a_first_transaction_far_away_is_refused_by_what_is_missing(
     files: dict[str, bytes], counted: list[int], bit: int
 ) -> None:
-    """It was walked down to in steps of a thousand, one read each; or the offset was too large for any read."""
+    """It was walked down to in steps of a thousand, one read each; or the offset was too large for any
+    read."""
     disk = disk_with(files)
     disk.flip_bit(segment_path(0, FIRSTS[-1]), 32 + 7 - bit // 8, bit % 8)
     manager = open_manager(disk, threshold=THRESHOLD)
@@ -116,7 +118,8 @@ def test_a_first_transaction_far_away_is_refused_by_what_is_missing(
 def test_safety_c2_a_segment_that_claims_a_transaction_of_the_one_before_is_refused(
     files: dict[str, bytes], kept: int
 ) -> None:
-    """Nothing else contradicts such a header, and what the segment before holds from there on would be gone."""
+    """Nothing else contradicts such a header, and what the segment before holds from there on would be
+    gone."""
     disk = disk_with(files)
     forget_our_files(disk)
     disk.set_size(segment_path(0, 24), kept)

@@ -1,4 +1,5 @@
-"""Files that no damage makes by chance, found by fuzzing (tests/fuzz): readers end with their own errors, soon."""
+"""Files that no damage makes by chance, found by fuzzing (tests/fuzz): readers end with their own errors,
+soon."""
 
 from __future__ import annotations
 

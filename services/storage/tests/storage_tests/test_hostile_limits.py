@@ -1,4 +1,5 @@
-"""What a stranger may send and is told, how much an Append may hold, and what a process without resources says."""
+"""What a stranger may send and is told, how much an Append may hold, and what a process without resources
+says."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def append_body(count: int, raw: bytes) -> memoryview:
 async def test_storage_7_13_a_stranger_sends_small_frames_only(
     tmp_path: Path, on_admin: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Before a successful Open, and again after a refused one; the frame is refused by its header, not received."""
+    """Before a successful Open, and again after a refused one; the frame is refused by its header, not
+    received."""
     magic = Magic.ADMIN if on_admin else Magic.STORAGE
     large = frame(magic, 0, bytes(STRANGER_FRAME_BYTES + 1))[:7]
     good, wrong = OPENING[on_admin]
@@ -107,7 +109,8 @@ def test_a_large_append_is_copied_once() -> None:
 
 @pytest.mark.parametrize("code", [errno.EMFILE, errno.ENFILE, errno.ENOMEM])
 def test_safety_c2_no_file_descriptors_is_not_damage(monkeypatch: pytest.MonkeyPatch, code: int) -> None:
-    """An older segment cannot be opened now: the read fails, nothing is reported as damaged, and later it works."""
+    """An older segment cannot be opened now: the read fails, nothing is reported as damaged, and later it
+    works."""
     disk = empty_disk()
     manager = open_manager(disk, threshold=300, cache=0)
     partition = manager.assign(0)

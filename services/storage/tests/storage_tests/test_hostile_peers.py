@@ -1,4 +1,5 @@
-"""Peers that ask without reading the answers, or send without having opened the connection: memory stays bounded."""
+"""Peers that ask without reading the answers, or send without having opened the connection: memory stays
+bounded."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ async def _settled(pending: Callable[[], int]) -> int:
 
 
 async def test_storage_7_13_replies_nobody_reads_are_bounded(tmp_path: Path) -> None:
-    """Thousands of reads of some MB each fit into one packet; a peer that takes no answer must not cost gigabytes."""
+    """Thousands of reads of some MB each fit into one packet; a peer that takes no answer must not cost
+    gigabytes."""
     limits = ReadLimits(max_list_bytes=2 << 20, max_reply_bytes=4 << 20, max_unsent_bytes=32 << 20)
     async with running_node(tmp_path, assign=(0,), read_limits=limits) as node:
         async with connected(node) as server:

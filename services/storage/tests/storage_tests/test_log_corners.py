@@ -1,4 +1,5 @@
-"""Records and files at the edges of what is read in one piece: the smallest and the longest record, a log that is taken away."""
+"""Records and files at the edges of what is read in one piece: the smallest and the longest record, a log
+that is taken away."""
 
 from __future__ import annotations
 

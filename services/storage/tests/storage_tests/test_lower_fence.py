@@ -1,4 +1,5 @@
-"""The way down for a fence that was raised to where no session comes: on a stopped node, whatever interrupts it."""
+"""The way down for a fence that was raised to where no session comes: on a stopped node, whatever interrupts
+it."""
 
 from __future__ import annotations
 

@@ -206,7 +206,8 @@ async def test_storage_7_14_a_full_queue_stalls_no_other_partition(tmp_path: Pat
 
 
 async def test_storage_7_14_the_queues_of_all_partitions_share_one_bound(tmp_path: Path) -> None:
-    """A disk that stands still: many partitions that each stay below their own bound must not fill the memory."""
+    """A disk that stands still: many partitions that each stay below their own bound must not fill the
+    memory."""
     gate = GatedExecutor()
     limits = QueueLimits(total_bytes=1000)
     async with (
@@ -274,7 +275,8 @@ async def test_safety_b2_a_full_queue_does_not_answer_a_raise_early(tmp_path: Pa
 
 
 async def test_safety_c1_max_transaction_id_waits_for_the_sync(tmp_path: Path) -> None:
-    """On one connection an append and the question for the maximum behind it, in one job: the answer counts it."""
+    """On one connection an append and the question for the maximum behind it, in one job: the answer counts
+    it."""
     gate = GatedExecutor()
     async with running_node(tmp_path, executor=gate, assign=(0,)) as node, raw_connection(node) as peer:
         await peer.ask(OPEN)

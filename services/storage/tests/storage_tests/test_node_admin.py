@@ -37,7 +37,8 @@ async def test_unknown_and_unassigned_partitions_are_refused(tmp_path: Path) -> 
 
 
 async def test_storage_7_15_admin_mistakes_are_answered(tmp_path: Path) -> None:
-    """Unknown partitions, a null list, un-assigning twice, unknown record: Failure or success, never a closed connection."""
+    """Unknown partitions, a null list, un-assigning twice, unknown record: Failure or success, never a closed
+    connection."""
     async with running_node(tmp_path, assign=(0,)) as node, raw_connection(node, admin=True) as tool:
         refused = await tool.ask(admin.AssignedPartitionStatusRequest(1))
         assert isinstance(refused, admin.FailureResponse)
@@ -77,7 +78,8 @@ async def test_storage_7_17_failures_carry_no_stack(tmp_path: Path) -> None:
 
 
 async def test_storage_7_16_idle_peers_are_noticed(tmp_path: Path) -> None:
-    """Three times 0.13.2's keep-alive interval without a byte ends an accepted connection; vanished ones end by TCP."""
+    """Three times 0.13.2's keep-alive interval without a byte ends an accepted connection; vanished ones end
+    by TCP."""
     async with running_node(tmp_path) as node, connected(node):
         (channel,) = node._data.channels
         assert channel._read_idle == 1900

@@ -37,7 +37,8 @@ OPEN = storage.OpenRequest(-1, -1, -1, KEY, 4)
 
 
 async def test_safety_b1_refused_request_raises_fence(tmp_path: Path) -> None:
-    """A truncate that is going to be refused (the partition is unavailable) still locks the older session out."""
+    """A truncate that is going to be refused (the partition is unavailable) still locks the older session
+    out."""
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
         await server.last_session_info(4, 0)
         await server.append(4, 0, records(0, 1))
@@ -63,7 +64,8 @@ async def test_safety_b1_a_bad_append_raises_the_fence_too(tmp_path: Path) -> No
 
 
 async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None:
-    """storage_7_11: without a successful Open nothing runs and nothing is fenced, also after a refused Open."""
+    """storage_7_11: without a successful Open nothing runs and nothing is fenced, also after a refused
+    Open."""
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
         await server.append(4, 0, records(0, 1))
         async with raw_connection(node) as stranger:
@@ -90,7 +92,8 @@ async def test_safety_b1_stranger_cannot_raise_the_fence(tmp_path: Path) -> None
 
 @pytest.mark.parametrize("session_id", [SESSION_REACH, 2**48, 2**63 - 1])
 async def test_safety_b4_a_session_out_of_reach_raises_no_fence(tmp_path: Path, session_id: int) -> None:
-    """Whatever is asked with it, reads included; and a new copy takes the number of any cluster that there can be."""
+    """Whatever is asked with it, reads included; and a new copy takes the number of any cluster that there
+    can be."""
     async with running_node(tmp_path, assign=(0, 1)) as node, connected(node) as server:
         await server.append(4, 0, records(0, 1))
         for ask in (
@@ -122,7 +125,8 @@ async def test_safety_b4_the_reach_moves_with_completed_sessions_only(tmp_path: 
 
 
 async def test_safety_b1_fence_is_checked_again_when_the_job_runs(tmp_path: Path) -> None:
-    """An append that was fine on arrival waits in the queue while a newer session arrives: it must not be written."""
+    """An append that was fine on arrival waits in the queue while a newer session arrives: it must not be
+    written."""
     gate = GatedExecutor()
     async with (
         running_node(tmp_path, executor=gate, assign=(0,)) as node,
@@ -150,7 +154,8 @@ async def test_safety_b1_fence_is_checked_again_when_the_job_runs(tmp_path: Path
 
 
 async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
-    """storage_7_12: power loss right after the reply: the older session stays out, and is still not reported."""
+    """storage_7_12: power loss right after the reply: the older session stays out, and is still not
+    reported."""
     disk = empty_disk()
     gate = GatedExecutor()
     async with running_node("/data", fs=disk, executor=gate, assign=(0,)) as node, connected(node) as server:
@@ -172,7 +177,8 @@ async def test_safety_b2_fence_is_durable_before_the_reply() -> None:
 
 
 async def test_safety_b2_a_session_does_not_go_on_with_a_copy_that_was_emptied(tmp_path: Path) -> None:
-    """It has counted the copy among those that hold the log; before, an empty partition took its next append as the first."""
+    """It has counted the copy among those that hold the log; before, an empty partition took its next append
+    as the first."""
     async with running_node(tmp_path, assign=(0,)) as node, connected(node) as server:
         await server.set_low_water_mark(4, 0, -1)
         async with admin_connected(node) as tool:
@@ -227,7 +233,8 @@ async def test_safety_b2_a_failed_fence_sync_is_no_success() -> None:
 async def test_safety_b2_an_append_without_records_is_no_success_either_when_the_fence_is_not_durable() -> (
     None
 ):
-    """A server asks so whether its session is still the current one; a power loss would let the older session in again."""
+    """A server asks so whether its session is still the current one; a power loss would let the older session
+    in again."""
     disk = empty_disk()
     async with running_node("/data", fs=disk, assign=(0,)) as node, connected(node) as server:
         await server.append(4, 0, [])
@@ -269,7 +276,8 @@ async def test_replies_of_a_connection_keep_the_order_of_its_requests() -> None:
 
 
 async def test_what_a_job_leaves_undone_is_done_next_in_the_same_order() -> None:
-    """Reads are cut off by the size of their replies; the requests behind them go back to the head of the queue."""
+    """Reads are cut off by the size of their replies; the requests behind them go back to the head of the
+    queue."""
     gate = GatedExecutor()
     async with (
         running_node(

@@ -1,4 +1,5 @@
-"""A moment without file descriptors: what needs one is refused and works later; no partition leaves service."""
+"""A moment without file descriptors: what needs one is refused and works later; no partition leaves
+service."""
 
 from __future__ import annotations
 

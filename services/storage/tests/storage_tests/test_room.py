@@ -1,4 +1,5 @@
-"""A full disk: the reserve, running out in any write, the way back without a restart, and the figures about it."""
+"""A full disk: the reserve, running out in any write, the way back without a restart, and the figures about
+it."""
 
 from __future__ import annotations
 
@@ -39,7 +40,8 @@ DAY = 86_400.0
 
 
 class Copying(FaultyDisk):
-    """A disk that needs room for every write, also in place; ``full_at``: the write that finds none, and all after it."""
+    """A disk that needs room for every write, also in place; ``full_at``: the write that finds none, and all
+    after it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +138,8 @@ def _workload(partition: Partition, session: int) -> None:
 
 
 def _runs_out(number: int) -> bool:
-    """The disk is full from the ``number``-th write of the workload on, and later has room; False: it was not reached."""
+    """The disk is full from the ``number``-th write of the workload on, and later has room; False: it was not
+    reached."""
     disk = Copying()
     manager = opened(disk, threshold=700)
     partition = manager.assign(0)
@@ -351,7 +354,8 @@ async def test_a_node_opens_what_had_no_room_once_there_is_some() -> None:
 
 
 def test_a_file_system_that_cannot_be_asked_lets_the_write_say() -> None:
-    """Unknown is not full and not broken: appends go on, and nobody asks again before the next regular look."""
+    """Unknown is not full and not broken: appends go on, and nobody asks again before the next regular
+    look."""
     disk = empty_disk()
     looks = [0]
     problem: list[OSError] = []

@@ -57,7 +57,8 @@ def test_safety_c2_torn_tail_is_cut() -> None:
 
 
 def test_safety_c2_damage_at_or_below_the_synced_mark_is_refused() -> None:
-    """The same torn file with the sidecar that says it was synced: nothing is cut, the partition is refused."""
+    """The same torn file with the sidecar that says it was synced: nothing is cut, the partition is
+    refused."""
     disk = filled()
     disk.set_size(segment_path(0, 0), 128 + 9 * RECORD + 33)
     before = disk.content(segment_path(0, 0))
@@ -100,7 +101,8 @@ def test_safety_c2_last_record_above_certain_is_cut() -> None:
 
 
 def test_safety_c2_sectors_of_a_job_lost_in_any_order() -> None:
-    """A power loss inside a job can leave its later sectors without its earlier ones: cut, never acknowledged."""
+    """A power loss inside a job can leave its later sectors without its earlier ones: cut, never
+    acknowledged."""
     disk = filled(3, size=600)
     forget_our_files(disk)
     disk.overwrite(segment_path(0, 0), 512, bytes(512))
@@ -172,7 +174,8 @@ def test_safety_c3_failed_sync_takes_the_partition_out_of_service() -> None:
 
 @pytest.mark.parametrize("cleanup_fails", [False, True])
 def test_safety_c3_a_restart_does_not_turn_a_failed_sync_into_success(cleanup_fails: bool) -> None:
-    """Pages of a failed sync look clean. What a restart finds in them it must write again before it counts."""
+    """Pages of a failed sync look clean. What a restart finds in them it must write again before it
+    counts."""
     disk = filled()
     manager = open_manager(disk)
     disk.fail_sync_once = ".seg"
@@ -212,7 +215,8 @@ def test_safety_c3_failed_syncs_of_the_other_files(where: str) -> None:
 
 
 def _believed_after_a_failed_sync(file: str) -> tuple[FaultyDisk, tuple[int, int]]:
-    """Session 7 arrives while the syncs of a file fail; the process is started again, and asked for session and fence."""
+    """Session 7 arrives while the syncs of a file fail; the process is started again, and asked for session
+    and fence."""
     disk = filled()
     manager = open_manager(disk)
     partition = manager.get(0)
@@ -293,7 +297,8 @@ def test_safety_c4_segments_are_deleted_newest_first() -> None:
 
 
 def test_safety_c1_nothing_is_shown_before_its_sync() -> None:
-    """While the sync of an append is running (here: at the moment of the call) maximum and reads are the old ones."""
+    """While the sync of an append is running (here: at the moment of the call) maximum and reads are the old
+    ones."""
     disk = filled(2)
     manager = open_manager(disk)
     partition = manager.get(0)
@@ -393,7 +398,8 @@ def test_short_writes_go_on() -> None:
 
 
 def test_one_data_sync_per_job() -> None:
-    """Several requests in one call share one write and one sync; a bad one among them changes nothing for the rest."""
+    """Several requests in one call share one write and one sync; a bad one among them changes nothing for the
+    rest."""
     disk = filled(1)
     manager = open_manager(disk)
     partition = manager.get(0)

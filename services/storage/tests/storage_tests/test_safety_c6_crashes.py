@@ -1,4 +1,5 @@
-"""Files lost after a crash between any two system calls, and repairs that are interrupted (safety rule C6)."""
+"""Files lost after a crash between any two system calls, and repairs that are interrupted (safety rule
+C6)."""
 
 from __future__ import annotations
 
@@ -64,7 +65,8 @@ def check_promises(disk: FaultyDisk, promised: Acknowledged, lost: tuple[str, ..
 
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c6_files_lost_after_a_crash_between_any_two_system_calls(mode: CrashMode) -> None:
-    """No crash leaves a moment in which lost files go unnoticed, or in which a partition that lost none is refused."""
+    """No crash leaves a moment in which lost files go unnoticed, or in which a partition that lost none is
+    refused."""
     total = number_of_calls(ROLLING)
     for boundary in range(total + 1):
         disk = empty_disk()
@@ -106,7 +108,8 @@ def test_safety_c6_a_new_segment_of_before_a_crash_is_witnessed_before_it_takes_
 
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c6_a_repair_that_is_interrupted_does_not_make_a_lost_copy_whole(mode: CrashMode) -> None:
-    """Removing the partition, or the reset of the directory, crashes at any call: then it is refused still, or has no session."""
+    """Removing the partition, or the reset of the directory, crashes at any call: then it is refused still,
+    or has no session."""
     repairs: list[tuple[Callable[[FaultyDisk], object], tuple[str, ...]]] = [
         (lambda disk: opened(disk).unassign(0, delete_files=True), (SIDECAR,)),
         (lambda disk: opened(disk).unassign(0, delete_files=True), (segment_path(0, NEWEST), SIDECAR)),

@@ -1,4 +1,5 @@
-"""Files that are gone from a storage directory (safety rule C6): refused, or nothing is missing. And fences stay (B2)."""
+"""Files that are gone from a storage directory (safety rule C6): refused, or nothing is missing. And fences
+stay (B2)."""
 
 from __future__ import annotations
 
@@ -46,9 +47,11 @@ from .support import (
 
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c6_every_subset_of_a_partitions_files(mode: CrashMode) -> None:
-    """All that is left, by which files are gone: either nothing that was promised is missing, or the partition is refused.
+    """All that is left, by which files are gone: either nothing that was promised is missing, or the
+    partition is refused.
 
-    After a power loss too, which takes what was not synced along. The one repair works in each case and keeps the fence.
+    After a power loss too, which takes what was not synced along. The one repair works in each case and keeps
+    the fence.
     """
     names = [name for name in filled().files() if name.startswith(f"{ROOT}/0/")]
     assert len(names) == 7
@@ -90,7 +93,8 @@ def test_safety_c6_the_directory_of_the_partition_is_gone(mode: CrashMode) -> No
 
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c6_the_witness_is_gone_with_any_files_but_the_side_file(mode: CrashMode) -> None:
-    """The node does not start; after the reset all copies are absent (A1), keep what they have, and the fence."""
+    """The node does not start; after the reset all copies are absent (A1), keep what they have, and the
+    fence."""
     names = [name for name in filled().files() if name.startswith(f"{ROOT}/0/") and name != SIDECAR]
     for lost in [(), *subsets(names)]:
         disk = filled(mode=mode)
@@ -154,7 +158,8 @@ def test_safety_c6_files_cut_to_nothing_count_as_gone() -> None:
 
 @pytest.mark.parametrize("slots", [(0,), (512,), (0, 512)])
 def test_safety_c6_a_damaged_witness(slots: tuple[int, ...]) -> None:
-    """One slot: the other one asks for less, or speaks of an older entry. Both: it has forgotten, and that is damage."""
+    """One slot: the other one asks for less, or speaks of an older entry. Both: it has forgotten, and that is
+    damage."""
     disk = filled()
     for offset in slots:
         disk.flip_bit(WITNESS, offset + 9)
@@ -219,7 +224,8 @@ def another(manager: StorageManager) -> None:
 def test_safety_c6_release_0_13_2_ran_in_between(
     action: Callable[[StorageManager], object], last: int
 ) -> None:
-    """It adds and deletes segments and whole partitions and never looks at our files: nothing is refused, the fence stays."""
+    """It adds and deletes segments and whole partitions and never looks at our files: nothing is refused, the
+    fence stays."""
     disk = filled()
     by_0_13_2(disk, action)
     manager = opened(disk)
@@ -246,8 +252,8 @@ def test_safety_c6_an_empty_disk_is_absent_and_not_damaged() -> None:
 
 @pytest.mark.parametrize("session_id", [7, 9])
 def test_safety_c6_a_partition_that_was_removed_may_lose_everything(session_id: int) -> None:
-    """Its directory is left behind and somebody clears it away: added again it opens, and the fence is where it was, past
-    the session that counted on the copy (B2)."""
+    """Its directory is left behind and somebody clears it away: added again it opens, and the fence is where
+    it was, past the session that counted on the copy (B2)."""
     disk = filled()
     manager = opened(disk)
     manager.get(0).set_low_water_mark(session_id, RECORDS - 1)

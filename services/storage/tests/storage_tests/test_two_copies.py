@@ -1,4 +1,5 @@
-"""Control entry and side file keep two copies of everything: what happens to one must leave the other one to be believed."""
+"""Control entry and side file keep two copies of everything: what happens to one must leave the other one to
+be believed."""
 
 from __future__ import annotations
 

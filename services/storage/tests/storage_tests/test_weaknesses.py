@@ -173,7 +173,8 @@ def test_storage_7_04_all_segments_lost_is_damage() -> None:
 
 @pytest.mark.parametrize("mode", [CrashMode.KEEP, CrashMode.LOSE, CrashMode.SOME])
 def test_storage_7_06_reset_is_crash_safe(mode: CrashMode) -> None:
-    """Every prefix of a reset leaves the old entry or the virgin one, never a mixture, never an unusable file."""
+    """Every prefix of a reset leaves the old entry or the virgin one, never a mixture, never an unusable
+    file."""
     for updates in (0, 1, 2, 3):
         for boundary in range(12):
             disk = empty_disk()
@@ -333,7 +334,8 @@ def test_seq_files_are_read_too() -> None:
 
 
 def test_safety_a5_restored_copy_does_not_vote() -> None:
-    """Marks back to "no session", in both copies; files, assignment, availability stay, the fence too or it rises."""
+    """Marks back to "no session", in both copies; files, assignment, availability stay, the fence too or it
+    rises."""
     disk = empty_disk()
     manager = open_manager(disk)
     for partition_id in (0, 2):

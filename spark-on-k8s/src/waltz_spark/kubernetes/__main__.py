@@ -1,4 +1,5 @@
-"""``python -m waltz_spark.kubernetes APPLICATION.yaml... --output FOLDER``: writes a folder per application."""
+"""``python -m waltz_spark.kubernetes APPLICATION.yaml... --output FOLDER``: writes a folder per
+application."""
 
 from __future__ import annotations
 

@@ -28,13 +28,15 @@ class Resources(_Part):
 
 
 class Executors(Resources):
-    """The executors. More cores than partitions of the log (times ``minPartitions`` splits) have nothing to do."""
+    """The executors. More cores than partitions of the log (times ``minPartitions`` splits) have nothing to
+    do."""
 
     instances: int = Field(default=2, ge=1)
 
 
 class Volume(_Part):
-    """What outlives the application: checkpoint and results, on a PersistentVolumeClaim named after the application.
+    """What outlives the application: checkpoint and results, on a PersistentVolumeClaim named after the
+    application.
 
     Executors write state and results there too: with ReadWriteOnce all pods must be on one node.
     """
@@ -54,8 +56,9 @@ class Network(_Part):
 
 
 class Application(_Part):
-    """One application. ``options``: of the data source, in a ConfigMap; ``secretOptions``: name of a Secret whose keys are option
-    names and whose values are passwords; ``tlsSecret``: name of a Secret with tls.crt, tls.key and ca.crt."""
+    """One application. ``options``: of the data source, in a ConfigMap; ``secretOptions``: name of a Secret
+    whose keys are option names and whose values are passwords; ``tlsSecret``: name of a Secret with tls.crt,
+    tls.key and ca.crt."""
 
     name: str = Field(pattern=NAME)
     namespace: str

@@ -10,7 +10,8 @@ from waltz_spark.kubernetes.pods import driver_pod, executor_pod, labels
 
 
 def spark_application(application: Application) -> dict[str, Any]:
-    """The object. A stream is started again whenever it ends; the operator makes sure that there is one driver."""
+    """The object. A stream is started again whenever it ends; the operator makes sure that there is one
+    driver."""
     conf = common_conf(application)
     overhead = conf.pop("spark.kubernetes.memoryOverheadFactor")
     conf.pop("spark.kubernetes.executor.podNamePrefix")  # the operator has names of its own

@@ -1,4 +1,5 @@
-"""What an application needs beside its pods, whichever way it is submitted: account, options, volume, network, monitoring."""
+"""What an application needs beside its pods, whichever way it is submitted: account, options, volume,
+network, monitoring."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ def objects(application: Application) -> list[dict[str, Any]]:
 
 
 def monitor(application: Application) -> dict[str, Any]:
-    """A PodMonitor for Spark's own Prometheus pages: of the driver, and of the executors as the driver sees them."""
+    """A PodMonitor for Spark's own Prometheus pages: of the driver, and of the executors as the driver sees
+    them."""
     pages = ("/metrics/prometheus/", "/metrics/executors/prometheus/")
     return {
         **_head(application, "monitoring.coreos.com/v1", "PodMonitor", application.name),

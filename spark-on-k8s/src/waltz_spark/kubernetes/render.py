@@ -16,7 +16,8 @@ _HEAD = "# Rendered from applications/{name}.yaml: python -m waltz_spark.kuberne
 
 
 def files(application: Application) -> Mapping[str, str]:
-    """Name to content. ``objects.yaml`` first, then one of the three ways; ``pod-monitor.yaml`` where there is a Prometheus operator."""
+    """Name to content. ``objects.yaml`` first, then one of the three ways; ``pod-monitor.yaml`` where there
+    is a Prometheus operator."""
     found = {
         "objects.yaml": _dump(application, *objects(application)),
         spark_submit.DRIVER_FILE: _dump(application, driver_pod(application)),

@@ -1,8 +1,8 @@
 """The sink: ``df.write.format("waltz")`` and ``df.writeStream.format("waltz")``, exactly once.
 
-Read ``attempt`` first: it has the method and the argument. ``claims`` and ``survey`` are its records and how they are read back,
-``requests`` the locks of a row, ``task_writer`` and ``task`` perform it, ``starts`` is what outlives a driver, ``writers`` the face
-towards Spark.
+Read ``attempt`` first: it has the method and the argument. ``claims`` and ``survey`` are its records and how
+they are read back, ``requests`` the locks of a row, ``task_writer`` and ``task`` perform it, ``starts`` is
+what outlives a driver, ``writers`` the face towards Spark.
 """
 
 from waltz_spark.sink.claims import CLAIM_HEADER

@@ -1,23 +1,27 @@
-"""What one attempt of a task does in one partition of the log, and why every row of the task is there once in the end.
+"""What one attempt of a task does in one partition of the log, and why every row of the task is there once in
+the end.
 
-The log has no transactions over several records and no memory of who wrote what, but two things that suffice: locks that are
-checked in the order of the log, and the client id in every transaction.
+The log has no transactions over several records and no memory of who wrote what, but two things that suffice:
+locks that are checked in the order of the log, and the client id in every transaction.
 
-* An attempt starts with a *claim* (see ``claims``): a transaction with a write lock on the task, as of the last transaction that it
-  accounts for. It commits only when nobody claimed the task in between, otherwise the attempt reads what it missed and claims again.
-* Its rows take a *read* lock on the task, as of the claim. Read locks do not make rows wait for each other, so they are pipelined;
-  but once another attempt has claimed, every row of this one that is not in the log yet fails. So at the moment its claim commits,
-  an attempt can read from the log, completely and for ever, which rows the attempts before it have written, and leaves those out.
-* A row with user locks is checked as of its own view (``as_of``), which is older than any claim; the lock on the task would always
-  fail it. It takes a *write* lock of its own instead, the same in all attempts. An attempt sends it as of a view below which
-  it has found no such row; so when one of several copies commits, all the others fail by that lock, and who gets the failure
-  finds the row in the log.
-* Whenever a row does not commit, for whatever reason, the attempt claims once more, which settles all of its rows without a lock
-  of their own, and reads the log up to the claim. There is no other recovery.
+* An attempt starts with a *claim* (see ``claims``): a transaction with a write lock on the task, as of the
+  last transaction that it accounts for. It commits only when nobody claimed the task in between, otherwise
+  the attempt reads what it missed and claims again.
+* Its rows take a *read* lock on the task, as of the claim. Read locks do not make rows wait for each other,
+  so they are pipelined; but once another attempt has claimed, every row of this one that is not in the log
+  yet fails. So at the moment its claim commits, an attempt can read from the log, completely and for ever,
+  which rows the attempts before it have written, and leaves those out.
+* A row with user locks is checked as of its own view (``as_of``), which is older than any claim; the lock on
+  the task would always fail it. It takes a *write* lock of its own instead, the same in all attempts. An
+  attempt sends it as of a view below which it has found no such row; so when one of several copies commits,
+  all the others fail by that lock, and who gets the failure finds the row in the log.
+* Whenever a row does not commit, for whatever reason, the attempt claims once more, which settles all of its
+  rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
 
-``Attempt`` is the state of this, immutable; ``next_action`` says what to do with the log and the ``after_...`` functions take in
-what came of it. Pure: no log, no clock, no random number. The shell that performs the actions is ``task_writer``; a test walks
-through all interleavings of several attempts, faults and delays.
+``Attempt`` is the state of this, immutable; ``next_action`` says what to do with the log and the
+``after_...`` functions take in what came of it. Pure: no log, no clock, no random number. The shell that
+performs the actions is ``task_writer``; a test walks through all interleavings of several attempts, faults
+and delays.
 """
 
 from __future__ import annotations
@@ -43,8 +47,8 @@ class OnConflict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRow:
-    """One row for the log. ``as_of`` is the view of its user locks; None without write and read locks. ``occurrence`` counts equal
-    rows of the task in the partition."""
+    """One row for the log. ``as_of`` is the view of its user locks; None without write and read locks.
+    ``occurrence`` counts equal rows of the task in the partition."""
 
     data: bytes
     header: int = 0
@@ -60,7 +64,7 @@ class OutgoingRow:
         return fingerprint(self.header, self.data)
 
 
-# -- what to do with the log, and what comes of it ------------------------------------------------------------------------
+# -- what to do with the log, and what comes of it -----------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +76,8 @@ class AppendClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Read the transactions after ``after`` up to and with ``until``, and say which are claims of the place and rows of the task."""
+    """Read the transactions after ``after`` up to and with ``until``, and say which are claims of the place
+    and rows of the task."""
 
     after: int
     until: int
@@ -81,8 +86,8 @@ class ReadBack:
 
 @dataclass(frozen=True, slots=True)
 class SendRows:
-    """Append these rows in their order; one without a view of its own takes the task's read lock as of ``as_of``, one with a view
-    takes the lock of the row, as of its view but not later than ``as_of``."""
+    """Append these rows in their order; one without a view of its own takes the task's read lock as of
+    ``as_of``, one with a view takes the lock of the row, as of its view but not later than ``as_of``."""
 
     rows: tuple[OutgoingRow, ...]
     as_of: int
@@ -113,7 +118,7 @@ class Undecided:
 Outcome = Committed | Conflict | Undecided
 
 
-# -- the state ----------------------------------------------------------------------------------------------------------------
+# -- the state -----------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,11 +126,12 @@ class Attempt:
     """State of one attempt in one partition.
 
     Invariants
-    * ``known``: every claim of the place and every row of the task above the start of the batch, up to this transaction, was seen.
-    * ``view``, when not None, is the own claim; nobody claimed between it and the moment it was decided, and what is known
-      reaches it.
-    * a row is in ``pending`` until it is in the log; ``spare`` counts rows found in the log that no row of this attempt was matched
-      with yet.
+    * ``known``: every claim of the place and every row of the task above the start of the batch, up to this
+      transaction, was seen.
+    * ``view``, when not None, is the own claim; nobody claimed between it and the moment it was decided, and
+      what is known reaches it.
+    * a row is in ``pending`` until it is in the log; ``spare`` counts rows found in the log that no row of
+      this attempt was matched with yet.
     * ``accounted``: own rows up to this id, and those in ``settled``, were reported as committed.
     """
 
@@ -177,7 +183,8 @@ def next_action(state: Attempt) -> Action | None:
 
 
 def after_claim(state: Attempt, outcome: Outcome) -> Attempt:
-    """The claim was decided, or not: then it is claimed again, and if the first one got in it is found on the way."""
+    """The claim was decided, or not: then it is claimed again, and if the first one got in it is found on the
+    way."""
     if isinstance(outcome, Conflict):
         return replace(state, unread=max(outcome.mark, state.known))
     if isinstance(outcome, Undecided):
@@ -235,7 +242,8 @@ def after_sending(state: Attempt, outcomes: Sequence[Outcome]) -> Attempt:
 
 
 def finish(state: Attempt) -> None:
-    """The task has no more rows. NotRepeatableError when an earlier attempt wrote rows that this one does not have."""
+    """The task has no more rows. NotRepeatableError when an earlier attempt wrote rows that this one does not
+    have."""
     spare = sum(state.spare.values())
     if spare:
         raise NotRepeatableError(
@@ -244,7 +252,7 @@ def finish(state: Attempt) -> None:
         )
 
 
-# -- parts ------------------------------------------------------------------------------------------------------------------
+# -- parts ---------------------------------------------------------------------------------------------------
 
 
 def _check_rival(state: Attempt, seen: ClaimSeen) -> None:
@@ -291,7 +299,8 @@ def _match(state: Attempt) -> Attempt:
 
 
 def _settle_conflicts(state: Attempt) -> Attempt:
-    """The log was read up to the own claim, and these rows are not in it: their user locks were touched after their view."""
+    """The log was read up to the own claim, and these rows are not in it: their user locks were touched after
+    their view."""
     if not state.conflicted:
         return state
     rows = [state.pending[index] for index in sorted(state.conflicted)]

@@ -1,8 +1,9 @@
 """Claims: how one attempt of a Spark task says, in the log itself, that the task is its own from here on.
 
-A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task (:func:`claim_lock`), so two
-claims of one task are always seen in order, and it names the client whose later transactions are the attempt's rows: client ids
-of the log are never used twice, and every transaction carries the one that wrote it. Readers leave claims out by their header.
+A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task
+(:func:`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
+transactions are the attempt's rows: client ids of the log are never used twice, and every transaction carries
+the one that wrote it. Readers leave claims out by their header.
 
 Pure: bytes and values, nothing else.
 """
@@ -34,7 +35,8 @@ class TaskKey:
     """Number of the Spark partition."""
 
     def same_place(self, other: TaskKey) -> bool:
-        """Whether both are attempts at the same place of the query, in whatever batch: they share the claim lock."""
+        """Whether both are attempts at the same place of the query, in whatever batch: they share the claim
+        lock."""
         return self.query == other.query and self.task == other.task
 
 
@@ -74,12 +76,14 @@ class Claim:
 
 
 def claim_lock(key: TaskKey) -> LockId:
-    """The lock that claims of a task write and its rows read: the same in every batch, so that a claim of an old batch is seen too."""
+    """The lock that claims of a task write and its rows read: the same in every batch, so that a claim of an
+    old batch is seen too."""
     return LockId("waltz-spark-claim", _number("claim", key.query, str(key.task)))
 
 
 def row_lock(key: TaskKey, fingerprint: bytes, occurrence: int) -> LockId:
-    """The lock of one row that has a view of its own: written by every attempt at the row, so that one of them succeeds."""
+    """The lock of one row that has a view of its own: written by every attempt at the row, so that one of
+    them succeeds."""
     return LockId(
         "waltz-spark-row",
         _number("row", key.query, str(key.batch), str(key.task), fingerprint.hex(), str(occurrence)),

@@ -14,7 +14,8 @@ from waltz_spark.sink.task_writer import WriteSettings
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _WINDOW = "client.maxConcurrentTransactions"
 _PIPELINE = "1024"
-"""Appends on their way per partition where the options say nothing: a client's own default is for programs that append one by one."""
+"""Appends on their way per partition where the options say nothing: a client's own default is for programs
+that append one by one."""
 
 
 def _header(text: str) -> int:
@@ -42,7 +43,8 @@ WRITE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was told, checked. ``state_location``: None = nothing is kept beyond this run of the driver."""
+    """What a write was told, checked. ``state_location``: None = nothing is kept beyond this run of the
+    driver."""
 
     client: ClientKeys
     delivery: str

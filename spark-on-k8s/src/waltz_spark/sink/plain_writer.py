@@ -1,4 +1,5 @@
-"""Writing without claims (``delivery = at-least-once``): rows are appended until they are in the log; a repeated task repeats them."""
+"""Writing without claims (``delivery = at-least-once``): rows are appended until they are in the log; a
+repeated task repeats them."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from waltz_spark.sink.task_writer import ROWS_AT_ONCE, LogPort, TaskResult, Writ
 
 
 class PlainWriter:
-    """One attempt of a task. What failed is sent again as it is, so a row that was not answered in time may be there twice."""
+    """One attempt of a task. What failed is sent again as it is, so a row that was not answered in time may
+    be there twice."""
 
     def __init__(self, port: LogPort, settings: WriteSettings) -> None:
         self._port = port

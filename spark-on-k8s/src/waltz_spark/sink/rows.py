@@ -1,4 +1,5 @@
-"""Rows of a DataFrame as rows for the log: which columns there may be, of which types, and how they are read."""
+"""Rows of a DataFrame as rows for the log: which columns there may be, of which types, and how they are
+read."""
 
 from __future__ import annotations
 
@@ -25,7 +26,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "append_locks": _LOCKS,
     "as_of": ("bigint", "int"),
 }
-"""Columns that the sink takes, and their types. ``data`` must be there; a lock is a struct of name and id, or a text ``name:id``."""
+"""Columns that the sink takes, and their types. ``data`` must be there; a lock is a struct of name and id, or
+a text ``name:id``."""
 _LOCK_COLUMNS = ("write_locks", "read_locks", "append_locks")
 
 

@@ -1,9 +1,9 @@
 """Where batches of a streaming query started, kept beside its checkpoint by the driver.
 
-One small file per batch: for each partition of the log a transaction id from before the first attempt at the batch. Attempts read
-back from there and no further. The file of batch n+1 is written when batch n is complete, before Spark notes the same. When the
-driver dies between the two, batch n is repeated and finds its rows in the log. Files are written once: whoever comes later keeps
-what is there.
+One small file per batch: for each partition of the log a transaction id from before the first attempt at the
+batch. Attempts read back from there and no further. The file of batch n+1 is written when batch n is
+complete, before Spark notes the same. When the driver dies between the two, batch n is repeated and finds its
+rows in the log. Files are written once: whoever comes later keeps what is there.
 """
 
 from __future__ import annotations

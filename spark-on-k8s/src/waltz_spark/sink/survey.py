@@ -1,7 +1,7 @@
 """Reading back: which transactions of a stretch of the log belong to a task.
 
-A transaction belongs to the task when the newest claim before it that names its client is a claim of the task in the same batch.
-Pure: it is given headers and payloads and says which payloads it needs.
+A transaction belongs to the task when the newest claim before it that names its client is a claim of the task
+in the same batch. Pure: it is given headers and payloads and says which payloads it needs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ Sighting = ClaimSeen | RowSeen
 
 
 class Survey:
-    """Walks a stretch of the log in order. ``owners``: clients whose transactions belong to the task at the start of the stretch."""
+    """Walks a stretch of the log in order. ``owners``: clients whose transactions belong to the task at the
+    start of the stretch."""
 
     def __init__(self, key: TaskKey, owners: Iterable[int], claim_header: int) -> None:
         self._key = key
@@ -56,8 +57,8 @@ class Survey:
     def walk(
         self, headers: Iterable[Header], payloads: Mapping[int, bytes]
     ) -> tuple[list[ClaimSeen], list[Header]]:
-        """Claims of the place, and the transactions that are rows of the task. ``payloads``: by transaction id, those of all that
-        ``may_be_claim``."""
+        """Claims of the place, and the transactions that are rows of the task. ``payloads``: by transaction
+        id, those of all that ``may_be_claim``."""
         claims: list[ClaimSeen] = []
         rows: list[Header] = []
         for header in headers:
@@ -75,7 +76,8 @@ class Survey:
         return claims, rows
 
     def _claim(self, header: Header, payloads: Mapping[int, bytes]) -> Claim | None:
-        """The claim in a transaction. One that names another client than its writer is a copy, out of another log or place."""
+        """The claim in a transaction. One that names another client than its writer is a copy, out of another
+        log or place."""
         if not self.may_be_claim(header):
             return None
         claim = Claim.decode(payloads[header.transaction_id])

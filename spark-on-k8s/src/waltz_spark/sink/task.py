@@ -1,4 +1,5 @@
-"""One attempt of a task, from Arrow batches to the log: takes a connection, gives the rows over, returns what was done."""
+"""One attempt of a task, from Arrow batches to the log: takes a connection, gives the rows over, returns what
+was done."""
 
 from __future__ import annotations
 
@@ -34,8 +35,8 @@ def write_task(
 ) -> TaskResult:
     """Write all rows. Errors end the attempt.
 
-    The connection is kept for the next task of this process, unless the attempt fails: what it has sent could then still be decided,
-    and the transactions of a client belong to the task of its newest claim.
+    The connection is kept for the next task of this process, unless the attempt fails: what it has sent could
+    then still be decided, and the transactions of a client belong to the task of its newest claim.
     """
     connection = _connection(options)
     clean = False

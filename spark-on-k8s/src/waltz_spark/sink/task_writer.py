@@ -1,7 +1,8 @@
 """Performs what ``attempt`` says: one attempt of a Spark task, with the client of the log.
 
-``TaskWriter`` has one :class:`~waltz_spark.sink.attempt.Attempt` per log partition that rows of the task go to; it claims a
-partition when its first row comes. A ``LogPort`` is the log as one attempt uses it; tests put failures in its place.
+``TaskWriter`` has one :class:`~waltz_spark.sink.attempt.Attempt` per log partition that rows of the task go
+to; it claims a partition when its first row comes. A ``LogPort`` is the log as one attempt uses it; tests put
+failures in its place.
 """
 
 from __future__ import annotations
@@ -54,8 +55,8 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What an attempt did. ``found``: rows that earlier attempts had written. ``marks``: by partition, a transaction id that
-    everything of this task is at or below."""
+    """What an attempt did. ``found``: rows that earlier attempts had written. ``marks``: by partition, a
+    transaction id that everything of this task is at or below."""
 
     written: int
     found: int
@@ -156,7 +157,8 @@ def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
 
 
 class TaskWriter:
-    """One attempt of a task. ``start``: by partition, the last transaction from before the first attempt at the batch.
+    """One attempt of a task. ``start``: by partition, the last transaction from before the first attempt at
+    the batch.
 
     Not for use by two coroutines at once. Every error ends the attempt; the next one goes on where it was.
     """

@@ -1,7 +1,7 @@
 """The writers that Spark knows: made on the driver, sent to the tasks, told there of the end of the batch.
 
-The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast a batch is in the
-``starts`` folder. A task learns its query and batch from Spark's task context.
+The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast
+a batch is in the ``starts`` folder. A task learns its query and batch from Spark's task context.
 """
 
 from __future__ import annotations
@@ -108,7 +108,8 @@ class BatchWriter(DataSourceArrowWriter):
         self._starts = starts
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
-        """One task. Its errors end the attempt, and Spark tries again. A write of this name that is complete adds nothing."""
+        """One task. Its errors end the attempt, and Spark tries again. A write of this name that is complete
+        adds nothing."""
         if self._starts.is_complete(0):
             log.info("write %s is in the log already", self._query)
             return TaskMessage(0, 0, 0, {})
@@ -172,7 +173,8 @@ def _context() -> TaskContext:
 
 
 def _next_start(starts: Starts, batch: int, messages: Sequence[TaskMessage | None]) -> Marks:
-    """Per partition the last transaction that a task of the batch knows of: nothing of the next batch is at or below it."""
+    """Per partition the last transaction that a task of the batch knows of: nothing of the next batch is at
+    or below it."""
     marks = dict(starts.of(batch))
     for message in messages:
         for partition, mark in message.marks.items() if message is not None else ():

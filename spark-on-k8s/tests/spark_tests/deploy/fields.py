@@ -1,7 +1,9 @@
-"""Fields of the two operators' SparkApplication that our applications use, with their types; below them, pod templates.
+"""Fields of the two operators' SparkApplication that our applications use, with their types; below them, pod
+templates.
 
-Taken from api/v1beta2/sparkapplication_types.go of kubeflow/spark-operator and from the CustomResourceDefinition
-sparkapplications.spark.apache.org (helm chart) of apache/spark-kubernetes-operator. A field that is not here is not known to be there.
+Taken from api/v1beta2/sparkapplication_types.go of kubeflow/spark-operator and from the
+CustomResourceDefinition sparkapplications.spark.apache.org (helm chart) of apache/spark-kubernetes-operator.
+A field that is not here is not known to be there.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The files in deploy/rendered: rendered from the descriptions, alike in all three ways, as restricted as a pod can be."""
+"""The files in deploy/rendered: rendered from the descriptions, alike in all three ways, as restricted as a
+pod can be."""
 
 from __future__ import annotations
 

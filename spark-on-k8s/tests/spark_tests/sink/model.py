@@ -1,7 +1,9 @@
-"""A small world for the sink's protocol: one log partition with its locks, and attempts at a task, stepped one event at a time.
+"""A small world for the sink's protocol: one log partition with its locks, and attempts at a task, stepped
+one event at a time.
 
-The attempts are the shipped ones (``waltz_spark.sink.attempt``). The world is meaner than a cluster: what an attempt has sent may
-be decided at any later time, after the attempt has given up on it or died, in any order between the requests it gave up on.
+The attempts are the shipped ones (``waltz_spark.sink.attempt``). The world is meaner than a cluster: what an
+attempt has sent may be decided at any later time, after the attempt has given up on it or died, in any order
+between the requests it gave up on.
 """
 
 from __future__ import annotations
@@ -67,7 +69,8 @@ class Logged:
 
 @dataclass(frozen=True)
 class Process:
-    """An attempt and where it is in its code. ``answers`` of the action it waits for; None: it waits for none."""
+    """An attempt and where it is in its code. ``answers`` of the action it waits for; None: it waits for
+    none."""
 
     state: Attempt
     chunks: tuple[tuple[OutgoingRow, ...], ...]
@@ -178,7 +181,7 @@ def successors(world: World, job: Job) -> Iterator[World]:
         yield _commit(touched, Logged(999, 0, b"foreign"), (USER_LOCK,))
 
 
-# -- processes ------------------------------------------------------------------------------------------------------------
+# -- processes -----------------------------------------------------------------------------------------------
 
 
 def _start(world: World, job: Job) -> World:
@@ -258,7 +261,7 @@ def _read_back(world: World, action: ReadBack) -> tuple[list[Sighting], frozense
     return sorted([*claims, *seen], key=lambda one: one.transaction_id), frozenset(survey.owners)
 
 
-# -- the server -------------------------------------------------------------------------------------------------------------
+# -- the server ----------------------------------------------------------------------------------------------
 
 
 def _decide(world: World, lane: tuple[Request, ...]) -> World:

@@ -1,4 +1,5 @@
-"""Every interleaving of several attempts at a task, with faults: each row is in the log once, and stays so."""
+"""Every interleaving of several attempts at a task, with faults: each row is in the log once, and stays
+so."""
 
 from __future__ import annotations
 

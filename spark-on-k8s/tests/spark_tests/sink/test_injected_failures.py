@@ -1,4 +1,5 @@
-"""Something goes wrong at each step in turn, on a log with the server's lock table: every row is there once in the end."""
+"""Something goes wrong at each step in turn, on a log with the server's lock table: every row is there once
+in the end."""
 
 from __future__ import annotations
 
@@ -258,7 +259,8 @@ async def test_a_conflict_of_user_locks_is_written_on_the_newer_view() -> None:
 
 
 async def test_a_conflict_that_is_none_is_told_apart() -> None:
-    """The lock table says a lock was touched when it is only full, or new: rows without user locks go in all the same."""
+    """The lock table says a lock was touched when it is only full, or new: rows without user locks go in all
+    the same."""
     log = InProcessLog(2)
     log.partition(0).commit(b"before")
     log.partition(0).conflict_next(3)

@@ -41,7 +41,7 @@ TEXTS = ArrayType(StringType())
 LOCKS = ArrayType(StructType([StructField("name", StringType()), StructField("id", LongType())]))
 
 
-# -- columns ----------------------------------------------------------------------------------------------------------------
+# -- columns -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -102,7 +102,7 @@ def test_rows_that_cannot_be_written(fields: dict[str, object], message: str) ->
         RowReader(4, 0).read(batch)
 
 
-# -- options ----------------------------------------------------------------------------------------------------------------
+# -- options -------------------------------------------------------------------------------------------------
 
 
 def test_defaults_of_a_stream() -> None:
@@ -138,7 +138,7 @@ def test_a_log_is_not_overwritten() -> None:
         batch_writer({**CLIENT, "delivery": "at-least-once"}, schema(data=BinaryType()), True)
 
 
-# -- notes ------------------------------------------------------------------------------------------------------------------
+# -- notes ---------------------------------------------------------------------------------------------------
 
 
 def test_notes_are_made_once_and_say_where_a_batch_starts(tmp_path: Path) -> None:
@@ -175,7 +175,7 @@ def test_a_place_that_cannot_be_used_is_one_line(tmp_path: Path) -> None:
         StartsFolder("what://is/this")
 
 
-# -- reading back -----------------------------------------------------------------------------------------------------------
+# -- reading back --------------------------------------------------------------------------------------------
 
 
 def test_whose_row_is_it() -> None:

@@ -1,4 +1,5 @@
-"""What the walk through all interleavings is worth: a part of the method is left out, and it finds the row too many, or too few."""
+"""What the walk through all interleavings is worth: a part of the method is left out, and it finds the row
+too many, or too few."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The writers' decisions around a batch: what is written again, what is refused, what is noted. Without Spark and without a log."""
+"""The writers' decisions around a batch: what is written again, what is refused, what is noted. Without Spark
+and without a log."""
 
 from __future__ import annotations
 
@@ -66,7 +67,8 @@ def batch(starts: Starts, **options: str) -> BatchWriter:
 def test_a_batch_that_spark_repeats_is_looked_for_in_the_log_whatever_the_notes_say(
     tmp_path: Path, written: list[Any]
 ) -> None:
-    """A checkpoint that lost its last batch (a restored copy) may plan that batch with other rows than those in the log."""
+    """A checkpoint that lost its last batch (a restored copy) may plan that batch with other rows than those
+    in the log."""
     stream(tmp_path, Starts({0: 1}, {5: {0: 20}, 6: {0: 30}})).write(iter(()))
     assert written == [(TaskKey("q", 5, 2), {0: 20})]
 

@@ -1,7 +1,8 @@
-"""`python -m tests.integration.nemesis.load KIND NAME CONFIG DIRECTORY SEED`: one load process, until SIGTERM.
+"""`python -m tests.integration.nemesis.load KIND NAME CONFIG DIRECTORY SEED`: one load process, until
+SIGTERM.
 
-Losing ZooKeeper or servers is its daily bread: it connects again. Exit code 70 and a line in the journal for what must not
-happen: an error that is no matter of availability, a client ahead of the log.
+Losing ZooKeeper or servers is its daily bread: it connects again. Exit code 70 and a line in the journal for
+what must not happen: an error that is no matter of availability, a client ahead of the log.
 """
 
 import argparse

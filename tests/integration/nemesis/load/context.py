@@ -1,4 +1,5 @@
-"""What every load process has: its name, its journal, its random numbers, and the wish of others that it stop."""
+"""What every load process has: its name, its journal, its random numbers, and the wish of others that it
+stop."""
 
 import asyncio
 import random

@@ -1,4 +1,5 @@
-"""The journal of one load process: a line per event, given to the kernel before the process goes on, so a SIGKILL loses none.
+"""The journal of one load process: a line per event, given to the kernel before the process goes on, so a
+SIGKILL loses none.
 
     I id                     an append is about to be sent
     O id partition txid      acknowledged

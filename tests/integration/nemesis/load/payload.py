@@ -1,4 +1,5 @@
-"""What the load writes: JSON with a name that is unique over all writers and all times, and what the writer believed.
+"""What the load writes: JSON with a name that is unique over all writers and all times, and what the writer
+believed.
 
 The checker replays these; it knows nothing else about the writers.
 """

@@ -44,7 +44,8 @@ async def _follow(client: WaltzClient, context: Context, *, slow: bool) -> None:
 
 
 async def consumer(client: WaltzClient, context: Context) -> None:
-    """Applies every transaction to SQLite, with the mark of its partition, in one transaction of the database."""
+    """Applies every transaction to SQLite, with the mark of its partition, in one transaction of the
+    database."""
     with Database(context.directory / f"{context.role}.sqlite", client.num_partitions) as database:
 
         async def read() -> None:
@@ -64,7 +65,8 @@ async def _until_stopped(context: Context, reading: Coroutine[Any, Any, None]) -
 
 
 class Database:
-    """One row per partition: mark, chained digest of all transactions, balances, counts. One file, many lives.
+    """One row per partition: mark, chained digest of all transactions, balances, counts. One file, many
+    lives.
 
     Invariant: a row changes in one transaction of the database, so a SIGKILL leaves what one mark says.
     """

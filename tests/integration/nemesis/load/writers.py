@@ -1,4 +1,5 @@
-"""The writers. Each works in all partitions of one client object, at a measured pace, until it is told to stop."""
+"""The writers. Each works in all partitions of one client object, at a measured pace, until it is told to
+stop."""
 
 import asyncio
 import random
@@ -26,23 +27,26 @@ _LARGE_BYTES = 30_000
 
 
 async def bank(client: WaltzClient, context: Context) -> None:
-    """Transfers under write locks, decided on balances that the writer has applied; audits under read locks."""
+    """Transfers under write locks, decided on balances that the writer has applied; audits under read
+    locks."""
     await _on_replicas(client, context, _transfer_or_audit)
 
 
 async def counters(client: WaltzClient, context: Context) -> None:
-    """Increments under append locks, which never conflict with each other; counts under read or write locks."""
+    """Increments under append locks, which never conflict with each other; counts under read or write
+    locks."""
     await _on_replicas(client, context, _increment_or_count)
 
 
 async def blind(client: WaltzClient, context: Context) -> None:
-    """Pipelined appends without locks, without retries: their order in the log is the order they were sent in."""
+    """Pipelined appends without locks, without retries: their order in the log is the order they were sent
+    in."""
     async with asyncio.TaskGroup() as group:
         for partition in range(client.num_partitions):
             group.create_task(_pipeline(client, context, partition))
 
 
-# -- writers that decide on what they have read ----------------------------------------------------------------
+# -- writers that decide on what they have read --------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -148,7 +152,7 @@ async def _until_applied(replica: Replica, moved: asyncio.Event, mark: int) -> N
         pass  # the next append will conflict again, which is fine
 
 
-# -- the blind one ---------------------------------------------------------------------------------------------
+# -- the blind one -------------------------------------------------------------------------------------------
 
 
 async def _pipeline(client: WaltzClient, context: Context, partition: int) -> None:
@@ -165,7 +169,8 @@ async def _pipeline(client: WaltzClient, context: Context, partition: int) -> No
 
 def _send_blind(client: WaltzClient, context: Context, partition: int, numbers: Iterator[int]) -> None:
     name = context.new_name()
-    # Named by place in the order of sending per client object, so that the checker can hold the log against it.
+    # Named by place in the order of sending per client object, so that the checker can hold the log against
+    # it.
     payload = Payload(
         name, "blind", {"stream": f"{context.name}/{client.client_id}", "number": next(numbers)}
     )

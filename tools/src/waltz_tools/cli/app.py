@@ -11,7 +11,8 @@ from waltz_tools.cli import client, cluster, demo, disk, k8s, local, log, perf, 
 
 
 class Interrupted(BaseException):
-    """Ctrl-C, by a name that typer does not make an exit code of: whoever called the command is interrupted too."""
+    """Ctrl-C, by a name that typer does not make an exit code of: whoever called the command is interrupted
+    too."""
 
 
 class _Commands(TyperGroup):

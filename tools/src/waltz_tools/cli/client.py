@@ -82,7 +82,8 @@ def create_producer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """One producer of a validation. It reads the partitions from their beginning first, to know the run so far."""
+    """One producer of a validation. It reads the partitions from their beginning first, to know the run so
+    far."""
 
     async def work() -> int:
         async with WaltzClient.connect(config) as client:
@@ -110,7 +111,8 @@ def create_consumer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """The consumer of a validation: reads from the beginning until it has found that many transactions of the run."""
+    """The consumer of a validation: reads from the beginning until it has found that many transactions of the
+    run."""
 
     async def work() -> ChainCheck:
         async with WaltzClient.connect(config) as client:

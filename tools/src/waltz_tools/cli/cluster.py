@@ -47,7 +47,8 @@ def verify_(
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
-    """Check every partition: assignments, connections, quorum, recovery, health. Exit code 3 when a check fails."""
+    """Check every partition: assignments, connections, quorum, recovery, health. Exit code 3 when a check
+    fails."""
     chosen = None if partition is None else parse_single_partition(partition)
 
     async def work(c: Context, advance: Advance) -> verify.VerifyReport:
@@ -107,7 +108,8 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", "-t", min=0.1, help="
 def status_(
     config: ConfigOption, timeout_seconds: TimeoutOption = 10.0, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Servers, storage nodes, partitions, replicas, who is behind and why. Exit code 3 when something is wrong."""
+    """Servers, storage nodes, partitions, replicas, who is behind and why. Exit code 3 when something is
+    wrong."""
     status = run_admin(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )

@@ -1,4 +1,5 @@
-"""What all sub-commands share: options, running asynchronous code, rendering, partition ranges, and how errors are shown."""
+"""What all sub-commands share: options, running asynchronous code, rendering, partition ranges, and how
+errors are shown."""
 
 from __future__ import annotations
 
@@ -165,7 +166,8 @@ def parse_single_partition(text: str) -> int:
 
 @dataclass(slots=True)
 class Listing:
-    """A table with a title; `render_listings` prints several of them, or one JSON object keyed by their names."""
+    """A table with a title; `render_listings` prints several of them, or one JSON object keyed by their
+    names."""
 
     name: str
     title: str
@@ -228,7 +230,8 @@ def _plain(value: object) -> object:
 
 
 def print_line(line: str) -> None:
-    """One line on standard output, at once. ReaderGoneError when nobody reads it any more (`waltz tail | head`)."""
+    """One line on standard output, at once. ReaderGoneError when nobody reads it any more (`waltz tail |
+    head`)."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()

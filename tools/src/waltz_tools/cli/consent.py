@@ -16,7 +16,8 @@ DryRunOption = Annotated[
 
 
 def consent(what: str, yes: bool) -> None:
-    """Ask on a terminal; elsewhere --yes has to be said. ToolError or UsageError of one line: nothing was changed."""
+    """Ask on a terminal; elsewhere --yes has to be said. ToolError or UsageError of one line: nothing was
+    changed."""
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):

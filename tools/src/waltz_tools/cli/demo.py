@@ -29,7 +29,8 @@ def demo(
     tls: Annotated[bool, typer.Option("--tls/--no-tls")] = True,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Load the flights of a year into a local cluster, kill a storage node and a server on the way, and check every row.
+    """Load the flights of a year into a local cluster, kill a storage node and a server on the way, and check
+    every row.
 
     Exit code 0 for PASS, 1 for FAIL.
     """

@@ -53,7 +53,8 @@ def _view(path: Path) -> SegmentView:
 
 
 def _expect(view: SegmentView, transaction: int, end: int) -> None:
-    """ToolError of one line unless the segment holds the transaction; ``end`` is the id after its last one."""
+    """ToolError of one line unless the segment holds the transaction; ``end`` is the id after its last
+    one."""
     first = view.header.first_txid
     if not first <= transaction < end:
         holds = f"it holds {first} to {end - 1}" if end > first else "it holds none"
@@ -79,7 +80,8 @@ def dump_control_file(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an entry is damaged."""
+    """Cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an entry is
+    damaged."""
     from waltz_storage.engine.inspect import inspect_control_file
 
     directory = path if path.is_dir() else path.parent

@@ -1,4 +1,5 @@
-"""`waltz k8s`: clusters that the operator runs on Kubernetes. Needs the extra `[k8s]`; nothing of it is imported before a sub-command runs."""
+"""`waltz k8s`: clusters that the operator runs on Kubernetes. Needs the extra `[k8s]`; nothing of it is
+imported before a sub-command runs."""
 
 from __future__ import annotations
 
@@ -120,7 +121,8 @@ def plan(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """What the operator would do next, and what blocks it. Exit code 3 when something is blocked. Changes nothing."""
+    """What the operator would do next, and what blocks it. Exit code 3 when something is blocked. Changes
+    nothing."""
 
     async def work(session: Session) -> dict[str, Any]:
         from waltz_tools.k8s.preview import ask_plan
@@ -174,7 +176,8 @@ def migrate(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have copies of partitions moved between nodes (a WaltzMigration). With --wait, exit code 1 when it fails."""
+    """Have copies of partitions moved between nodes (a WaltzMigration). With --wait, exit code 1 when it
+    fails."""
     partitions = None if partition is None else tuple(parse_partitions(partition))
     called = name or f"{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
 
@@ -259,7 +262,8 @@ def report(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Everything that somebody who helps needs to see in one archive: objects, events, logs, plan. Secrets are left out."""
+    """Everything that somebody who helps needs to see in one archive: objects, events, logs, plan. Secrets
+    are left out."""
     path = file or Path(f"waltz-{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
 
     async def work(session: Session) -> dict[str, str]:

@@ -60,7 +60,8 @@ async def _up(settings: LocalSettings, output: OutputFormat) -> None:
     starting = asyncio.current_task()
 
     def on_signal() -> None:
-        # While starting, give up; while running, stop in order. Further signals change nothing: stopping is bounded.
+        # While starting, give up; while running, stop in order. Further signals change nothing: stopping is
+        # bounded.
         if not stop.is_set():
             stop.set()
             if not started and starting is not None:

@@ -66,7 +66,8 @@ def append(
     ] = _CLUSTER_SECONDS,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Append one payload, or every line of standard input, in order; prints each transaction id once it is committed."""
+    """Append one payload, or every line of standard input, in order; prints each transaction id once it is
+    committed."""
     locks = [parse_lock(text) for text in lock or []]
     lines = _input(data, whole, as_json)
 
@@ -169,7 +170,8 @@ def tail(
     headers_only: Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")] = False,
     output: OutputOption = OutputFormat.JSON,
 ) -> None:
-    """Print transactions as JSON lines: partition, transaction, header, client, data (data_base64 when it is not text)."""
+    """Print transactions as JSON lines: partition, transaction, header, client, data (data_base64 when it is
+    not text)."""
     chosen = None if partition is None else parse_partitions(partition)
     wanted = None if header is None else HeaderFilter.parse(header)
     run(_until_interrupt(_tail(config, chosen, start, last, wanted, follow, headers_only, output)))

@@ -1,4 +1,5 @@
-"""`waltz storage forget` and `restore-reset`: repairs that give something up, so they are asked for by name."""
+"""`waltz storage forget` and `restore-reset`: repairs that give something up, so they are asked for by
+name."""
 
 from __future__ import annotations
 
@@ -39,8 +40,8 @@ def restore_reset(
 ) -> None:
     """Prepare a storage directory that was restored from a copy, before its node starts again.
 
-    Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up and never
-    votes with a log that is older than it says.
+    Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up
+    and never votes with a log that is older than it says.
     """
     chosen = None if partition is None else parse_partitions(partition)
     would = repair.resettable(directory, chosen)
@@ -123,8 +124,8 @@ def lower_fence(
 ) -> None:
     """Put down session fences that somebody raised to where no session comes.
 
-    Each is put to the session after the last that ZooKeeper gave out and that any node completed, so every session that ever was
-    stays fenced off. All other replicas must answer.
+    Each is put to the session after the last that ZooKeeper gave out and that any node completed, so every
+    session that ever was stays fenced off. All other replicas must answer.
     """
     chosen = parse_partitions(partition)
 

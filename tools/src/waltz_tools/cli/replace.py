@@ -57,7 +57,8 @@ def replace(
 ) -> None:
     """Replace a storage node: add the new one, copy, verify, switch, take the old one away, forget it.
 
-    Before each change it is proven that nothing can be lost. Whatever interrupts it: run the same command again.
+    Before each change it is proven that nothing can be lost. Whatever interrupts it: run the same command
+    again.
     """
     before, after = str(parse_endpoint(old)), str(parse_endpoint(new))
     options = ReplaceOptions(

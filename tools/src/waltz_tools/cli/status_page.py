@@ -97,7 +97,8 @@ def _replica(replica: Replica) -> str:
 async def live(
     context: Context, interval_seconds: float, count: int, show: Callable[[list[Listing], list[str]], None]
 ) -> None:
-    """Show tables and problems until cancelled, or ``count`` times. The rate is that of the newest stored transaction."""
+    """Show tables and problems until cancelled, or ``count`` times. The rate is that of the newest stored
+    transaction."""
     before: dict[int, int] = {}
     loop = asyncio.get_running_loop()
     then, looks = loop.time(), 0

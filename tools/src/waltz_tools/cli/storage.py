@@ -310,7 +310,8 @@ def max_transaction_id(
 
 @app.command()
 def validate(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Open the storage port and the admin port of every node. Exit code 3 when one does not answer as it should."""
+    """Open the storage port and the admin port of every node. Exit code 3 when one does not answer as it
+    should."""
     answers = run_admin(config, lambda c: storage_admin.validate(c.store, c.root, tls=c.tls))
     listing = Listing("ports", "Ports of storage nodes", ["Port", "Works", "Reason"])
     for endpoint, reason in answers.items():

@@ -84,7 +84,8 @@ def plain_lines(source: BinaryIO) -> Iterator[Line]:
 
 
 def json_lines(source: BinaryIO) -> Iterator[Line]:
-    """What `tail` prints: `data` or `data_base64`, and perhaps `header` and `partition`; the rest is ignored."""
+    """What `tail` prints: `data` or `data_base64`, and perhaps `header` and `partition`; the rest is
+    ignored."""
     for number, raw in enumerate(source, 1):
         if raw.strip():
             yield _json_line(number, raw)

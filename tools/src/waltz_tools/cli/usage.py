@@ -30,9 +30,11 @@ def usage(
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Bytes of the logs, how fast they grow, and when the disks are full. Exit code 3 when one is, or a node is silent.
+    """Bytes of the logs, how fast they grow, and when the disks are full. Exit code 3 when one is, or a node
+    is silent.
 
-    Growth is that of the last 24 hours, or since the node's start. The log is kept for ever: a disk that fills needs more room.
+    Growth is that of the last 24 hours, or since the node's start. The log is kept for ever: a disk that
+    fills needs more room.
     """
     admin = None if storage is None else parse_endpoint(storage)
     statuses = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))

@@ -241,10 +241,12 @@ def accept_restored_(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was put back from an older copy.
+    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was put back
+    from an older copy.
 
-    All storage nodes must answer, or be named as lost or removed; nodes that this copy does not know must be added first. Then
-    nothing that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
+    All storage nodes must answer, or be named as lost or removed; nodes that this copy does not know must be
+    added first. Then nothing that a quorum holds is lost: the next recovery decides among the nodes that
+    completed the last session.
     """
     chosen = parse_partitions(partition)
     gone = [str(parse_endpoint(node)) for node in lost or ()]

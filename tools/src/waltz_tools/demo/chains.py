@@ -1,8 +1,8 @@
 """What a writer knows of the log: per partition, how far it has read and where each aircraft's flights are.
 
-Fed by the headers of the feed alone (the header of a flight is the number of its aircraft). Reading `applied` and `previous`
-without an await in between gives a view that the server can check: a write lock on the aircraft with `as_of=applied` only
-passes if nobody has flown the aircraft since.
+Fed by the headers of the feed alone (the header of a flight is the number of its aircraft). Reading `applied`
+and `previous` without an await in between gives a view that the server can check: a write lock on the
+aircraft with `as_of=applied` only passes if nobody has flown the aircraft since.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from bisect import bisect_right
 class Chains:
     """One partition as a writer sees it. Owner: the writer's feed task; waiters only wait.
 
-    Invariants: `applied` is the id up to which every transaction was taken into account, in order; the list of an aircraft
-    is ascending.
+    Invariants: `applied` is the id up to which every transaction was taken into account, in order; the list
+    of an aircraft is ascending.
     """
 
     def __init__(self) -> None:

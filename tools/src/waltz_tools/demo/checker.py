@@ -1,13 +1,14 @@
-"""Checks a log full of flights against the file they came from. Written apart from the writer: it shares only the rows.
+"""Checks a log full of flights against the file they came from. Written apart from the writer: it shares only
+the rows.
 
-Pure. Feed it every transaction with `add`, partition by partition in any interleaving but each partition in order, then ask
-for the `verdict`. What must hold:
+Pure. Feed it every transaction with `add`, partition by partition in any interleaving but each partition in
+order, then ask for the `verdict`. What must hold:
 
 * every row of the file is in the log exactly once, with the values of the file;
 * transaction ids of a partition are 0, 1, 2 … without a gap;
 * per carrier, the sums of both delays in the log are those of the file;
-* every flight names exactly the transaction of its aircraft's previous flight in that partition, which only holds if no two
-  writers ever held the aircraft's lock at once.
+* every flight names exactly the transaction of its aircraft's previous flight in that partition, which only
+  holds if no two writers ever held the aircraft's lock at once.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ _MAX_EXAMPLES_PER_KIND = 3
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """Result of the check. `findings` is empty exactly when `passed`; examples per kind are bounded, counts are not."""
+    """Result of the check. `findings` is empty exactly when `passed`; examples per kind are bounded, counts
+    are not."""
 
     passed: bool
     findings: tuple[str, ...]

@@ -1,4 +1,5 @@
-"""What goes wrong during the demo, by plan: one storage node and one server are killed and come back, under load."""
+"""What goes wrong during the demo, by plan: one storage node and one server are killed and come back, under
+load."""
 
 from __future__ import annotations
 
@@ -24,10 +25,11 @@ class Fault:
 
 
 class FaultPlan:
-    """SIGKILLs to a storage node when half of the load is committed, and to a server later, each brought back at once.
+    """SIGKILLs to a storage node when half of the load is committed, and to a server later, each brought back
+    at once.
 
-    The server is not killed before the storage node's process is there again (it may still be catching up), so a majority of
-    replicas is always alive.
+    The server is not killed before the storage node's process is there again (it may still be catching up),
+    so a majority of replicas is always alive.
     """
 
     def __init__(

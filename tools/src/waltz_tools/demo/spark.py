@@ -1,8 +1,10 @@
-"""`python -m waltz_tools.demo.spark`: flights through a local cluster, counted by Spark in two ways, compared with the file.
+"""`python -m waltz_tools.demo.spark`: flights through a local cluster, counted by Spark in two ways, compared
+with the file.
 
-A cluster of processes takes the flights of a year (`--rows` makes it short). Then the shipped job runs twice: at once over
-what is committed, and as a stream in small batches with a checkpoint. Both results are compared with a plain computation over the
-CSV. The jobs are programs of their own, started as `spark-submit` would start them.
+A cluster of processes takes the flights of a year (`--rows` makes it short). Then the shipped job runs twice:
+at once over what is committed, and as a stream in small batches with a checkpoint. Both results are compared
+with a plain computation over the CSV. The jobs are programs of their own, started as `spark-submit` would
+start them.
 """
 
 from __future__ import annotations
@@ -55,7 +57,8 @@ def _add(row: dict[str, int | float | None], key: str, more: int) -> None:
 
 
 def read_result(folder: Path) -> Delays:
-    """The table that a job has written: JSON lines in one or several files. A sum over nothing is left out there, 0 here."""
+    """The table that a job has written: JSON lines in one or several files. A sum over nothing is left out
+    there, 0 here."""
     found: Delays = {}
     for path in sorted(folder.glob("*.json")):
         for line in path.read_text().splitlines():
@@ -115,7 +118,8 @@ async def run_job(job: Path, directory: Path, name: str, arguments: Sequence[str
 
 
 def spark_environment(directory: Path) -> Mapping[str, str]:
-    """Two cores, no web page, few partitions; workers run this Python, and Java is the one of the local cluster."""
+    """Two cores, no web page, few partitions; workers run this Python, and Java is the one of the local
+    cluster."""
     conf = {
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",

@@ -1,15 +1,18 @@
 """One writer of the demo, a process of its own: `python -m waltz_tools.demo.writer ARGUMENTS`.
 
-Takes every n-th row of the file and appends each exactly once. Per row: read the aircraft's previous flight from the applied
-state, append with a write lock on the aircraft as of that state, and on a conflict wait until the conflicting transaction is
-applied and decide again. Rows of one aircraft go one after another within a writer; between writers only the locks keep order.
+Takes every n-th row of the file and appends each exactly once. Per row: read the aircraft's previous flight
+from the applied state, append with a write lock on the aircraft as of that state, and on a conflict wait
+until the conflicting transaction is applied and decide again. Rows of one aircraft go one after another
+within a writer; between writers only the locks keep order.
 
-An append whose outcome is unknown (its deadline passed while a process was down) is resolved through the log: the flights of
-that aircraft behind the view of the attempt are read, and if none is this row, the row is appended again under the same lock.
-That is exact: if the earlier attempt commits first, its commit is behind the new view's back and the new attempt fails by the
-lock; if the new attempt commits first, the earlier one, which has an older view, fails by the lock.
+An append whose outcome is unknown (its deadline passed while a process was down) is resolved through the log:
+the flights of that aircraft behind the view of the attempt are read, and if none is this row, the row is
+appended again under the same lock. That is exact: if the earlier attempt commits first, its commit is behind
+the new view's back and the new attempt fails by the lock; if the new attempt commits first, the earlier one,
+which has an older view, fails by the lock.
 
-Standard output: one JSON line per quarter second with what was committed so far; the measures go to a file at the end.
+Standard output: one JSON line per quarter second with what was committed so far; the measures go to a file at
+the end.
 """
 
 from __future__ import annotations
@@ -173,8 +176,9 @@ class Writer:
         await chains.wait_applied(transaction_id)
 
     async def _find(self, partition: int, row: Flight, header: int, since: int) -> int | None:
-        """Transaction id of this row among the flights of its aircraft behind `since`; None if it is not among what is
-        applied at the moment of returning (more may be applied while the payloads are read: they are read too)."""
+        """Transaction id of this row among the flights of its aircraft behind `since`; None if it is not
+        among what is applied at the moment of returning (more may be applied while the payloads are read:
+        they are read too)."""
         chains = self._chains[partition]
         while candidates := chains.after(header, since):
             for transaction_id in candidates:

@@ -1,1 +1,2 @@
-"""What `waltz k8s` does, over the operator's library (`waltz-operator`, the extra `[k8s]`): look, plan, ask, collect, render."""
+"""What `waltz k8s` does, over the operator's library (`waltz-operator`, the extra `[k8s]`): look, plan, ask,
+collect, render."""

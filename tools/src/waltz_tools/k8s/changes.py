@@ -1,4 +1,5 @@
-"""What a person asks the operator for: migrations, restarts, a pause. Bodies are made here, and written through the session."""
+"""What a person asks the operator for: migrations, restarts, a pause. Bodies are made here, and written
+through the session."""
 
 from __future__ import annotations
 
@@ -77,7 +78,8 @@ async def migrate(session: Session, cluster: str, name: str, wish: Wish) -> dict
 async def follow(
     session: Session, name: str, timeout_seconds: float, show: Callable[[Mapping[str, Any]], None]
 ) -> Mapping[str, Any]:
-    """Wait until a migration has ended (or, when only planned, has its plan); `show` gets each changed status. ToolError."""
+    """Wait until a migration has ended (or, when only planned, has its plan); `show` gets each changed
+    status. ToolError."""
     deadline = time.monotonic() + timeout_seconds
     last: Mapping[str, Any] = {}
     while True:

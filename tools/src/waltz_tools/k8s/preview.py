@@ -1,4 +1,5 @@
-"""`waltz k8s plan`: the operator is asked, in its pod, because only there ZooKeeper and the admin ports can be reached."""
+"""`waltz k8s plan`: the operator is asked, in its pod, because only there ZooKeeper and the admin ports can
+be reached."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ async def operator_pod(session: Session) -> str:
 
 
 async def ask_plan(session: Session, cluster: str, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The next pass over the cluster in words; with `spec` as if that were the specification. ToolError, KubeError."""
+    """The next pass over the cluster in words; with `spec` as if that were the specification. ToolError,
+    KubeError."""
     await session.cluster(cluster)
     pod = await operator_pod(session)
     command = [PROGRAM, "plan", cluster, "--namespace", session.place.namespace, "--log-level", "ERROR"]

@@ -1,7 +1,8 @@
 """Takes secrets out of what goes into a support bundle. Pure.
 
-Objects of kind Secret never get this far. What else may hold one: configuration keys (key store passwords, credentials for
-ZooKeeper), environment variables, annotations with the object as it was applied, addresses with a password in them.
+Objects of kind Secret never get this far. What else may hold one: configuration keys (key store passwords,
+credentials for ZooKeeper), environment variables, annotations with the object as it was applied, addresses
+with a password in them.
 """
 
 from __future__ import annotations

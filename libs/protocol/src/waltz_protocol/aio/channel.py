@@ -1,8 +1,8 @@
 """One connection that speaks frames: Hello both ways, then frames of one protocol and version.
 
-Model: the transport fills the splitter's buffer, each whole frame goes to the handler as a memoryview, and what the
-handler sends is joined and written once per turn of the loop. No task and no future per message; one timer per
-connection does keep-alive and idle detection.
+Model: the transport fills the splitter's buffer, each whole frame goes to the handler as a memoryview, and
+what the handler sends is joined and written once per turn of the loop. No task and no future per message; one
+timer per connection does keep-alive and idle detection.
 
 Reading, up to the frames that the handler gets, is in `incoming`.
 
@@ -49,15 +49,15 @@ class ChannelSettings:
     handshake_timeout_seconds: float = 10.0
     #: The connecting side writes a keep-alive after this much write silence.
     keep_alive_seconds: float = 600.0
-    #: Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three keep-alives of a
-    #: peer) and to never on connecting ones, where the peer sends none.
+    #: Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three
+    #: keep-alives of a peer) and to never on connecting ones, where the peer sends none.
     read_idle_seconds: float | None = None
     write_high_bytes: int = 1024 * 1024
     write_low_bytes: int = 256 * 1024
     #: Close when the peer acknowledges nothing for so long.
     tcp_user_timeout_ms: int = 30_000
-    #: The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all the time is
-    #: closed after `not_reading_seconds`.
+    #: The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all
+    #: the time is closed after `not_reading_seconds`.
     peers_may_pause: bool = False
     not_reading_seconds: float = 900.0
     #: How long a graceful close may take to write what is queued before the connection is cut.
@@ -111,7 +111,7 @@ class Channel(Incoming):
         if self._read_idle is None and not connecting:
             self._read_idle = ACCEPTING_READ_IDLE_SECONDS
 
-    # -- what the handler uses ------------------------------------------------------------------------------------
+    # -- what the handler uses -------------------------------------------------------------------------------
 
     @property
     def pending_bytes(self) -> int:
@@ -148,8 +148,8 @@ class Channel(Incoming):
     def send(self, *parts: bytes | bytearray | memoryview) -> None:
         """Queue whole frames, given in any number of parts, for one write at the end of this loop turn.
 
-        The parts must stay unchanged until then. Dropped silently when the channel is closed. Before the channel is
-        ready nothing may be sent (RuntimeError): the peer would not understand it.
+        The parts must stay unchanged until then. Dropped silently when the channel is closed. Before the
+        channel is ready nothing may be sent (RuntimeError): the peer would not understand it.
         """
         if self.closed:
             return
@@ -209,7 +209,7 @@ class Channel(Incoming):
             self._lost_waiters.append(waiter)
             await waiter
 
-    # -- what the transport calls ---------------------------------------------------------------------------------
+    # -- what the transport calls ----------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Set the socket's options, send our Hello, start the clock for the peer's."""
@@ -268,7 +268,7 @@ class Channel(Incoming):
             if not waiter.done():
                 waiter.set_result(None)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _queue(self, parts: tuple[bytes | bytearray | memoryview, ...]) -> None:
         self._parts += parts

@@ -1,4 +1,5 @@
-"""What a channel expects of others: a handler that knows what frames mean, and the owner of accepted channels."""
+"""What a channel expects of others: a handler that knows what frames mean, and the owner of accepted
+channels."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ if TYPE_CHECKING:
 class ChannelHandler(Protocol):
     """The owner of a channel's meaning. All methods are sync and run on the loop.
 
-    A ProtocolError from any of them closes the channel with that reason; any other exception is logged and closes too.
+    A ProtocolError from any of them closes the channel with that reason; any other exception is logged and
+    closes too.
     """
 
     def channel_ready(self, channel: Channel) -> None:

@@ -1,7 +1,8 @@
-"""Connections that were closed and are not gone yet: TLS says good-bye first, and that takes a turn of the peer.
+"""Connections that were closed and are not gone yet: TLS says good-bye first, and that takes a turn of the
+peer.
 
-A loop that is closed under them complains, or refuses (uvloop: "Device or resource busy"). Who runs a loop for one piece of
-work waits for them at its end.
+A loop that is closed under them complains, or refuses (uvloop: "Device or resource busy"). Who runs a loop
+for one piece of work waits for them at its end.
 """
 
 from __future__ import annotations

@@ -22,9 +22,9 @@ async def connect(
 ) -> Channel:
     """Connect, do TLS (None: plaintext) and the Hello; gives a channel that is ready.
 
-    `connect_timeout_seconds` covers TCP and TLS, the Hello has its own limit in the settings. Raises ConnectError.
-    When it raises or is cancelled the connection is cut; the handler gets `channel_closed` if a channel had been
-    made.
+    `connect_timeout_seconds` covers TCP and TLS, the Hello has its own limit in the settings. Raises
+    ConnectError. When it raises or is cancelled the connection is cut; the handler gets `channel_closed` if a
+    channel had been made.
     """
     if not 0 < endpoint.port < 65536:  # one kind of event loop would take it modulo 65536
         raise ConnectError(f"cannot connect to {endpoint}: not a port")

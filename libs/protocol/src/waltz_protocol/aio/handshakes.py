@@ -1,8 +1,9 @@
-"""Connections that have not said who they are yet: how many there may be, and which one goes when there are too many.
+"""Connections that have not said who they are yet: how many there may be, and which one goes when there are
+too many.
 
-A peer is in its handshake from the moment it is accepted until the Hellos are exchanged, TLS included. When there are
-too many, the one that has been at it longest gives way, of the address that has most of them: honest peers need
-milliseconds, so whoever opens connections and says nothing displaces himself.
+A peer is in its handshake from the moment it is accepted until the Hellos are exchanged, TLS included. When
+there are too many, the one that has been at it longest gives way, of the address that has most of them:
+honest peers need milliseconds, so whoever opens connections and says nothing displaces himself.
 """
 
 from collections.abc import Callable

@@ -98,7 +98,7 @@ class Incoming(asyncio.BufferedProtocol):
     @abstractmethod
     def warn(self, text: str) -> None: ...
 
-    # -- what the handler and the memory budget use ---------------------------------------------------------------
+    # -- what the handler and the memory budget use ----------------------------------------------------------
 
     def set_max_frame_bytes(self, limit: int) -> None:
         """From the next frame on. For handlers that trust a peer with large frames only after it has said who
@@ -159,7 +159,7 @@ class Incoming(asyncio.BufferedProtocol):
             if not self._not_reading and self._transport is not None and not self.closed:
                 self._transport.resume_reading()
 
-    # -- what the transport calls ---------------------------------------------------------------------------------
+    # -- what the transport calls ----------------------------------------------------------------------------
 
     def get_buffer(self, sizehint: int) -> memoryview:
         """Room for the transport to read into."""
@@ -190,7 +190,7 @@ class Incoming(asyncio.BufferedProtocol):
         else:
             self._get_in_line(turns)
 
-    # -- inside -----------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def work(self, units: int) -> int:
         """Called by `turns`: the next frames."""

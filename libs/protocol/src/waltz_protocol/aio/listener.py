@@ -1,7 +1,7 @@
 """Accepting channels on a port: TLS, limits, who may come in, and one line in the log about who may not.
 
-With TLS the listener accepts sockets itself, so that a peer counts from its first moment and not only after TLS: what
-is in its handshake is bounded (`handshakes`) and counts as a connection.
+With TLS the listener accepts sockets itself, so that a peer counts from its first moment and not only after
+TLS: what is in its handshake is bounded (`handshakes`) and counts as a connection.
 """
 
 import asyncio
@@ -33,12 +33,14 @@ _BACKLOG = 512
 _OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
 _PAUSE_SECONDS = 0.2
 _TLS_HEAD_START_SECONDS = 0.005
-"""TLS costs a millisecond or two of the loop: the next one starts when this one is done, or after so much time."""
+"""TLS costs a millisecond or two of the loop: the next one starts when this one is done, or after so much
+time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What a listener lets in. `allowed_peers`: names of client certificates (None: any peer that gets through TLS)."""
+    """What a listener lets in. `allowed_peers`: names of client certificates (None: any peer that gets
+    through TLS)."""
 
     max_connections: int = DEFAULT_MAX_CONNECTIONS
     max_handshakes: int = DEFAULT_MAX_HANDSHAKES
@@ -121,7 +123,8 @@ class Listener:
     async def close(self, reason: str = "the listener is shutting down") -> None:
         """Stop listening, close every channel gracefully, wait until they are gone. Idempotent.
 
-        Channels have their own limit (`close_timeout_seconds`) after which they are cut; handshakes are cut at once.
+        Channels have their own limit (`close_timeout_seconds`) after which they are cut; handshakes are cut
+        at once.
         """
         self._closing = True
         server, self._server = self._server, None
@@ -153,12 +156,13 @@ class Listener:
     async def __aexit__(self, *_: object) -> None:
         await self.close()
 
-    # -- TLS ----------------------------------------------------------------------------------------------------------
+    # -- TLS -------------------------------------------------------------------------------------------------
 
     async def _accept(
         self, listening: socket.socket, secure: Callable[[socket.socket, Handshake], Any]
     ) -> None:
-        """Take connections as they come; while the process is out of files the peers wait in the kernel's queue."""
+        """Take connections as they come; while the process is out of files the peers wait in the kernel's
+        queue."""
         loop = asyncio.get_running_loop()
         while True:
             try:
@@ -210,7 +214,7 @@ class Listener:
             if text is not None and not self._closing:
                 self._peer_log.warn(handshake.peer, f"the TLS handshake failed: {text}")
 
-    # -- who is let in ------------------------------------------------------------------------------------------------
+    # -- who is let in ---------------------------------------------------------------------------------------
 
     def _admit(self, handshake: Handshake) -> bool:
         """Room for one more? Handshakes that take too long make room; established connections never do."""

@@ -1,4 +1,5 @@
-"""Log lines that a peer can cause at will: as many per address as somebody reads, and the number of those left out."""
+"""Log lines that a peer can cause at will: as many per address as somebody reads, and the number of those
+left out."""
 
 import logging
 import time

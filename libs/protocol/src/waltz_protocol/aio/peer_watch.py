@@ -1,11 +1,14 @@
-"""Sockets of channels: their options, and a watch that tells a peer that does not read from one that is not there.
+"""Sockets of channels: their options, and a watch that tells a peer that does not read from one that is not
+there.
 
-A peer that does not read closes its receive window, and its kernel goes on acknowledging our probes. One that vanished
-acknowledges nothing. TCP_USER_TIMEOUT takes both for dead: it counts the time of a closed window as well. It is right
-towards storage nodes, which always read; clients may stop for minutes (an application's callback, our own flow control).
+A peer that does not read closes its receive window, and its kernel goes on acknowledging our probes. One that
+vanished acknowledges nothing. TCP_USER_TIMEOUT takes both for dead: it counts the time of a closed window as
+well. It is right towards storage nodes, which always read; clients may stop for minutes (an application's
+callback, our own flow control).
 
-For those it is switched off, which also lets TCP keep-alive find peers that vanish while nothing is on its way. What is on
-its way when they vanish is found by looking at the kernel's own figures (TCP_INFO) from time to time.
+For those it is switched off, which also lets TCP keep-alive find peers that vanish while nothing is on its
+way. What is on its way when they vanish is found by looking at the kernel's own figures (TCP_INFO) from time
+to time.
 """
 
 from __future__ import annotations
@@ -15,9 +18,10 @@ import struct
 from typing import Any
 
 CHECKS = 3
-"""So many looks in a row, a third of the limit apart, must find nothing acknowledged: a probe or a segment that has just
-been sent is no reason. A vanished peer is found after the limit, and within twice the limit while segments are on their way.
-Linux probes a closed window every 120 s at the longest, which comes on top there."""
+"""So many looks in a row, a third of the limit apart, must find nothing acknowledged: a probe or a segment
+that has just been sent is no reason. A vanished peer is found after the limit, and within twice the limit
+while segments are on their way. Linux probes a closed window every 120 s at the longest, which comes on top
+there."""
 _KEEP_ALIVE_PROBES = 3
 _TCP_INFO = struct.Struct("=8B13I")
 _PROBES, _UNACKNOWLEDGED, _LAST_ACK_MS = 3, 12, 20

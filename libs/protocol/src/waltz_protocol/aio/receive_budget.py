@@ -97,7 +97,7 @@ class ReceiveBudget:
         """Past the limit: who has just begun a frame should not bring much of it at once."""
         return self.total_bytes > self.limit_bytes or self._small_bytes > self.limit_bytes >> 2
 
-    # -- small ones ---------------------------------------------------------------------------------------------------
+    # -- small ones ------------------------------------------------------------------------------------------
 
     def _hold_small(self, holder: Holder, size: int) -> None:
         known = self._small.get(holder)
@@ -138,7 +138,7 @@ class ReceiveBudget:
                 f"and beginnings of frames may take {self.limit_bytes >> 1} bytes together"
             )
 
-    # -- large ones ---------------------------------------------------------------------------------------------------
+    # -- large ones ------------------------------------------------------------------------------------------
 
     def _hold_large(self, holder: Holder, size: int) -> None:
         known = self._large.get(holder)

@@ -1,13 +1,13 @@
 """Requests and replies matched by sequence number, over one channel (storage and admin protocols).
 
-Model: a request is a callback in a dict keyed by its sequence number; no task and no future per request (`call` makes
-one future, for those who want to await). All requests of a connection have the same time limit, so the dict is ordered by
-deadline and one timer looks at its head.
+Model: a request is a callback in a dict keyed by its sequence number; no task and no future per request
+(`call` makes one future, for those who want to await). All requests of a connection have the same time limit,
+so the dict is ordered by deadline and one timer looks at its head.
 
 Invariants:
 * every callback is called exactly once: with the reply, or with the error that ended it;
-* a request that timed out is never answered later: its reply is ignored (at most `MAX_LATE_REPLIES` such requests are
-  remembered, then the connection is closed);
+* a request that timed out is never answered later: its reply is ignored (at most `MAX_LATE_REPLIES` such
+  requests are remembered, then the connection is closed);
 * a reply nobody asked for ends the connection.
 """
 
@@ -28,12 +28,14 @@ _SEQ_NUM = struct.Struct(">q")
 #: Timed-out requests whose replies may still come. A peer that stays silent for so many is given up.
 MAX_LATE_REPLIES = 10_000
 
-#: Called with the reply's body (valid during the call only) or with the error. What it raises closes the connection.
+#: Called with the reply's body (valid during the call only) or with the error. What it raises closes the
+#: connection.
 ReplyCallback = Callable[[memoryview | None, WaltzProtocolError | None], None]
 
 
 class Requester:
-    """The handler of a connecting channel whose protocol has sequence numbers. Owner of the pending requests."""
+    """The handler of a connecting channel whose protocol has sequence numbers. Owner of the pending
+    requests."""
 
     def __init__(self, seq_num_offset: int, request_timeout_seconds: float) -> None:
         """`seq_num_offset`: where the i64 sequence number sits in a body."""
@@ -66,7 +68,8 @@ class Requester:
     ) -> None:
         """Send a whole frame, given in parts, and call back with its reply.
 
-        On a closed connection the callback gets ChannelClosedError in the next loop turn, never inside this call.
+        On a closed connection the callback gets ChannelClosedError in the next loop turn, never inside this
+        call.
         """
         channel = self._channel
         if channel is None or channel.closed:
@@ -109,7 +112,7 @@ class Requester:
         self.submit(seq_num, parts, replied)
         return await future
 
-    # -- the channel's handler ---------------------------------------------------------------------------------------
+    # -- the channel's handler -------------------------------------------------------------------------------
 
     def channel_ready(self, channel: Channel) -> None:
         """Requests may be submitted from now on."""
@@ -153,7 +156,7 @@ class Requester:
             self._safely(closed, reason)
         self._batch_ended_safely()
 
-    # -- inside --------------------------------------------------------------------------------------------------------
+    # -- inside ----------------------------------------------------------------------------------------------
 
     def _expire(self) -> None:
         """The connection's one request timer: fails what is overdue, sleeps until the next deadline."""

@@ -1,8 +1,8 @@
 """A server's connection to a storage node, and a tool's connection to its admin port.
 
-One TCP connection serves all partitions and all store sessions (storage protocol, transport). Open is done when the object
-exists. Requests go out as they come; a node answers those of one partition in order. Nothing is ever sent twice: a
-request that ended with an error may or may not have been executed.
+One TCP connection serves all partitions and all store sessions (storage protocol, transport). Open is done
+when the object exists. Requests go out as they come; a node answers those of one partition in order. Nothing
+is ever sent twice: a request that ended with an error may or may not have been executed.
 """
 
 import json
@@ -93,7 +93,8 @@ class _Connection:
 
     @property
     def on_closed(self) -> list[Callable[[str], None]]:
-        """Called with the reason when the connection is gone, after the callbacks of all outstanding requests."""
+        """Called with the reason when the connection is gone, after the callbacks of all outstanding
+        requests."""
         return self._requester.on_closed
 
     @property
@@ -131,8 +132,8 @@ class StorageConnection(_Connection):
         connect_timeout_seconds: float = 5.0,
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
     ) -> Self:
-        """Connect and open. ConnectError (retriable), or RequestFailedError when the node belongs to another cluster
-        or has another number of partitions."""
+        """Connect and open. ConnectError (retriable), or RequestFailedError when the node belongs to another
+        cluster or has another number of partitions."""
         connection = cls(endpoint, Requester(9, request_timeout_seconds))
         opening = storage.OpenRequest(-1, _OPEN_SEQ_NUM, -1, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
@@ -155,15 +156,15 @@ class StorageConnection(_Connection):
 
     @property
     def on_batch_ended(self) -> list[Callable[[], None]]:
-        """Called after the callbacks of all replies of one socket read (and of one sweep of timeouts): the moment to
-        act once on many votes."""
+        """Called after the callbacks of all replies of one socket read (and of one sweep of timeouts): the
+        moment to act once on many votes."""
         return self._requester.on_batch_ended
 
     def submit_append(
         self, session_id: int, partition_id: int, count: int, wire_records: bytes, callback: AppendCallback
     ) -> None:
-        """Send one append of `count` wire records. No task, no future; the callback runs on the loop, exactly once,
-        never inside this call. An exception of the callback closes the connection."""
+        """Send one append of `count` wire records. No task, no future; the callback runs on the loop, exactly
+        once, never inside this call. An exception of the callback closes the connection."""
         requester = self._requester
         seq_num = requester.next_seq_num()
 
@@ -215,7 +216,8 @@ class StorageConnection(_Connection):
     async def last_session_info(
         self, session_id: int, partition_id: int, *, offline: bool = False
     ) -> SessionInfo:
-        """The last session that completed a set-low-water-mark. Raises the partition's fence to `session_id`."""
+        """The last session that completed a set-low-water-mark. Raises the partition's fence to
+        `session_id`."""
         reply = await self._call(
             lambda n: storage.LastSessionInfoRequest(session_id, n, partition_id, offline),
             storage.LastSessionInfoResponse,

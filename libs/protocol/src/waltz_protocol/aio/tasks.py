@@ -1,7 +1,7 @@
 """The one place that makes tasks outside a TaskGroup.
 
-For sync callbacks that must start something asynchronous. The task is referenced until it ends, and an exception nobody
-awaits is logged instead of lost.
+For sync callbacks that must start something asynchronous. The task is referenced until it ends, and an
+exception nobody awaits is logged instead of lost.
 """
 
 import asyncio

@@ -1,9 +1,10 @@
 """TLS contexts from configuration.
 
-TLS is on by default: a listening side without a key makes a self-signed certificate, once per process. What 0.13.2 did
-silently, accepting any certificate for want of a trust store, needs `allow_unverified` here. Keys and certificates are
-PEM (one file, or key and certificate apart, or a directory with tls.crt, tls.key and ca.crt as Kubernetes mounts it) or
-PKCS#12, recognised by content; a Java key store in its own format is refused with the command that converts it.
+TLS is on by default: a listening side without a key makes a self-signed certificate, once per process. What
+0.13.2 did silently, accepting any certificate for want of a trust store, needs `allow_unverified` here. Keys
+and certificates are PEM (one file, or key and certificate apart, or a directory with tls.crt, tls.key and
+ca.crt as Kubernetes mounts it) or PKCS#12, recognised by content; a Java key store in its own format is
+refused with the command that converts it.
 
 TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
 """
@@ -44,8 +45,8 @@ _JKS_MAGICS = (b"\xfe\xed\xfe\xed", b"\xce\xce\xce\xce")  # JKS, JCEKS
 class TlsSettings:
     """The settings under one prefix (`server.ssl`, `client.ssl`, …); `prefix` is used in messages only.
 
-    `key_store_type` and `trust_store_type` are kept for configuration files of 0.13.2: the format is seen from the
-    content. `key_file` names a private key that is not in `key_store`.
+    `key_store_type` and `trust_store_type` are kept for configuration files of 0.13.2: the format is seen
+    from the content. `key_file` names a private key that is not in `key_store`.
     """
 
     enabled: bool = True
@@ -62,7 +63,8 @@ class TlsSettings:
 
 
 def server_context(settings: TlsSettings) -> ServerTls | None:
-    """For listening. None = plaintext (`enabled` false). With a trust store, clients must show a certificate of it.
+    """For listening. None = plaintext (`enabled` false). With a trust store, clients must show a certificate
+    of it.
 
     Raises TlsSettingsError.
     """
@@ -83,8 +85,9 @@ def server_context(settings: TlsSettings) -> ServerTls | None:
 def client_context(settings: TlsSettings) -> ClientTls | None:
     """For connecting. None = plaintext (`enabled` false). A key store is the client certificate.
 
-    With a trust store the peer's chain and (unless `verify_host_name` is false) its host name are verified, whatever
-    `allow_unverified` says. Raises TlsSettingsError, also when nothing would verify the peer and that is not allowed.
+    With a trust store the peer's chain and (unless `verify_host_name` is false) its host name are verified,
+    whatever `allow_unverified` says. Raises TlsSettingsError, also when nothing would verify the peer and
+    that is not allowed.
     """
     if not settings.enabled:
         return None
@@ -107,7 +110,8 @@ def client_context(settings: TlsSettings) -> ClientTls | None:
 
 
 def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
-    """The names a verified certificate speaks for: common name of the subject and all subject alternative names.
+    """The names a verified certificate speaks for: common name of the subject and all subject alternative
+    names.
 
     `certificate` as `ssl` shows it (`peercert`); none or an unverified one has no names.
     """
@@ -206,7 +210,8 @@ def _secret(password: str | None) -> bytes | None:
 
 
 def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str) -> None:
-    """Load key and chain from memory: `ssl` reads files only, so an encrypted one exists for a moment (mode 600)."""
+    """Load key and chain from memory: `ssl` reads files only, so an encrypted one exists for a moment (mode
+    600)."""
     handle, name = tempfile.mkstemp(prefix="waltz-tls-")
     try:
         with os.fdopen(handle, "wb") as file:

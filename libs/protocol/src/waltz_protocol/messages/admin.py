@@ -1,7 +1,7 @@
 """Messages on the admin port of storage nodes (magic 'A', version 0).
 
-Every body is the type byte and the sequence number, then the fields in the order given here. Type 5 is retired and
-unknown. A null list of partitions (None) is representable: nodes close the connection for it.
+Every body is the type byte and the sequence number, then the fields in the order given here. Type 5 is
+retired and unknown. A null list of partitions (None) is representable: nodes close the connection for it.
 """
 
 from dataclasses import dataclass

@@ -1,7 +1,7 @@
 """How a message class says what its fields look like on the wire: `Annotated` types.
 
-A field is `name: Long`, where `Long` is `Annotated[int, Wire(...)]`; `Since(n)` beside it says that older protocol
-versions lack the field. The codec reads these annotations once, at import.
+A field is `name: Long`, where `Long` is `Annotated[int, Wire(...)]`; `Since(n)` beside it says that older
+protocol versions lack the field. The codec reads these annotations once, at import.
 """
 
 from collections.abc import Callable, Mapping

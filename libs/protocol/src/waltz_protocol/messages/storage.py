@@ -1,7 +1,8 @@
 """Messages between servers and storage nodes (magic 'S', version 0).
 
-Every body is the type byte, session id, sequence number and partition id, then the fields in the order given here. A
-reply echoes the prefix of its request. `offline` is the flag of offline recovery, always the last field.
+Every body is the type byte, session id, sequence number and partition id, then the fields in the order given
+here. A reply echoes the prefix of its request. `offline` is the flag of offline recovery, always the last
+field.
 """
 
 from dataclasses import dataclass

@@ -1,6 +1,7 @@
 """The status of a WaltzCluster: what was seen and decided, for people, alerts and the next pass. Pure.
 
-Figures that move all the time (lag, free disk) are rounded, so that a cluster in which nothing happens is not written to.
+Figures that move all the time (lag, free disk) are rounded, so that a cluster in which nothing happens is not
+written to.
 """
 
 from __future__ import annotations
@@ -57,7 +58,8 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     )
     if decision.failed is None:
         return status
-    # the pass did not come to its end: what the next one reads back stays, and the specification was not worked on
+    # the pass did not come to its end: what the next one reads back stays, and the specification was not
+    # worked on
     kept = ("observed_generation", "operation", "cluster_key")
     return status.model_copy(update={name: getattr(last, name) for name in kept})
 

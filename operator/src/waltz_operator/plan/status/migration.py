@@ -1,4 +1,5 @@
-"""The status of a WaltzMigration: where each partition stands, how far the copy is, when it will be done. Pure."""
+"""The status of a WaltzMigration: where each partition stands, how far the copy is, when it will be done.
+Pure."""
 
 from __future__ import annotations
 

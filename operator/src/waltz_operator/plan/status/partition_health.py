@@ -16,8 +16,8 @@ from waltz_operator.model.snapshot import (
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``healthy``, ``caught_up``: numbers of partitions; None when ZooKeeper was not read. ``behind``: the first copy that is not current, and
-    why."""
+    """``healthy``, ``caught_up``: numbers of partitions; None when ZooKeeper was not read. ``behind``: the
+    first copy that is not current, and why."""
 
     healthy: int | None = None
     caught_up: int | None = None

@@ -1,7 +1,8 @@
-"""The condition Progressing: False at rest, or when nothing goes on until a person acts; else True, with what is done or waited for. Pure.
+"""The condition Progressing: False at rest, or when nothing goes on until a person acts; else True, with what
+is done or waited for. Pure.
 
-So ``kubectl wait --for=condition=Progressing=False`` ends when there is nothing to wait for: a step that is only held back by time, a pod that
-is starting, a change that has just been chosen are all progress.
+So ``kubectl wait --for=condition=Progressing=False`` ends when there is nothing to wait for: a step that is
+only held back by time, a pod that is starting, a change that has just been chosen are all progress.
 """
 
 from __future__ import annotations

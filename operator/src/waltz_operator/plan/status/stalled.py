@@ -17,7 +17,8 @@ FOR_A_PERSON = frozenset(
 )
 """Reasons that no waiting takes away."""
 UNSCHEDULABLE = "Unschedulable"
-"""A pod for which there is no place: every new one while its volume is being made, or a machine is being added."""
+"""A pod for which there is no place: every new one while its volume is being made, or a machine is being
+added."""
 OF_COPIES = frozenset({Reason.NO_QUORUM_WITHOUT, Reason.NO_SOURCE, Reason.UNSAFE_CHANGE})
 """Reasons that go when enough copies of the partition are current."""
 OF_NODES = frozenset({Reason.NODE_SILENT, Reason.OTHER_NODE_DOWN, Reason.STORAGE_FIRST})
@@ -59,7 +60,8 @@ def _is_down(facts: Facts, partition: int, node: str) -> bool:
 
 
 def starting(facts: Facts) -> str | None:
-    """The first wanted storage node whose pod is not there or not ready yet, and comes by itself; None when there is none."""
+    """The first wanted storage node whose pod is not there or not ready yet, and comes by itself; None when
+    there is none."""
     if not isinstance(facts.kube, KubeView):
         return None
     for node in facts.desired.nodes:
@@ -80,7 +82,8 @@ def _troubled(facts: Facts, node: NodeIdentity) -> bool:
 
 
 def stuck_pod(facts: Facts) -> str | None:
-    """The first pod of the cluster of which something can't run as it is, and why; None when there is none."""
+    """The first pod of the cluster of which something can't run as it is, and why; None when there is
+    none."""
     if isinstance(facts.kube, KubeView):
         for name, pod in sorted(facts.kube.pods.items()):
             if pod.component != "migration" and _is_stuck(pod):

@@ -1,6 +1,8 @@
-"""An object whose values the API server took and our models do not: what its status says until a person has corrected them. Pure.
+"""An object whose values the API server took and our models do not: what its status says until a person has
+corrected them. Pure.
 
-Made of the raw object, since there is no other: a merge patch of the status, and none when it says so already.
+Made of the raw object, since there is no other: a merge patch of the status, and none when it says so
+already.
 """
 
 from __future__ import annotations

@@ -36,8 +36,8 @@ def one_pass(world: World, universe: Universe) -> World:
 def settle(
     world: World, universe: Universe, *, lazy: bool = False, trail: list[World] | None = None
 ) -> World:
-    """Run to the fixed point without faults; NotReached when it never rests. ``lazy``: nothing else moves as long as the operator has something
-    to do. ``trail`` gets the worlds on the way."""
+    """Run to the fixed point without faults; NotReached when it never rests. ``lazy``: nothing else moves as
+    long as the operator has something to do. ``trail`` gets the worlds on the way."""
     world = world._replace(luck=Luck())
     for _ in range(MAX_ROUNDS):
         if trail is not None:
@@ -74,7 +74,8 @@ def beyond_repair(world: World) -> bool:
 
 
 def check_reached(world: World, universe: Universe, *, lazy: bool = False) -> None:
-    """Come to rest; lost disks are replaced by a person's migration, as the condition tells; then compare with what was asked for."""
+    """Come to rest; lost disks are replaced by a person's migration, as the condition tells; then compare
+    with what was asked for."""
     world = settle(world, universe, lazy=lazy)
     if universe.spec(world).deleting:
         _check_deleted(world, universe)
@@ -176,8 +177,8 @@ def running(universe: Universe, empty: World) -> World:
 
 
 def undisturbed(scenario: Scenario) -> list[World]:
-    """Worlds on the way through the scenario when nothing goes wrong, each with all the bad luck still to come: from these an exploration gets
-    to the end of long changes, too."""
+    """Worlds on the way through the scenario when nothing goes wrong, each with all the bad luck still to
+    come: from these an exploration gets to the end of long changes, too."""
     universe, world = scenario.universe, empty(scenario.universe, scenario.luck)
     trail: list[World] = []
     if scenario.fresh:

@@ -1,7 +1,8 @@
-"""Visiting states: every write, crash, fault and old answer may come next. The order is drawn from a seeded source, so runs repeat.
+"""Visiting states: every write, crash, fault and old answer may come next. The order is drawn from a seeded
+source, so runs repeat.
 
-A state is the world and the writes that the pass under way still has to make. After each of them the pass may go on, the operator may crash (the
-rest is dropped), or anything of ``nature`` may happen in between.
+A state is the world and the writes that the pass under way still has to make. After each of them the pass may
+go on, the operator may crash (the rest is dropped), or anything of ``nature`` may happen in between.
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from .world import CLEAR, Sight, World
 
 
 class State(NamedTuple):
-    """``seen``: the world as it was at the last pass, for an operator that reads old answers; no part of the identity. ``spec``: what the
-    pending writes were planned for."""
+    """``seen``: the world as it was at the last pass, for an operator that reads old answers; no part of the
+    identity. ``spec``: what the pending writes were planned for."""
 
     world: World
     pending: tuple[Write, ...]
@@ -57,7 +58,8 @@ def _forgetful(writes: tuple[Write, ...]) -> tuple[Write, ...]:
 
 
 def passes(world: World, seen: World, scenario: Scenario) -> Iterator[tuple[int, tuple[Write, ...]]]:
-    """What an operator may set out to do, and for which specification: with everything seen, something not seen, or an old look."""
+    """What an operator may set out to do, and for which specification: with everything seen, something not
+    seen, or an old look."""
     universe = scenario.universe
     sights = [CLEAR, Sight(tree=False), Sight(kube=False), Sight(partition=0)]
     sights += [Sight(node=node) for node, pod in enumerate(world.pods) if pod is not None]
@@ -102,7 +104,8 @@ def _state(world: World, pending: tuple[Write, ...], seen: World, spec: int) -> 
 
 
 class Found(NamedTuple):
-    """What an exploration found: distinct states, and worlds to let come to rest: each accident of each world it began with, and a sample."""
+    """What an exploration found: distinct states, and worlds to let come to rest: each accident of each world
+    it began with, and a sample."""
 
     states: int
     sample: tuple[World, ...]

@@ -1,5 +1,5 @@
-"""Carrying out one action in the small world, under its preconditions; Refused when the world has moved on. Destructive ones are proved once more
-by the facts of the moment, as the applier does."""
+"""Carrying out one action in the small world, under its preconditions; Refused when the world has moved on.
+Destructive ones are proved once more by the facts of the moment, as the applier does."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def _check(holds: bool) -> None:
 
 
 def carry_out(world: World, universe: Universe, action: Write, spec: int) -> World:
-    """The world after the write; ``spec``: the specification that it was planned for, which destructive actions look at once more."""
+    """The world after the write; ``spec``: the specification that it was planned for, which destructive
+    actions look at once more."""
     if not isinstance(action, Remember | RememberTask) and action.destructive:
         _check(spec == world.spec)
         _check(not isinstance(still_so(facts_in(world, universe), action), Denied))
@@ -92,7 +93,8 @@ def _unregister(world: World, node: int) -> World:
 
 
 def _change(world: World, universe: Universe, action: do.AssignInZooKeeper | do.UnassignInZooKeeper) -> World:
-    """As ``waltz_admin.assignments``: one transaction, version checked, after safety rule A6 with answers of this moment."""
+    """As ``waltz_admin.assignments``: one transaction, version checked, after safety rule A6 with answers of
+    this moment."""
     _check(world.tree and action.expect_version == version_of(world))
     assigned = world.assigned
     if isinstance(action, do.AssignInZooKeeper):

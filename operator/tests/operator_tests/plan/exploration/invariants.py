@@ -113,7 +113,8 @@ def _not_a_lost_disk(before: World, action: do.AssignOnNode) -> None:
 
 
 def _verified(before: World, action: do.AssignInZooKeeper) -> None:
-    """A started partition is assigned only where a copy stands that its copy job has compared; and one change at a time."""
+    """A started partition is assigned only where a copy stands that its copy job has compared; and one change
+    at a time."""
     started = [
         (number(name), partition)
         for name, partitions in action.additions.items()

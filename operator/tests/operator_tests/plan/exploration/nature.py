@@ -1,4 +1,5 @@
-"""What happens by itself: pods come and go, servers start store sessions and append, copy jobs run, nodes crash, disks are lost."""
+"""What happens by itself: pods come and go, servers start store sessions and append, copy jobs run, nodes
+crash, disks are lost."""
 
 from __future__ import annotations
 
@@ -185,7 +186,7 @@ def append(world: World, partition: int, without: int | None = None) -> World | 
     )
 
 
-# ---------------------------------------------------------------------------------------------------- Kubernetes
+# ------------------------------------------------------------------------------------------------- Kubernetes
 
 
 def pod_steps(world: World, universe: Universe) -> Iterator[World]:

@@ -1,4 +1,5 @@
-"""The planners in the small world of this folder: at least 10⁵ distinct states, every write of each judged, and a sample let come to rest."""
+"""The planners in the small world of this folder: at least 10⁵ distinct states, every write of each judged,
+and a sample let come to rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The condition Progressing on the way through every scenario: never at rest while there is something to do, and at rest in the end."""
+"""The condition Progressing on the way through every scenario: never at rest while there is something to do,
+and at rest in the end."""
 
 from __future__ import annotations
 

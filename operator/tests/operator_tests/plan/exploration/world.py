@@ -1,7 +1,8 @@
 """The state of a small cluster, as one hashable value, and the facts that an observer finds in it.
 
-Nodes and partitions are numbers. Sessions are renumbered after each new one so that the number of states stays finite; the data version of
-the assignments is a digest of their content, the uid of a pod is its template.
+Nodes and partitions are numbers. Sessions are renumbered after each new one so that the number of states
+stays finite; the data version of the assignments is a digest of their content, the uid of a pod is its
+template.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ class Spec(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition on a storage node: number of records, and the mark of its last session. ``compared``: a copy job has compared it, which
-    no observer sees and the judges remember."""
+    """A partition on a storage node: number of records, and the mark of its last session. ``compared``: a
+    copy job has compared it, which no observer sees and the judges remember."""
 
     available: bool
     session: int
@@ -100,7 +101,8 @@ class Job(NamedTuple):
 
 
 class Luck(NamedTuple):
-    """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind, the loss of ZooKeeper's data."""
+    """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind, the loss of
+    ZooKeeper's data."""
 
     crashes: int = 0
     disks: int = 0
@@ -110,8 +112,8 @@ class Luck(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. ``data[p][n]``: None, OFF (not assigned on the node, flag off) or a Replica. ``downed``: ready nodes that the operator took
-    down and that are not back."""
+    """Everything. ``data[p][n]``: None, OFF (not assigned on the node, flag off) or a Replica. ``downed``:
+    ready nodes that the operator took down and that are not back."""
 
     spec: int
     memory: Memory

@@ -3,15 +3,17 @@
 Client-server protocol, server behaviour, append. Owner: the partition, on the event loop; no task, no future.
 
 Model. One FIFO per partition holds appends and *markers* (mounts and flushes). Whatever arrives during a loop
-turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to the
-store in one call. The head of the queue waits (and with it all behind it: strict FIFO, as in the reference) while
+turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to
+the store in one call. The head of the queue waits (and with it all behind it: strict FIFO, as in the
+reference) while
 
 * the store has no open session, or has too many bytes in flight,
 * one of the head's locks is marked by an append in flight, or
 * it has many locks, and they have not all been looked up, or too many are in flight.
 
-It moves on with every commit, never only when nothing is pending. A marker at the head is passed on at once with
-the number of appends handed over before it: mounts and flushes wait for *earlier* appends only (safety D5).
+It moves on with every commit, never only when nothing is pending. A marker at the head is passed on at once
+with the number of appends handed over before it: mounts and flushes wait for *earlier* appends only (safety
+D5).
 
 What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
 The rest of the queue waits for its turn among the partitions. An append with many is looked up while it
@@ -19,21 +21,23 @@ stands at the head, slice by slice. Nothing is admitted meanwhile, and it begins
 marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
-* Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at again
-  when it is processed: an append of an old connection never lands behind the flush of a newer mount (13.9).
-* The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it must
-  not stop the connection, which carries other partitions). A dropped append was never given to the store, so
-  "failed" is the truth about it, and the client learns it by its own rules: a younger own append that commits, or
-  a flush, fails it. Later appends of the same connection may therefore be accepted; order among those that are
-  accepted is the order in which they were sent.
-* Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no outcome:
-  marks stay until the next session settles the entries (safety D5).
+* Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at
+  again when it is processed: an append of an old connection never lands behind the flush of a newer mount
+  (13.9).
+* The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
+  must not stop the connection, which carries other partitions). A dropped append was never given to the
+  store, so "failed" is the truth about it, and the client learns it by its own rules: a younger own append
+  that commits, or a flush, fails it. Later appends of the same connection may therefore be accepted; order
+  among those that are accepted is the order in which they were sent.
+* Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
+  outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
-* A view beyond the log's end conflicts with nothing, ever: an append that has locks to check against one is refused.
-* Marks are the 32-bit lock hashes themselves, not slots of the lock table. The reference waits when *any* slot of a
-  lock is marked; with a thousand appends in flight a tenth of 30,000 slots would be, and every fourth append would
-  wait for a lock it has nothing to do with. Equal locks have equal hashes, so no conflict is missed; and a hash is
-  marked by one append at a time, because the next one waits.
+* A view beyond the log's end conflicts with nothing, ever: an append that has locks to check against one is
+  refused.
+* Marks are the 32-bit lock hashes themselves, not slots of the lock table. The reference waits when *any*
+  slot of a lock is marked; with a thousand appends in flight a tenth of 30,000 slots would be, and every
+  fourth append would wait for a lock it has nothing to do with. Equal locks have equal hashes, so no conflict
+  is missed; and a hash is marked by one append at a time, because the next one waits.
 """
 
 from __future__ import annotations
@@ -317,9 +321,11 @@ class AppendQueue:
         return None
 
     def _refuse_view(self, item: QueuedAppend) -> None:
-        """The view of an append with checked locks is beyond the log: no lock could ever conflict with it (safety D9).
+        """The view of an append with checked locks is beyond the log: no lock could ever conflict with it
+        (safety D9).
 
-        LOCK_FAILURE with our mark is the one refusal every version has, and it is true: nothing was handed to the store.
+        LOCK_FAILURE with our mark is the one refusal every version has, and it is true: nothing was handed to
+        the store.
         """
         client, append = item.mount.client, item.append
         self._metrics.append_refused_view.inc()
@@ -333,7 +339,8 @@ class AppendQueue:
         try:
             self._store.append(batch)
         except StoreNotOpenError:
-            # The session went between the check and the call: nothing was taken, so everything goes back in order.
+            # The session went between the check and the call: nothing was taken, so everything goes back in
+            # order.
             head = self._queue[0] if self._queue else None
             if isinstance(head, QueuedAppend):
                 head.check = None  # others stand before it now
@@ -371,8 +378,8 @@ class AppendQueue:
         """Appends flow again, leftovers are settled.
 
         The lock table starts at the mark on the first session. If the log has grown by transactions this
-        server did not number (another owner in between), nobody knows their locks: the whole table rises to the
-        mark, which costs spurious lock failures and never misses a conflict.
+        server did not number (another owner in between), nobody knows their locks: the whole table rises to
+        the mark, which costs spurious lock failures and never misses a conflict.
         """
         if high_water_mark < self._high_water_mark:
             self._on_fault(f"high-water mark went back from {self._high_water_mark} to {high_water_mark}")

@@ -41,13 +41,16 @@ class Client(Protocol):
         """End the connection; the reason goes to the log."""
 
     def misbehaved(self, what: str) -> None:
-        """Name the peer in the log (a bounded number of lines per address) for what no honest client sends."""
+        """Name the peer in the log (a bounded number of lines per address) for what no honest client
+        sends."""
 
     def park(self, parked: Parked) -> None:
         """Call `parked.client_writable(self)` once the connection is writable again."""
 
     def withdraw_mount(self, partition_id: int) -> None:
-        """Another connection has taken the place of this one: NOT_READY for its mount, should anybody still read it."""
+        """Another connection has taken the place of this one: NOT_READY for its mount, should anybody still
+        read it."""
 
     def note_mount(self, partition_id: int, incarnation: object, req_id: bytes) -> None:
-        """Remember the ReqId of the latest mount answered READY and which partition object gave the answer."""
+        """Remember the ReqId of the latest mount answered READY and which partition object gave the
+        answer."""

@@ -137,8 +137,8 @@ class DataReads:
                 self._reader.request(transaction_id, end - transaction_id, client)
 
     def failed(self, first: int, end: int, text: str) -> None:
-        """A range could not be read. For a while only single records are asked for, so that one bad record, or a
-        range too large for a slow replica, does not take its neighbours along."""
+        """A range could not be read. For a while only single records are asked for, so that one bad record,
+        or a range too large for a slow replica, does not take its neighbours along."""
         self._one_by_one = SINGLE_READS_AFTER_FAILURE
         for transaction_id in range(first, end):
             for client, req_ids in self._waiting.pop(transaction_id, {}).items():

@@ -5,20 +5,22 @@ Client-server protocol, feed, suspend/resume, back pressure. Owner: the partitio
 Model. A feed is always in exactly one place:
 
 * `tip`: it has everything committed; the next commit is written to it directly (encoded once for all),
-* near-realtime or catch-up queue: it has something to get and its client can take it; every loop turn the near
-  ones get a slice each, then a few of the far ones, one after another,
+* near-realtime or catch-up queue: it has something to get and its client can take it; every loop turn the
+  near ones get a slice each, then a few of the far ones, one after another,
 * `parked`: its client's write buffer is full; it comes back when that has drained,
 * `reading`: the cache has not got its next transaction; the range reader has been asked.
 
 Invariants
 * A feed sends `position` + 1, + 2, ... without gap or repetition, never above the committed mark (safety D1).
-* Credit is a Python integer (13.22: the reference cuts it to 32 bits). Exactly `credit` transactions are sent, then
-  FEED_SUSPENDED (a feed request) or MOUNT_RESPONSE READY (the catch-up of a mount).
-* What waits for a slow client is its channel's buffer (bounded by the high mark plus one slice), nothing else.
+* Credit is a Python integer (13.22: the reference cuts it to 32 bits). Exactly `credit` transactions are
+  sent, then FEED_SUSPENDED (a feed request) or MOUNT_RESPONSE READY (the catch-up of a mount).
+* What waits for a slow client is its channel's buffer (bounded by the high mark plus one slice), nothing
+  else.
 * A client has at most `MAX_FEEDS_PER_CLIENT` feeds at a time; one that asks for more is closed.
-* A client has one open feed per ReqId: the same FEED_REQUEST again moves that feed (and its credit) to the new place,
-  without a FEED_SUSPENDED for the old one. So a client ends a feed early by asking from the end of the log. Clients
-  of 0.13.2 repeat a ReqId only after its FEED_SUSPENDED. The catch-up of a mount is never moved.
+* A client has one open feed per ReqId: the same FEED_REQUEST again moves that feed (and its credit) to the
+  new place, without a FEED_SUSPENDED for the old one. So a client ends a feed early by asking from the end of
+  the log. Clients of 0.13.2 repeat a ReqId only after its FEED_SUSPENDED. The catch-up of a mount is never
+  moved.
 * What is committed is written once to a client, whatever number of its feeds wait for it at the tip.
 * A failing storage is asked again with growing pauses (13.19: the reference loops).
 """
@@ -96,8 +98,8 @@ class Feeds:
         *,
         movable: bool = False,
     ) -> None:
-        """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`. `movable`: instead of
-        an open movable feed of the same client with the same `req_id`, if there is one."""
+        """Feed `credit` > 0 transactions from `position` + 1 on, then call `done(client, req_id)`. `movable`:
+        instead of an open movable feed of the same client with the same `req_id`, if there is one."""
         feeds = self._of_client.setdefault(client, [])
         for feed in feeds:
             if movable and feed.movable and feed.req_id == req_id:
@@ -130,7 +132,8 @@ class Feeds:
     # -- commits -------------------------------------------------------------------------------------------
 
     def publish(self, first: int, frames: bytes) -> None:
-        """Committed just now: version 4 frames of `first`, ... Cached, and written to every feed at the tip."""
+        """Committed just now: version 4 frames of `first`, ... Cached, and written to every feed at the
+        tip."""
         count = len(frames) // FRAME_BYTES
         self._cache.put(first, frames)
         self.high_water_mark = first + count - 1
@@ -222,8 +225,8 @@ class Feeds:
         self._send(feed, frames, len(frames) // FRAME_BYTES)
 
     def _send(self, feed: Feed, frames: Frames, count: int, sent: int = 0) -> None:
-        """Write up to `credit` frames, then the end of the feed or its next place. The first `sent` have been written
-        to the client for another of its feeds."""
+        """Write up to `credit` frames, then the end of the feed or its next place. The first `sent` have been
+        written to the client for another of its feeds."""
         client = feed.client
         last = min(count, feed.credit)
         if last > sent:
@@ -251,8 +254,9 @@ class Feeds:
         self._reader.request(first, count, client)
 
     def delivered(self, first: int, end: int, frames: bytes) -> None:
-        """A range has been read (and cached): serve who waited inside it from the result itself, so that feeds get
-        on even if the cache is too small to keep it. `end` is the end asked for, which may lie beyond."""
+        """A range has been read (and cached): serve who waited inside it from the result itself, so that
+        feeds get on even if the cache is too small to keep it. `end` is the end asked for, which may lie
+        beyond."""
         self._retry_seconds = FIRST_RETRY_SECONDS
         if not self._reading:
             return

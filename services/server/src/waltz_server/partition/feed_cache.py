@@ -1,14 +1,14 @@
 """Encoded FEED_DATA frames of committed transactions: a turn of a feed is one slice.
 
 Blocks of `BLOCK_FRAMES` consecutive transactions, aligned, each frame 36 bytes of protocol version 4; other
-versions differ in two bytes per frame and are re-stamped on the way out. One budget of bytes for all partitions
-(`server.feedCacheSize`), least recently used block first.
+versions differ in two bytes per frame and are re-stamped on the way out. One budget of bytes for all
+partitions (`server.feedCacheSize`), least recently used block first.
 
 Invariants
 * Only committed transactions are put in (safety D1).
-* A block is one gapless run that may start or end inside its 1024 places; what does not touch the run it holds
-  is not merged: a younger run replaces it, an older one is left out (the reader serves feeds from its result
-  anyway, so a cache of any size only changes speed).
+* A block is one gapless run that may start or end inside its 1024 places; what does not touch the run it
+  holds is not merged: a younger run replaces it, an older one is left out (the reader serves feeds from its
+  result anyway, so a cache of any size only changes speed).
 * Bytes handed out never change: full blocks are immutable, slices of growing ones are copies.
 """
 
@@ -136,7 +136,8 @@ class PartitionFeedCache:
         self._cache.store(key, block, before)
 
     def slice(self, first: int, max_count: int) -> Frames | None:
-        """Frames from `first` on: at least one, at most `max_count`, up to the end of the block; None if absent."""
+        """Frames from `first` on: at least one, at most `max_count`, up to the end of the block; None if
+        absent."""
         block = self._cache.get((self._partition_id, first // BLOCK_FRAMES))
         if block is None or not block.first <= first < block.end:
             return None

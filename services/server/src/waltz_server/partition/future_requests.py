@@ -1,9 +1,11 @@
-"""Mounts and flushes of a generation that this server has not reached: they wait here, not in the append queue.
+"""Mounts and flushes of a generation that this server has not reached: they wait here, not in the append
+queue.
 
-Discovery tells clients and servers of a new generation at about the same time, so a client may be first by a moment (safety
-D4: the answer must wait). Anybody can name a generation that never comes. So these requests take nobody's place, of a mount or in
-the queue, until their generation is there, and what one connection may keep waiting is a handful: of a client's flushes
-the newest is the one that covers the others, and a mount that was repeated replaces the one before.
+Discovery tells clients and servers of a new generation at about the same time, so a client may be first by a
+moment (safety D4: the answer must wait). Anybody can name a generation that never comes. So these requests
+take nobody's place, of a mount or in the queue, until their generation is there, and what one connection may
+keep waiting is a handful: of a client's flushes the newest is the one that covers the others, and a mount
+that was repeated replaces the one before.
 """
 
 from __future__ import annotations
@@ -19,8 +21,8 @@ MAX_PER_CLIENT = 8
 
 
 class FutureRequests:
-    """Those of one partition, by connection. Owner: the partition, on the loop. `give_up` is called for what does not fit,
-    has waited until its deadline, or is left at the end."""
+    """Those of one partition, by connection. Owner: the partition, on the loop. `give_up` is called for what
+    does not fit, has waited until its deadline, or is left at the end."""
 
     def __init__(
         self, max_count: int, give_up: Callable[[Marker], None], loop: asyncio.AbstractEventLoop
@@ -50,7 +52,8 @@ class FutureRequests:
             self._timer = self._loop.call_later(EXPIRY_SCAN_SECONDS, self._expire)
 
     def due(self, generation: int) -> list[Marker]:
-        """Take out what has waited for this generation or an earlier one; of one connection in the order of arrival."""
+        """Take out what has waited for this generation or an earlier one; of one connection in the order of
+        arrival."""
         return self._take(lambda marker: marker.generation <= generation)
 
     def _expire(self) -> None:

@@ -1,8 +1,10 @@
-"""Requests for transaction data that come a moment too early: held until their partition can answer, not refused.
+"""Requests for transaction data that come a moment too early: held until their partition can answer, not
+refused.
 
-A server that has just started is connected to before it has been given its partitions, and a partition before its recovery is
-over. A client that is told "partition not ready" sleeps before it asks again, up to five seconds (release 0.13.2), and cannot
-apply anything meanwhile; so such requests wait here as mounts do. What does not fit, or has waited for `hold_seconds`, is refused.
+A server that has just started is connected to before it has been given its partitions, and a partition before
+its recovery is over. A client that is told "partition not ready" sleeps before it asks again, up to five
+seconds (release 0.13.2), and cannot apply anything meanwhile; so such requests wait here as mounts do. What
+does not fit, or has waited for `hold_seconds`, is refused.
 
 What is done at once for those that have piled up is done for `ANSWERS_PER_TURN` of them per turn of the loop,
 and nothing looks at those of other connections or partitions.
@@ -38,7 +40,8 @@ class HeldRead:
 
 
 class HeldReads:
-    """Owner: a partition or the registry of them, on the loop. At most `MAX_COUNT`, of a connection `MAX_PER_CLIENT`."""
+    """Owner: a partition or the registry of them, on the loop. At most `MAX_COUNT`, of a connection
+    `MAX_PER_CLIENT`."""
 
     def __init__(self, hold_seconds: float, loop: asyncio.AbstractEventLoop) -> None:
         self._hold_seconds = hold_seconds

@@ -1,16 +1,18 @@
 """Mounts and flushes between the append queue and their answer.
 
-Safety D4: READY, CLIENT_AHEAD and FLUSH answers are promises ("what you have not seen by now has failed"), so one
-is given only if
+Safety D4: READY, CLIENT_AHEAD and FLUSH answers are promises ("what you have not seen by now has failed"), so
+one is given only if
 
 1. every append handed to the store before it is resolved (`barrier`),
-2. the generation of the request is not above our own (else a newer owner may exist that we have not heard of), and
+2. the generation of the request is not above our own (else a newer owner may exist that we have not heard
+   of), and
 3. *after* that, a quorum of storage nodes has confirmed that our session is the current one.
 
-One owner task per partition (`MarkerDesk.run`) confirms for all markers that are ready at that moment in a single
-round. What cannot be confirmed waits for the next session. A mount that waits longer than `mount_wait_seconds` is
-answered NOT_READY, which promises nothing and makes the client ask again (weakness 13.11: the reference says
-nothing). A flush has no such answer; it stays until its connection or the partition ends.
+One owner task per partition (`MarkerDesk.run`) confirms for all markers that are ready at that moment in a
+single round. What cannot be confirmed waits for the next session. A mount that waits longer than
+`mount_wait_seconds` is answered NOT_READY, which promises nothing and makes the client ask again (weakness
+13.11: the reference says nothing). A flush has no such answer; it stays until its connection or the partition
+ends.
 """
 
 from __future__ import annotations
@@ -56,7 +58,8 @@ class Marker:
 
 
 class MarkerDesk:
-    """Outstanding markers of one partition. `answer` and `give_up` are called on the loop, once per marker."""
+    """Outstanding markers of one partition. `answer` and `give_up` are called on the loop, once per
+    marker."""
 
     def __init__(
         self,
@@ -78,7 +81,8 @@ class MarkerDesk:
         self._loop = loop
         self._outstanding: dict[Marker, None] = {}
         self._queued_dead = 0
-        """Markers that are not outstanding any more and still stand in the append queue, behind one that waits."""
+        """Markers that are not outstanding any more and still stand in the append queue, behind one that
+        waits."""
         self._by_client: Counter[Client] = Counter()
         """How many of a connection are outstanding or still in the queue."""
         self._wake = asyncio.Event()
@@ -89,8 +93,8 @@ class MarkerDesk:
         return len(self._outstanding)
 
     def accept(self, marker: Marker) -> bool:
-        """Register a marker before it is queued; False when there are too many (then it is not queued), of all connections
-        or of this one: a tenth of the bound is more than any client has use for.
+        """Register a marker before it is queued; False when there are too many (then it is not queued), of
+        all connections or of this one: a tenth of the bound is more than any client has use for.
 
         Those that nobody waits for any more count until they have left the queue: it has no other bound.
         """

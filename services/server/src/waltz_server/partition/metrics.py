@@ -1,4 +1,5 @@
-"""The figures of one partition, by the names of release 0.13.2 (group `waltz-server.partition-N`) and our own."""
+"""The figures of one partition, by the names of release 0.13.2 (group `waltz-server.partition-N`) and our
+own."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ GROUP = "waltz-server"
 class PartitionMetrics:
     """Counters, meters and the timer of one partition object; gauges are added by the partition itself.
 
-    Asking the registry again for a name gives the same instrument, so totals survive a partition that comes back
-    unless `remove` was called in between.
+    Asking the registry again for a name gives the same instrument, so totals survive a partition that comes
+    back unless `remove` was called in between.
     """
 
     def __init__(self, registry: MetricsRegistry, partition_id: int) -> None:

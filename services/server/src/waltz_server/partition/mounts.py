@@ -1,22 +1,25 @@
-"""Which connections may append and feed under a client id: the fence against stale connections, and against strangers.
+"""Which connections may append and feed under a client id: the fence against stale connections, and against
+strangers.
 
 Pure. Client-server protocol, connection registry and validity. One `MountRegistry` per partition; its only
 writer is the partition.
 
-A client id may be in use by several living client objects: ids can be given out twice (a ZooKeeper tree put back, or
-copied), and anybody can name one. The connection number of a mount says which object a connection belongs to
-(`waltz_protocol.connection_number`); clients of release 0.13.2 are all object 0.
+A client id may be in use by several living client objects: ids can be given out twice (a ZooKeeper tree put
+back, or copied), and anybody can name one. The connection number of a mount says which object a connection
+belongs to (`waltz_protocol.connection_number`); clients of release 0.13.2 are all object 0.
 
 Invariants
-* At most one connection per client id and object is recorded; only that very connection is valid (the reference
-  compares sequence numbers, so that two connections with equal numbers both passed).
-* A newer mount of the same object (generation, then connection sequence number) replaces an older one, never the other
-  way round. The one exception is a connection that proves to be alive after it was replaced (`_may_replace`): then
-  the two are different objects after all, and who was here first has the place, for as long as it lives.
+* At most one connection per client id and object is recorded; only that very connection is valid (the
+  reference compares sequence numbers, so that two connections with equal numbers both passed).
+* A newer mount of the same object (generation, then connection sequence number) replaces an older one, never
+  the other way round. The one exception is a connection that proves to be alive after it was replaced
+  (`_may_replace`): then the two are different objects after all, and who was here first has the place, for as
+  long as it lives.
 * From the moment the flush of a newer mount has passed the append queue, the mounts it replaced are *fenced*:
   an append that was validated under one of them is dropped when it is processed (weakness 13.9).
-* Objects under one id have their places side by side, at most `MAX_OBJECTS`. A later one may not append under the request
-  ids that an earlier one is using (`Mount.may_use`): its commits would be taken for the earlier one's (safety D10).
+* Objects under one id have their places side by side, at most `MAX_OBJECTS`. A later one may not append under
+  the request ids that an earlier one is using (`Mount.may_use`): its commits would be taken for the earlier
+  one's (safety D10).
 """
 
 from __future__ import annotations
@@ -44,7 +47,8 @@ def seq_num_of(req_id: bytes) -> int:
 
 @dataclass(slots=True, eq=False)
 class Mount:
-    """The right of one connection to append; `replaced` links the mounts it took over from until its flush."""
+    """The right of one connection to append; `replaced` links the mounts it took over from until its
+    flush."""
 
     client: Client
     generation: int
@@ -94,8 +98,8 @@ class MountRegistry:
         return len(self._mounts)
 
     def offer(self, client: Client, generation: int, seq_num: int = 0, now: float = 0.0) -> Mount | None:
-        """Record the mount request of `client` (with its ReqId's sequence number) if it is newer; None when another
-        connection holds the place.
+        """Record the mount request of `client` (with its ReqId's sequence number) if it is newer; None when
+        another connection holds the place.
 
         The loser is told NOT_READY by the caller (weakness 13.10: the reference says nothing at all, and a
         restarted client, which counts from 0 again, would wait for ever).
@@ -128,9 +132,9 @@ class MountRegistry:
     def _may_replace(self, place: _Place, client: Client, generation: int, now: float) -> bool:
         """Whether `client` is a newer connection of the object, or a replaced one that is alive.
 
-        A replaced connection that mounts again is another object: its own client would not use it, it has left it for the
-        newer one. Each NOT_READY that it answers says so; what a network may still deliver of a dead connection
-        comes at once, and without answers.
+        A replaced connection that mounts again is another object: its own client would not use it, it has
+        left it for the newer one. Each NOT_READY that it answers says so; what a network may still deliver of
+        a dead connection comes at once, and without answers.
         """
         holder = place.mount
         if place.displaced is client:

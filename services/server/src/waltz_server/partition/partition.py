@@ -1,14 +1,15 @@
 """One owned partition: what its clients ask of it, tied to its store.
 
-Client-server protocol, server behaviour. A `Partition` lives from the moment the assignment names this server until it
-no longer does, or until its store ends by itself; then the registry makes a new one (weakness 13.12: the reference keeps
-a dead object that swallows everything). Owner of all its state: the event loop; `run` owns its tasks: the
-store, the confirmation of mounts and flushes, and the reads.
+Client-server protocol, server behaviour. A `Partition` lives from the moment the assignment names this server
+until it no longer does, or until its store ends by itself; then the registry makes a new one (weakness 13.12:
+the reference keeps a dead object that swallows everything). Owner of all its state: the event loop; `run`
+owns its tasks: the store, the confirmation of mounts and flushes, and the reads.
 
 Invariants
-* `high_water_mark` is the committed mark: None before the first recovery, then it only rises. Nothing above it leaves
-  the partition in any form (safety D1: assigned >= durable >= committed).
-* `committed` carries consecutive ids from `high_water_mark` + 1 on; anything else is a fault that ends the partition.
+* `high_water_mark` is the committed mark: None before the first recovery, then it only rises. Nothing above
+  it leaves the partition in any form (safety D1: assigned >= durable >= committed).
+* `committed` carries consecutive ids from `high_water_mark` + 1 on; anything else is a fault that ends the
+  partition.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ class PartitionSettings:
     max_high_water_mark_waiters: int = 16
     """Of one connection, while the mark is not known; 0.13.2 has one request outstanding."""
     mount_wait_seconds: float = 5.0
-    """A mount that could not be flushed and confirmed by then is answered NOT_READY; data requests wait as long for the end of
-    the recovery."""
+    """A mount that could not be flushed and confirmed by then is answered NOT_READY; data requests wait as
+    long for the end of the recovery."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -188,7 +189,8 @@ class Partition:
         return self._appends.queued + self._appends.in_flight
 
     def set_generation(self, generation: int) -> None:
-        """The assignment gives the partition to this server again, under a higher generation; mounts stay valid."""
+        """The assignment gives the partition to this server again, under a higher generation; mounts stay
+        valid."""
         if generation > self._appends.generation:
             self._appends.generation = generation
             self.store.set_generation(generation)
@@ -247,14 +249,16 @@ class Partition:
     # -- requests of clients -------------------------------------------------------------------------------
 
     def mount(self, client: Client, req_id: bytes, generation: int, client_high_water_mark: int) -> None:
-        """MOUNT_REQUEST: take the place of older connections of the client, then flush, confirm, catch up, READY."""
+        """MOUNT_REQUEST: take the place of older connections of the client, then flush, confirm, catch up,
+        READY."""
         deadline = self._loop.time() + self._settings.mount_wait_seconds
         self._accept(
             Marker(MarkerKind.MOUNT, client, req_id, generation, client_high_water_mark, deadline=deadline)
         )
 
     def _accept(self, marker: Marker) -> None:
-        """Into the queue, behind everything that has arrived so far; or, for a generation that we have not reached, aside."""
+        """Into the queue, behind everything that has arrived so far; or, for a generation that we have not
+        reached, aside."""
         self._clients.add(marker.client)
         if marker.generation > self.generation and not self._closed:
             self._future.add(marker)
@@ -279,7 +283,8 @@ class Partition:
         return True
 
     def append(self, client: Client, append: Append) -> None:
-        """APPEND_REQUEST: queued if this connection holds the mount, else dropped (the reference's silence)."""
+        """APPEND_REQUEST: queued if this connection holds the mount, else dropped (the reference's
+        silence)."""
         mount = self._mounts.valid(client)
         if mount is None or self._closed:
             self._metrics.dropped_not_mounted.inc()
@@ -308,7 +313,8 @@ class Partition:
         self._open_feed(client, req_id, client_high_water_mark, mark)
 
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
-        """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for that."""
+        """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for
+        that."""
         self._clients.add(client)
         if self.high_water_mark is None and not self._closed:
             self._held_reads.hold(client, self.partition_id, req_id, transaction_id)

@@ -1,8 +1,9 @@
 """Reads from storage for one partition: ranges, single-flight, a few at a time.
 
-Everything that is missing in the caches asks here for a range of committed transactions. A range that overlaps one
-on its way is shortened to what is new, or joins it. The owner task (`RangeReader.run`) keeps at most
-`max_concurrent` ranges on their way, so a slow read holds up neither other ranges nor any message (weakness 13.14).
+Everything that is missing in the caches asks here for a range of committed transactions. A range that
+overlaps one on its way is shortened to what is new, or joins it. The owner task (`RangeReader.run`) keeps at
+most `max_concurrent` ranges on their way, so a slow read holds up neither other ranges nor any message
+(weakness 13.14).
 
 A range is read in the turn of the client that asked first, and clients take turns: whoever asks for thousands
 of transactions far apart waits for them alone. What only clients that have gone wanted is not read.
@@ -10,7 +11,8 @@ of transactions far apart waits for them alone. What only clients that have gone
 Invariants
 * Ranges on their way or queued do not overlap and are kept in order, so looking one up is a binary search: a
   client decides how many there are (20,000 scattered requests are as many ranges).
-* What is delivered are consecutive committed wire records from the start of the range; possibly fewer than asked for.
+* What is delivered are consecutive committed wire records from the start of the range; possibly fewer than
+  asked for.
 * A failure is reported once per range and remembered nowhere (weakness 13.13).
 """
 

@@ -1,4 +1,5 @@
-"""Frames the server sends on its busy paths, packed with one `struct` call each (client-server protocol, catalogue).
+"""Frames the server sends on its busy paths, packed with one `struct` call each (client-server protocol,
+catalogue).
 
 Pure. The general codec makes the same bytes; these functions exist because they cost a tenth of it.
 All `version` arguments are negotiated versions 0 to 4; `req_id` is the 16 bytes of the request answered.
@@ -62,7 +63,8 @@ def high_water_mark_response(version: int, req_id: bytes, high_water_mark: int) 
 
 
 def data_response(version: int, req_id: bytes, transaction_id: int, tail: bytes) -> tuple[bytes, memoryview]:
-    """TRANSACTION_DATA_RESPONSE as (head, rest); `tail` is i32 header | i32 length | data | i32 crc, sent from byte 4."""
+    """TRANSACTION_DATA_RESPONSE as (head, rest); `tail` is i32 header | i32 length | data | i32 crc, sent
+    from byte 4."""
     size = _BODY + 9 + len(tail) - _TAIL_HEADER_BYTES
     head = _DATA_HEAD.pack(_MAGIC, version, size, TransactionDataResponse.TYPE, req_id, transaction_id, True)
     return head, memoryview(tail)[_TAIL_HEADER_BYTES:]

@@ -1,14 +1,15 @@
 """Data of committed transactions in memory: one budget of bytes for all partitions of a server.
 
-A ring in spirit, as in the reference: the oldest insertion goes first, whatever was read since. That costs one
-dictionary entry and one queue entry per transaction and nothing on a hit.
+A ring in spirit, as in the reference: the oldest insertion goes first, whatever was read since. That costs
+one dictionary entry and one queue entry per transaction and nothing on a hit.
 
 Invariants
 * Only committed transactions are put in (safety D1); callers fill it at commit and from reads below the mark.
 * Failed reads leave nothing behind (weakness 13.13).
 * `used_bytes` <= `capacity_bytes`, bookkeeping of `ENTRY_OVERHEAD_BYTES` per entry included.
-* Dropping a partition costs as much as it holds: its queue entries stay behind, dead, until eviction meets them. Once
-  they are half of the queue or more they are taken out, so there are always fewer of them than of the others.
+* Dropping a partition costs as much as it holds: its queue entries stay behind, dead, until eviction meets
+  them. Once they are half of the queue or more they are taken out, so there are always fewer of them than of
+  the others.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class PartitionTransactionCache:
         self._life = _Life(self.entries)
 
     def put(self, transaction_id: int, tail: bytes) -> None:
-        """Add `tail` (i32 header | i32 length | data | i32 crc) unless it is there or larger than a quarter."""
+        """Add `tail` (i32 header | i32 length | data | i32 crc) unless it is there or larger than a
+        quarter."""
         if transaction_id not in self.entries:
             self._cache.insert(self._life, transaction_id, tail)
 

@@ -6,8 +6,9 @@ The shipped implementation is `waltz_server.store.store.QuorumPartitionStore`, w
     QuorumPartitionStore(partition_id, generation, directory=ReplicaDirectory(...), metadata=StoreMetadata(...),
                          settings=StoreSettings(...), listener=listener, rng=random.Random(...))
 
-(`ReplicaDirectory` lives in `waltz_server.store.replica_connection`). `waltz_testkit.fake_store.FakePartitionStore`
-is an in-memory stand-in with the same face for tests of the partition layer.
+(`ReplicaDirectory` lives in `waltz_server.store.replica_connection`).
+`waltz_testkit.fake_store.FakePartitionStore` is an in-memory stand-in with the same face for tests of the
+partition layer.
 
 Everything that is not `async` here is synchronous and runs on the event loop of the server.
 """
@@ -33,7 +34,8 @@ class StoreError(Exception):
 
 
 class StoreNotOpenError(StoreError):
-    """The store has no open session (recovering, no quorum, closed), or its session is not current any more."""
+    """The store has no open session (recovering, no quorum, closed), or its session is not current any
+    more."""
 
     retriable = True
 
@@ -45,7 +47,8 @@ class ReadFailedError(StoreError):
 
 
 class StoreBackPressureError(StoreError):
-    """More bytes are in flight than the setting allows; `StoreListener.store_writable` tells when it is over."""
+    """More bytes are in flight than the setting allows; `StoreListener.store_writable` tells when it is
+    over."""
 
     retriable = True
 
@@ -62,17 +65,20 @@ class StoreState(enum.Enum):
     UNDECIDABLE = "undecidable"
     """Enough replicas answer, but the absent ones could hold acknowledged records; the reason names them."""
     FAULT = "fault"
-    """The recorded state contradicts what the replicas hold (for example lost metadata); an operator is needed."""
+    """The recorded state contradicts what the replicas hold (for example lost metadata); an operator is
+    needed."""
     CLOSED = "closed"
     """`close` was called or the owner task ended."""
 
 
 @dataclass(slots=True, eq=False)
 class AppendEntry:
-    """One transaction on its way; made by the partition layer, owned by the store until the listener is called.
+    """One transaction on its way; made by the partition layer, owned by the store until the listener is
+    called.
 
-    `tail` is the wire record without its first 24 bytes: i32 header, i32 length, data, i32 checksum (verified).
-    `context` belongs to the partition layer (lock slots, waiting connection) and is never looked at by the store.
+    `tail` is the wire record without its first 24 bytes: i32 header, i32 length, data, i32 checksum
+    (verified). `context` belongs to the partition layer (lock slots, waiting connection) and is never looked
+    at by the store.
     """
 
     req_id: bytes
@@ -101,10 +107,12 @@ class StoreListener(Protocol):
     """
 
     def session_opened(self, high_water_mark: int) -> None:
-        """Recovery is complete, metadata written, leftovers settled; appends flow from `high_water_mark` + 1."""
+        """Recovery is complete, metadata written, leftovers settled; appends flow from `high_water_mark` +
+        1."""
 
     def session_lost(self, reason: str) -> None:
-        """The session ended. Entries in flight stay pending (their lock marks too) until settled or released."""
+        """The session ended. Entries in flight stay pending (their lock marks too) until settled or
+        released."""
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """These entries are durable on a quorum: consecutive ids, in order, `transaction_id` set."""
@@ -120,8 +128,9 @@ class StoreListener(Protocol):
 class ReplicaStatus:
     """A line of the health report: one replica of one partition.
 
-    `state` is one of "connecting", "recovering", "catching_up", "voting", "failed", "absent". `acked_txid` is the
-    durable prefix the replica voted for in this session (-1: none) and `lag` the committed transactions behind it.
+    `state` is one of "connecting", "recovering", "catching_up", "voting", "failed", "absent". `acked_txid` is
+    the durable prefix the replica voted for in this session (-1: none) and `lag` the committed transactions
+    behind it.
     """
 
     connect_string: str
@@ -147,22 +156,24 @@ class StoreSettings:
     max_in_flight_bytes: int = 16 * 1024 * 1024
     """Bytes assigned and undecided; beyond it `writable` is false."""
     replica_backlog_bytes: int = 32 * 1024 * 1024
-    """Bytes kept for one slow replica; beyond it the replica goes back to catching up from committed records."""
+    """Bytes kept for one slow replica; beyond it the replica goes back to catching up from committed
+    records."""
     initial_retry_interval_ms: int = 100
     max_retry_interval_ms: int = 20_000
     checkpoint_interval: int = 250_000
     """A session is replaced after this many transactions, so that no recovery has to look at more."""
     request_timeout_seconds: float = 2.0
     idle_check_interval_ms: int = 3_000
-    """Pause between two questions to a storage node that find out whether it answers while nobody appends; an answer that takes
-    longer than `request_timeout_seconds` is none."""
+    """Pause between two questions to a storage node that find out whether it answers while nobody appends; an
+    answer that takes longer than `request_timeout_seconds` is none."""
     connect_timeout_seconds: float = 5.0
     read_timeout_seconds: float = 5.0
     """Limit for one `read` including the tries on other replicas."""
     catch_up_batch_records: int = 1000
     catch_up_batch_bytes: int = 1024 * 1024
     recovery_grace_seconds: float = 0.5
-    """How long a recovery that already has a quorum waits for the remaining replicas before it goes on without."""
+    """How long a recovery that already has a quorum waits for the remaining replicas before it goes on
+    without."""
 
 
 class PartitionStore(Protocol):
@@ -180,8 +191,8 @@ class PartitionStore(Protocol):
 
     @property
     def trouble(self) -> str:
-        """Why no write can be taken: the state and the reason, one line. Empty only while a session is open and a quorum of its
-        replicas votes and answers."""
+        """Why no write can be taken: the state and the reason, one line. Empty only while a session is open
+        and a quorum of its replicas votes and answers."""
 
     @property
     def session_id(self) -> int:
@@ -215,13 +226,15 @@ class PartitionStore(Protocol):
         """Tell the store a (higher) generation of the partition assignment; lower ones are ignored."""
 
     def set_replicas(self, connect_strings: Sequence[str]) -> None:
-        """Tell the store its assigned replicas changed; a change restarts the session of this partition only."""
+        """Tell the store its assigned replicas changed; a change restarts the session of this partition
+        only."""
 
     def append(self, entries: Sequence[AppendEntry]) -> None:
         """Accept one loop turn's entries, in order.
 
-        Raises `StoreNotOpenError` unless `state` is OPEN (no entry is taken then). It never calls the listener
-        and never refuses for size: callers look at `writable` before they read more from their clients.
+        Raises `StoreNotOpenError` unless `state` is OPEN (no entry is taken then). It never calls the
+        listener and never refuses for size: callers look at `writable` before they read more from their
+        clients.
         """
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
@@ -234,6 +247,6 @@ class PartitionStore(Protocol):
     async def confirm_current(self) -> None:
         """Return once a quorum of the session's voters answered a request sent after this call.
 
-        Raises `StoreNotOpenError` when the session is lost meanwhile or cannot be confirmed. Concurrent callers
-        share rounds. Safe to cancel.
+        Raises `StoreNotOpenError` when the session is lost meanwhile or cannot be confirmed. Concurrent
+        callers share rounds. Safe to cancel.
         """

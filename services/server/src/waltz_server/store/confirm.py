@@ -1,8 +1,9 @@
 """Is this session still the current one? (rule D4)
 
-A round sends an Append without records to every voter: a node that has heard of a later session refuses it. A round is
-done when a quorum of the session's voters answered with success. Callers who come during a round wait for the next one,
-because their question is younger than its requests; a commit of a frame that was built after the question answers too.
+A round sends an Append without records to every voter: a node that has heard of a later session refuses it. A
+round is done when a quorum of the session's voters answered with success. Callers who come during a round
+wait for the next one, because their question is younger than its requests; a commit of a frame that was built
+after the question answers too.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ class Confirmations:
         self._scheduled = False
 
     def ask(self) -> asyncio.Future[None]:
-        """A future that is done once the session is confirmed, and fails with `StoreNotOpenError` if it is not."""
+        """A future that is done once the session is confirmed, and fails with `StoreNotOpenError` if it is
+        not."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append((self._session.queue.end_seq, future))

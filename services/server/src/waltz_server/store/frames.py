@@ -1,7 +1,9 @@
-"""Append frames of a store session: built once, shared by all replicas, kept only as long as somebody needs them.
+"""Append frames of a store session: built once, shared by all replicas, kept only as long as somebody needs
+them.
 
-A frame is numbered by its place in the session (`seq`). The queue holds a window of consecutive frames: everything that
-is not committed, and committed ones that a slow or catching-up replica still wants, as far as the bound allows (D3).
+A frame is numbered by its place in the session (`seq`). The queue holds a window of consecutive frames:
+everything that is not committed, and committed ones that a slow or catching-up replica still wants, as far as
+the bound allows (D3).
 """
 
 from __future__ import annotations

@@ -1,9 +1,11 @@
-"""Does a storage node answer while nobody appends? One question per node and interval, however many partitions it has.
+"""Does a storage node answer while nobody appends? One question per node and interval, however many
+partitions it has.
 
-The question is *max transaction id* of one of the open sessions on the connection, a different one each time: every
-release knows it, it changes nothing, and the fence of that session is where it was. A refusal is an answer. A node that
-does not answer within the time limit of requests is silent until it answers a later question. That is evidence for health
-reports only: no session ends by it, because a node that merely paused takes the next append.
+The question is *max transaction id* of one of the open sessions on the connection, a different one each time:
+every release knows it, it changes nothing, and the fence of that session is where it was. A refusal is an
+answer. A node that does not answer within the time limit of requests is silent until it answers a later
+question. That is evidence for health reports only: no session ends by it, because a node that merely paused
+takes the next append.
 """
 
 from __future__ import annotations
@@ -49,7 +51,8 @@ class IdleCheck:
                 self._silent.discard(node)
 
     def trouble(self, node: str) -> str:
-        """Why the node is not expected to take a write now; empty when it answered the last question, or was asked none."""
+        """Why the node is not expected to take a write now; empty when it answered the last question, or was
+        asked none."""
         return "does not answer" if node in self._silent else ""
 
     async def run(self) -> None:

@@ -1,14 +1,15 @@
 """How many records the next list request asks for (weakness 7.13: a count is all that the wire can say).
 
-Storage nodes of release 0.13.2 put as many records into an answer as were asked for, however large they are. An answer
-above the frame limit closes the connection, which carries all partitions of this server; so a request asks for no more
-than what has just been seen to fit allows.
+Storage nodes of release 0.13.2 put as many records into an answer as were asked for, however large they are.
+An answer above the frame limit closes the connection, which carries all partitions of this server; so a
+request asks for no more than what has just been seen to fit allows.
 
 Invariants
 * The first request, and the first one after a failed one, asks for one record, which always fits a frame.
-* A success at most doubles the count, up to `MAX_RECORDS`; full size is a logarithmic number of requests away.
-* The expected size of an answer is at most the byte target of the caller; larger records are believed at once, smaller
-  ones by halves.
+* A success at most doubles the count, up to `MAX_RECORDS`; full size is a logarithmic number of requests
+  away.
+* The expected size of an answer is at most the byte target of the caller; larger records are believed at
+  once, smaller ones by halves.
 
 Owner: the partition's store, on the loop; it outlives sessions, because the records do.
 """
@@ -40,5 +41,6 @@ class ListSize:
             self._records = min(MAX_RECORDS, 2 * self._records)
 
     def failed(self) -> None:
-        """A list request ended without an answer (or its caller gave up): the answer may have been too large."""
+        """A list request ended without an answer (or its caller gave up): the answer may have been too
+        large."""
         self._records = 1

@@ -1,8 +1,9 @@
-"""Session ids and replica states of one partition in ZooKeeper: every write version-checked, no answer guessed.
+"""Session ids and replica states of one partition in ZooKeeper: every write version-checked, no answer
+guessed.
 
-Rules (A7, A3): an uncertain answer to taking a session id burns that id, for it may be taken, and not by us only; an
-uncertain answer to writing replica states is settled by reading, because their content is ours alone while the session
-id in ZooKeeper is ours.
+Rules (A7, A3): an uncertain answer to taking a session id burns that id, for it may be taken, and not by us
+only; an uncertain answer to writing replica states is settled by reading, because their content is ours alone
+while the session id in ZooKeeper is ours.
 """
 
 from __future__ import annotations
@@ -73,7 +74,8 @@ class MetadataKeeper:
             return stored, version
 
     async def is_current(self, version: int) -> bool:
-        """Whether this is still the version, said by ZooKeeper's leader: a read may be answered by a follower that lags."""
+        """Whether this is still the version, said by ZooKeeper's leader: a read may be answered by a follower
+        that lags."""
         try:
             await self._metadata.check_partition(self._partition_id, version)
         except (VersionConflictError, NoNodeError):
@@ -83,8 +85,9 @@ class MetadataKeeper:
     async def take(
         self, generation: int, recorded: PartitionMetadata, version: int, least: int
     ) -> PartitionMetadata | None:
-        """Take the next session id, not below `least`, over what was recorded; returns the metadata now stored, whose
-        `session_id` is ours alone, or None (after a pause) when it may have been written by somebody else: read again.
+        """Take the next session id, not below `least`, over what was recorded; returns the metadata now
+        stored, whose `session_id` is ours alone, or None (after a pause) when it may have been written by
+        somebody else: read again.
         """
         session_id = max(recorded.session_id, self._burned, least - 1) + 1
         taken = PartitionMetadata(generation, session_id, recorded.replicas)
@@ -101,8 +104,9 @@ class MetadataKeeper:
     async def write_states(self, recovery: Recovery) -> PartitionMetadata:
         """Write what the recovery says about the replicas; returns what ZooKeeper holds for certain.
 
-        Raises `SessionSupersededError` when the session is not ours any more, or someone changed the states, and
-        what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call again, it reads first.
+        Raises `SessionSupersededError` when the session is not ours any more, or someone changed the states,
+        and what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call again, it
+        reads first.
         """
         backoff = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
@@ -138,7 +142,8 @@ class MetadataKeeper:
             raise MetadataFaultError(f"partition metadata is unreadable: {error}") from error
 
     async def _create(self) -> None:
-        """The first start of a partition; refused when metadata of some partition was ever deleted (rule A2)."""
+        """The first start of a partition; refused when metadata of some partition was ever deleted (rule
+        A2)."""
         if not await self._metadata.never_started(self._partition_id):
             stored, _ = await self._read()
             if stored is not None:

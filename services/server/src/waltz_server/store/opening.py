@@ -1,12 +1,14 @@
 """What comes before a session id is taken: do the nodes know more than ZooKeeper? (rule A8, ADR 8)
 
-The replicas are asked with the session id that ZooKeeper holds now, which raises no fence above what ZooKeeper gave out and
-disturbs no owner. A majority must have answered before an id is taken: an acknowledged record of a session that ZooKeeper
-forgot lies on a majority, so one of those that answer has that session written down. What a node proves is believed once
-ZooKeeper's leader confirms that it still holds what was read; then it is a fault: no id is taken, nothing is changed.
+The replicas are asked with the session id that ZooKeeper holds now, which raises no fence above what
+ZooKeeper gave out and disturbs no owner. A majority must have answered before an id is taken: an acknowledged
+record of a session that ZooKeeper forgot lies on a majority, so one of those that answer has that session
+written down. What a node proves is believed once ZooKeeper's leader confirms that it still holds what was
+read; then it is a fault: no id is taken, nothing is changed.
 
-A fence alone proves nothing that could be lost: whoever raised it has completed no session there. If it is in reach the next id
-is taken above it; a node whose fence is out of reach cannot be used, and if too few are left that is a fault as well.
+A fence alone proves nothing that could be lost: whoever raised it has completed no session there. If it is in
+reach the next id is taken above it; a node whose fence is out of reach cannot be used, and if too few are
+left that is a fault as well.
 """
 
 from __future__ import annotations
@@ -163,8 +165,9 @@ class Opening:
             await wait_for(ticket, min(ready_at, read_again_at) - now)
 
     def _ready_at(self, now: float) -> float:
-        """When it can be judged. All were tried: at once. Else a quorum of those that remember a session is enough to
-        go on with, and whoever else answers in a short time is heard, so that a fault names everybody."""
+        """When it can be judged. All were tried: at once. Else a quorum of those that remember a session is
+        enough to go on with, and whoever else answers in a short time is heard, so that a fault names
+        everybody."""
         beyond = self._beyond_reach()
         if len(self._answers) < self._quorum and len(self._replicas) - len(beyond) >= self._quorum:
             return float("inf")
@@ -243,8 +246,8 @@ class Opening:
             await wait_for(ticket, pause)
 
     async def _question(self, link: ReplicaLink, name: str) -> _Answer:
-        """Last session and last record, asked with the session that ZooKeeper holds; of a node whose fence is higher, with
-        the session that it takes: that raises nothing either."""
+        """Last session and last record, asked with the session that ZooKeeper holds; of a node whose fence is
+        higher, with the session that it takes: that raises nothing either."""
         partition_id, session_id = self._store.partition_id, self._recorded.session_id
         number = self._round
         try:

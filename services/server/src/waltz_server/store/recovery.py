@@ -1,43 +1,47 @@
 """Recovery of a partition at the start of a store session: a pure state machine.
 
-Events go in (answers of replicas, results of steps, failures, metadata written), and `next_step` says what to do with
-each replica. It follows the recovery of the storage document, with these rules first:
+Events go in (answers of replicas, results of steps, failures, metadata written), and `next_step` says what to
+do with each replica. It follows the recovery of the storage document, with these rules first:
 
-* A1: a replica that ZooKeeper lists as UNRESOLVED but whose node reports an older session (lost or restored disk), or
-  less than its own marks promise, is *absent* for the old quorum: neither supporter nor opponent. It is not touched
-  until the high-water mark is resolved, then it is refilled.
-* A2: nothing is resolved to -1 by default, nothing is truncated below a mark a node reports, and nothing at all is
-  truncated before the mark is resolved (a tail that is certainly void may be cut to take part in copying).
-* A8: what a node wrote down and ZooKeeper does not know is a fault (`waltz_cluster.older_copy`); a session that nobody is
-  listed for, not before the last listed one, counts with all that the node holds: the listing may be lost.
-* Keep more: while copies can be had, the longest log that is present is raised to a quorum, and only then decided.
-  That makes undecidable recoveries decidable (as in the reference), and it never drops a tail that could be kept,
-  also after an operator had to forget a replica.
+* A1: a replica that ZooKeeper lists as UNRESOLVED but whose node reports an older session (lost or restored
+  disk), or less than its own marks promise, is *absent* for the old quorum: neither supporter nor opponent.
+  It is not touched until the high-water mark is resolved, then it is refilled.
+* A2: nothing is resolved to -1 by default, nothing is truncated below a mark a node reports, and nothing at
+  all is truncated before the mark is resolved (a tail that is certainly void may be cut to take part in
+  copying).
+* A8: what a node wrote down and ZooKeeper does not know is a fault (`waltz_cluster.older_copy`); a session
+  that nobody is listed for, not before the last listed one, counts with all that the node holds: the listing
+  may be lost.
+* Keep more: while copies can be had, the longest log that is present is raised to a quorum, and only then
+  decided. That makes undecidable recoveries decidable (as in the reference), and it never drops a tail that
+  could be kept, also after an operator had to forget a replica.
 * A3: recovery is complete when metadata that lists a quorum as (this session, UNRESOLVED) has been *written*.
 
 The very first session (metadata without replica states). Metadata is written before the first append of every
-session, so genuine metadata without states means that nothing was ever acknowledged. The danger is metadata that was
-lost or made again. The rule has three parts:
+session, so genuine metadata without states means that nothing was ever acknowledged. The danger is metadata
+that was lost or made again. The rule has three parts:
 
-1. A missing znode is created only when ZooKeeper's child counters prove that no partition's metadata was ever deleted
-   (the owner of this machine checks that before a session id is taken).
-2. One record, one mark above -1 or a session id from the future on *any* node that answers is a fault; nothing is touched.
-3. Otherwise -1 needs a quorum of the assigned replicas that positively answered "no record, no mark", after the others
-   had a short time to object.
+1. A missing znode is created only when ZooKeeper's child counters prove that no partition's metadata was ever
+   deleted (the owner of this machine checks that before a session id is taken).
+2. One record, one mark above -1 or a session id from the future on *any* node that answers is a fault;
+   nothing is touched.
+3. Otherwise -1 needs a quorum of the assigned replicas that positively answered "no record, no mark", after
+   the others had a short time to object.
 
-Why a quorum and not all: an acknowledged record lies on a quorum, and two quorums share a node. So a wrong -1 needs,
-at the same time, metadata that was lost without a trace, a disk that was lost without a trace, and every other witness
-absent. Even then nothing is destroyed: a late replica with records or marks above what is resolved is refused, never
-truncated, and what lies under a mark that ZooKeeper does not vouch for is compared with the log before it is kept.
-Asking for all replicas would be safer by one disk in that triple failure, and a fresh cluster with one node down could
-not start, which it can in release 0.13.2.
+Why a quorum and not all: an acknowledged record lies on a quorum, and two quorums share a node. So a wrong -1
+needs, at the same time, metadata that was lost without a trace, a disk that was lost without a trace, and
+every other witness absent. Even then nothing is destroyed: a late replica with records or marks above what is
+resolved is refused, never truncated, and what lies under a mark that ZooKeeper does not vouch for is compared
+with the log before it is kept. Asking for all replicas would be safer by one disk in that triple failure, and
+a fresh cluster with one node down could not start, which it can in release 0.13.2.
 
-SET LOW-WATER MARK ORDER. For a replica listed UNRESOLVED it is sent only after it holds everything resolved: its node
-then goes on reporting the old session if copying is interrupted, and rule A1 keeps protecting. For a replica that is
-new or recorded as closed it is sent first, so that an interrupted copy is not thrown away.
+SET LOW-WATER MARK ORDER. For a replica listed UNRESOLVED it is sent only after it holds everything resolved:
+its node then goes on reporting the old session if copying is interrupted, and rule A1 keeps protecting. For a
+replica that is new or recorded as closed it is sent first, so that an interrupted copy is not thrown away.
 
-COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId) with that of a
-reference replica. A difference means a fork, made by someone who broke the rules above; the replica is refused.
+COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId)
+with that of a reference replica. A difference means a fork, made by someone who broke the rules above; the
+replica is refused.
 """
 
 from __future__ import annotations
@@ -77,8 +81,9 @@ class Recovery:
         acknowledged: int = -1,
         recorded_session: int | None = None,
     ) -> None:
-        """`metadata` is what ZooKeeper holds since this session took its id, `recorded_session` the one it held before (else
-        the next lower); `replicas` the assigned ones; `acknowledged` what this server's own sessions know to be committed."""
+        """`metadata` is what ZooKeeper holds since this session took its id, `recorded_session` the one it
+        held before (else the next lower); `replicas` the assigned ones; `acknowledged` what this server's own
+        sessions know to be committed."""
         self.partition_id = partition_id
         self._acknowledged = acknowledged
         self.session_id = session_id
@@ -127,8 +132,9 @@ class Recovery:
         self._evaluate()
 
     def _void_above_a_later_mark(self, replica: RecoveringReplica) -> bool:
-        """Whether a difference is settled by marks: one side took part in a session that ZooKeeper does not list and had a mark
-        decided there, so what the other side, of an earlier session, holds above that mark does not count (A8)."""
+        """Whether a difference is settled by marks: one side took part in a session that ZooKeeper does not
+        list and had a mark decided there, so what the other side, of an earlier session, holds above that
+        mark does not count (A8)."""
         other = self._replicas.get(replica.compared_with or "")
         if other is None:
             return False
@@ -161,7 +167,8 @@ class Recovery:
         self._evaluate()
 
     def source_failed(self, name: str, source: str) -> None:
-        """Reading from `source` failed: try another one for this replica; the source keeps its own standing."""
+        """Reading from `source` failed: try another one for this replica; the source keeps its own
+        standing."""
         replica = self._replicas[name]
         replica.avoided.add(source)
         if not self._sources(replica):
@@ -173,8 +180,9 @@ class Recovery:
     def reference_failed(self, name: str, reference: str) -> None:
         """Replica `name` could not be compared with `reference`, which did not deliver the record.
 
-        The reference loses that rank until it has answered again, and has to be compared with another one itself
-        before it counts as recovered: so one node that cannot read holds up nobody, and nobody goes uncompared.
+        The reference loses that rank until it has answered again, and has to be compared with another one
+        itself before it counts as recovered: so one node that cannot read holds up nobody, and nobody goes
+        uncompared.
         """
         if self.resolved is None:
             self.source_failed(name, reference)
@@ -205,7 +213,8 @@ class Recovery:
         self._evaluate()
 
     def gather_over(self) -> None:
-        """Everybody had the time to answer: copying between replicas may begin before the mark is resolved."""
+        """Everybody had the time to answer: copying between replicas may begin before the mark is
+        resolved."""
         self._gathering = False
         self._evaluate()
 
@@ -458,8 +467,8 @@ class Recovery:
     def _support_is_stable(self, resolved: int) -> bool:
         """Whether the next recovery would resolve the same, were this one interrupted now.
 
-        What a closed replica copied before the decision is void again in the next session, until its low-water mark
-        covers it. So nobody may be told a low-water mark that rests on such copies alone.
+        What a closed replica copied before the decision is void again in the next session, until its
+        low-water mark covers it. So nobody may be told a low-water mark that rests on such copies alone.
         """
         if self.complete or self._first:
             return True

@@ -1,6 +1,7 @@
 """What a recovery knows about one replica, and how an answer of its node is judged. Pure.
 
-Storage document, recovery, "classify", with the safety rule that a lost or restored disk is absent, not present.
+Storage document, recovery, "classify", with the safety rule that a lost or restored disk is absent, not
+present.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ _NO_INFO = SessionInfo(-1, -1, -1)
 @dataclass(slots=True)
 class RecoveringReplica:
     """`mark`: last good record now; `good_mark`: the same as the next recovery would see it, without copies;
-    `vouched`: ZooKeeper knows that the node took part in the session it reports, so its records are of this log."""
+    `vouched`: ZooKeeper knows that the node took part in the session it reports, so its records are of this
+    log."""
 
     name: str
     state: ReplicaState | None
@@ -56,7 +58,8 @@ class RecoveringReplica:
 def classify(
     state: ReplicaState | None, info: SessionInfo, max_txid: int, listed: int
 ) -> tuple[Kind, int, bool]:
-    """How an answer counts, up to which transaction the replica's records are good, and whether it is vouched for.
+    """How an answer counts, up to which transaction the replica's records are good, and whether it is vouched
+    for.
 
     `listed` is the last session that ZooKeeper knows to have listed its replicas.
     """
@@ -69,7 +72,8 @@ def classify(
             return Kind.LOST, under_mark, vouched
         return Kind.VOTER, max_txid, True
     if unlisted_part(state.session_id, listed, info, max_txid):
-        # It dropped out of an earlier session, came back, and ZooKeeper may have forgotten that it was listed again (A8).
+        # It dropped out of an earlier session, came back, and ZooKeeper may have forgotten that it was listed
+        # again (A8).
         return Kind.VOTER, max_txid, vouched
     if not vouched:
         return Kind.CLOSED, under_mark, False
@@ -77,11 +81,13 @@ def classify(
 
 
 def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int) -> None:
-    """A session after the last listed one, that some node wrote down, had decided a mark before: nothing above that was
-    acknowledged earlier. So who took no part in it holds nothing above that counts, but perhaps another tail.
+    """A session after the last listed one, that some node wrote down, had decided a mark before: nothing
+    above that was acknowledged earlier. So who took no part in it holds nothing above that counts, but
+    perhaps another tail.
 
-    Only for the very session that ZooKeeper recorded last (``recorded``). After an earlier one, another interrupted session
-    may have decided a higher mark with nodes that do not answer now: what they know would be cut on the others.
+    Only for the very session that ZooKeeper recorded last (``recorded``). After an earlier one, another
+    interrupted session may have decided a higher mark with nodes that do not answer now: what they know would
+    be cut on the others.
     """
     newest = max(answered, key=lambda replica: replica.info.session_id, default=None)
     if newest is None or newest.info.session_id <= listed or newest.info.session_id < recorded:

@@ -20,7 +20,8 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Compare:
-    """Read the headers of record `transaction_id` here and on `reference`; report with `Recovery.compared`."""
+    """Read the headers of record `transaction_id` here and on `reference`; report with
+    `Recovery.compared`."""
 
     reference: str
     transaction_id: int
@@ -28,7 +29,8 @@ class Compare:
 
 @dataclass(frozen=True, slots=True)
 class Copy:
-    """Append the records first..last (or a first part of them) from `source`; report with `Recovery.copied`."""
+    """Append the records first..last (or a first part of them) from `source`; report with
+    `Recovery.copied`."""
 
     source: str
     first: int

@@ -1,7 +1,8 @@
-"""Connections to storage nodes: one per node, shared by all partitions and all successive sessions of a server.
+"""Connections to storage nodes: one per node, shared by all partitions and all successive sessions of a
+server.
 
-A connection is opened when somebody needs it and replaced when it is dead. The back-off between tries belongs to the
-node, not to the caller, so a thousand partitions do not knock a thousand times.
+A connection is opened when somebody needs it and replaced when it is dead. The back-off between tries belongs
+to the node, not to the caller, so a thousand partitions do not knock a thousand times.
 """
 
 from __future__ import annotations
@@ -22,7 +23,8 @@ from waltz_server.store.idle_check import IdleCheck
 
 
 class ReplicaUnavailableError(StoreError):
-    """The storage node could not be reached, or does not have what it said it had; the message says which in one line."""
+    """The storage node could not be reached, or does not have what it said it had; the message says which in
+    one line."""
 
     retriable = True
 
@@ -128,7 +130,8 @@ class ReplicaDirectory:
     async def get(self, connect_string: str) -> ReplicaLink:
         """An open connection to the node; waits for the node's back-off, then tries once.
 
-        Raises `ReplicaUnavailableError`. Callers who ask while a try is under way share its outcome. Safe to cancel.
+        Raises `ReplicaUnavailableError`. Callers who ask while a try is under way share its outcome. Safe to
+        cancel.
         """
         node = self._nodes.get(connect_string)
         if node is not None and node.link is not None and not node.link.closed:
@@ -149,7 +152,8 @@ class ReplicaDirectory:
             return await self._open(node, loop)
 
     async def check_connectivity(self, connect_strings: Iterable[str] | None = None) -> dict[str, bool]:
-        """Which of the nodes (all that were ever asked for, without an argument) can be reached now, and answer."""
+        """Which of the nodes (all that were ever asked for, without an argument) can be reached now, and
+        answer."""
         names = list(self._nodes) if connect_strings is None else list(connect_strings)
 
         async def reachable(name: str) -> bool:

@@ -1,13 +1,14 @@
 """Carrying out recovery on one replica: connect, fence, answer, then the steps `Recovery` asks for.
 
-Who may try again within a session: a replica may, as long as nothing it was told to change is in doubt. Once a Truncate,
-Append or Set low-water mark ended without an answer, that request may still be executed at any time while this session
-is the node's latest, so the replica stays out until a later session has fenced it.
+Who may try again within a session: a replica may, as long as nothing it was told to change is in doubt. Once
+a Truncate, Append or Set low-water mark ended without an answer, that request may still be executed at any
+time while this session is the node's latest, so the replica stays out until a later session has fenced it.
 
-A copy may also be taken away under our feet: an administrator removes and assigns the partition while the connection
-stays. What the node said before is then void. The last record is therefore asked for again after the mark was set; and a
-node of ours that has this session written down when its copy is removed refuses this session from then on: only the
-next one may fill its new copy. Such a refusal meets the first question of a new attempt; later ones may be passing.
+A copy may also be taken away under our feet: an administrator removes and assigns the partition while the
+connection stays. What the node said before is then void. The last record is therefore asked for again after
+the mark was set; and a node of ours that has this session written down when its copy is removed refuses this
+session from then on: only the next one may fill its new copy. Such a refusal meets the first question of a
+new attempt; later ones may be passing.
 """
 
 from __future__ import annotations
@@ -56,7 +57,8 @@ class CopyGoneError(WaltzProtocolError):
 
 
 class ReplicaRecovery:
-    """Brings one replica of one session to the point where it is listed, then keeps it going. Owner: the session run."""
+    """Brings one replica of one session to the point where it is listed, then keeps it going. Owner: the
+    session run."""
 
     def __init__(self, run: SessionRun, name: str, backoff: Backoff) -> None:
         self.name = name
@@ -117,8 +119,9 @@ class ReplicaRecovery:
         return True
 
     def _is_shut_out(self, error: RequestFailedError) -> bool:
-        """Only a later session can take the replica: its copy was removed, or its fence is above this session (an
-        administrator put it down to the next one, say). One that is out of reach is no reason to begin another."""
+        """Only a later session can take the replica: its copy was removed, or its fence is above this session
+        (an administrator put it down to the next one, say). One that is out of reach is no reason to begin
+        another."""
         fence = named_fence(error.message)
         if fence is not None and self._run.session_id < fence <= self._run.session_id + FENCE_REACH:
             self._run.store.seen_fence = max(self._run.store.seen_fence, fence)

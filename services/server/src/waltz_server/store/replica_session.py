@@ -1,8 +1,9 @@
 """One replica in one store session, after ZooKeeper listed it: live frames, or catching up.
 
-Model: *live* means that the replica has everything before frame `next_seq` and gets frames from memory, in order. One
-that falls out of the kept window, or joins late, *catches up*: it copies committed records only, one request at a time,
-until it stands at the first record of a kept frame; then it is live again, in the same loop turn (D3).
+Model: *live* means that the replica has everything before frame `next_seq` and gets frames from memory, in
+order. One that falls out of the kept window, or joins late, *catches up*: it copies committed records only,
+one request at a time, until it stands at the first record of a kept frame; then it is live again, in the same
+loop turn (D3).
 """
 
 from __future__ import annotations
@@ -103,7 +104,8 @@ class ReplicaSession:
             self._changed.notify()
 
     async def take_part(self, session: StoreSession) -> None:
-        """Keep the replica going until it or the session ends. Never raises for the replica's own failures."""
+        """Keep the replica going until it or the session ends. Never raises for the replica's own
+        failures."""
         while not self.ended:
             ticket = self._changed.ticket()
             if self.live or self.in_flight or self.ended:

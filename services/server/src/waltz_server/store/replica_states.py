@@ -1,7 +1,8 @@
 """What partition metadata says after a recovery. Pure.
 
-Storage document, recovery: a replica state is (session, UNRESOLVED) for a replica that takes part in that session,
-(session, h) for one that dropped out of it (only its records up to h are good), (-1, h) for one that never took part.
+Storage document, recovery: a replica state is (session, UNRESOLVED) for a replica that takes part in that
+session, (session, h) for one that dropped out of it (only its records up to h are good), (-1, h) for one that
+never took part.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ def states_after_recovery(
 ) -> PartitionMetadata:
     """The metadata of session `session_id` whose recovery ended at `resolved`.
 
-    `replicas` are all replicas of the session, `clean` those that hold exactly what is resolved, or that were listed
-    before in this session. Replicas that are not assigned any more disappear. Idempotent.
+    `replicas` are all replicas of the session, `clean` those that hold exactly what is resolved, or that were
+    listed before in this session. Replicas that are not assigned any more disappear. Idempotent.
     """
     states: dict[str, ReplicaState] = {}
     for name in replicas:

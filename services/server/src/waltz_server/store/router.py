@@ -1,8 +1,9 @@
 """Reads, spread over the replicas by their latency (storage document, reads; weakness 29 mended).
 
-Every replica has an expected latency (10 ms at first) and a weight. The smallest weight is next; its expected latency is
-added to it. A replica that has not got the records yet, or fails, is expected to be slower and another one is asked:
-a read error never ends a session. Data checksums and ids are verified before anything is returned.
+Every replica has an expected latency (10 ms at first) and a weight. The smallest weight is next; its expected
+latency is added to it. A replica that has not got the records yet, or fails, is expected to be slower and
+another one is asked: a read error never ends a session. Data checksums and ids are verified before anything
+is returned.
 """
 
 from __future__ import annotations
@@ -72,8 +73,8 @@ class Router:
     ) -> list[bytes]:
         """At least one and at most `max_count` wire records from `first` on, from one of `links`.
 
-        The size limit is met as well as the sizes of recent records predict (see `ListSize`), then exactly by cutting. Raises
-        `ReadFailedError` when every replica failed. Safe to cancel.
+        The size limit is met as well as the sizes of recent records predict (see `ListSize`), then exactly by
+        cutting. Raises `ReadFailedError` when every replica failed. Safe to cancel.
         """
         reasons: list[str] = []
         loop = asyncio.get_running_loop()
@@ -121,9 +122,11 @@ async def list_records(
     target_bytes: int,
     size: ListSize,
 ) -> list[bytes]:
-    """Ask one node for at most `wanted` wire records, about `target_bytes` of them, and learn from how it ends.
+    """Ask one node for at most `wanted` wire records, about `target_bytes` of them, and learn from how it
+    ends.
 
-    Raises what the request raises. Cancelling counts as a failure: the caller may have given up on an answer too large.
+    Raises what the request raises. Cancelling counts as a failure: the caller may have given up on an answer
+    too large.
     """
     asked = size.ask(wanted, target_bytes)
     try:

@@ -2,15 +2,16 @@
 
 Three counters (D1): assigned (`next_txid` - 1) >= durable prefixes of the replicas >= `committed`.
 
-Hot path: `append` numbers a batch and builds a frame as soon as one replica has room; an answer is one call that moves
-one prefix. No task and no future per message; entries that find no room make the next frame larger by themselves.
+Hot path: `append` numbers a batch and builds a frame as soon as one replica has room; an answer is one call
+that moves one prefix. No task and no future per message; entries that find no room make the next frame larger
+by themselves.
 
 Invariants
-  1. Frames go to each replica in order, each exactly once, at most `max_in_flight_frames` (adapted to its latency) and
-     `max_in_flight_bytes` of them unanswered.
-  2. Uncommitted frames are kept; committed ones only while a replica that is behind wants them and all kept frames
-     together do not exceed `replica_backlog_bytes`. A replica that falls out of the window catches up from committed
-     records and comes back at a frame boundary: no gap, no overlap.
+  1. Frames go to each replica in order, each exactly once, at most `max_in_flight_frames` (adapted to its
+     latency) and `max_in_flight_bytes` of them unanswered.
+  2. Uncommitted frames are kept; committed ones only while a replica that is behind wants them and all kept
+     frames together do not exceed `replica_backlog_bytes`. A replica that falls out of the window catches up
+     from committed records and comes back at a frame boundary: no gap, no overlap.
   3. After `end` nothing commits any more.
 """
 
@@ -34,7 +35,8 @@ MAX_FRAME_RECORDS = 65_536
 
 
 class StoreSession:
-    """The right of one server to write one partition, for a while. Owner: the partition store, on the loop."""
+    """The right of one server to write one partition, for a while. Owner: the partition store, on the
+    loop."""
 
     def __init__(
         self,
@@ -48,7 +50,8 @@ class StoreSession:
         on_committed: Callable[[list[AppendEntry], int], None],
         on_replica_failed: Callable[[str, str], None],
     ) -> None:
-        """`on_committed(entries, size_bytes)` and `on_replica_failed(replica, reason)` are called on the loop."""
+        """`on_committed(entries, size_bytes)` and `on_replica_failed(replica, reason)` are called on the
+        loop."""
         self.partition_id = partition_id
         self.session_id = session_id
         self.low_water_mark = resolved

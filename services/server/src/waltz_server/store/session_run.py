@@ -1,10 +1,11 @@
 """One store session from its session id to its end: recovery, metadata, settlement, service, drain.
 
-The run is what ties the parts together: the pure `Recovery`, one `ReplicaRecovery` per replica, the `MetadataKeeper` and
-the `StoreSession`. It lives inside the task of the partition store and owns the tasks of its replicas.
+The run is what ties the parts together: the pure `Recovery`, one `ReplicaRecovery` per replica, the
+`MetadataKeeper` and the `StoreSession`. It lives inside the task of the partition store and owns the tasks of
+its replicas.
 
-Order that must not change (A3): recovery -> metadata listing a quorum written -> replicas enter with a voice ->
-leftovers settled -> open. A late replica passes the same gate.
+Order that must not change (A3): recovery -> metadata listing a quorum written -> replicas enter with a voice
+-> leftovers settled -> open. A late replica passes the same gate.
 """
 
 from __future__ import annotations
@@ -61,7 +62,8 @@ class SessionRun:
         metadata: PartitionMetadata,
         recorded_session: int,
     ) -> None:
-        """`recorded_session` is what ZooKeeper held before this session took its id, `metadata` what it holds since."""
+        """`recorded_session` is what ZooKeeper held before this session took its id, `metadata` what it holds
+        since."""
         self.loop = asyncio.get_running_loop()
         self.store = store
         self.settings = store.settings
@@ -257,7 +259,8 @@ class SessionRun:
         self.store.session_opened(self, resolved)
 
     async def _settle(self, resolved: int) -> None:
-        """Decide the leftovers of the previous session one by one, by (TXID, ReqId) in the resolved log (A4)."""
+        """Decide the leftovers of the previous session one by one, by (TXID, ReqId) in the resolved log
+        (A4)."""
         leftovers = self.store.leftovers
         if not leftovers:
             return

@@ -4,9 +4,12 @@ One owner task per partition (`run`). Everything else is synchronous, on the loo
 
 Invariants
   1. At most one session is open; its id was taken by a version-checked write and by nobody else.
-  2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a fault.
-  3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run` ends.
-  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters that are silent.
+  2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a
+     fault.
+  3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run`
+     ends.
+  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters
+     that are silent.
 """
 
 from __future__ import annotations
@@ -41,7 +44,8 @@ _READ_RETRY_SECONDS = 0.05
 
 
 class QuorumPartitionStore:
-    """One owned partition on a quorum of storage nodes; implements `waltz_server.store.api.PartitionStore`."""
+    """One owned partition on a quorum of storage nodes; implements
+    `waltz_server.store.api.PartitionStore`."""
 
     def __init__(
         self,
@@ -185,7 +189,8 @@ class QuorumPartitionStore:
         self._wake()
 
     def set_replicas(self, connect_strings: Sequence[str]) -> None:
-        """Adopt the assigned replicas; the session is replaced only when this partition's set differs (7.24)."""
+        """Adopt the assigned replicas; the session is replaced only when this partition's set differs
+        (7.24)."""
         names = tuple(sorted(set(connect_strings)))
         if names == self._replica_names:
             return
@@ -214,7 +219,8 @@ class QuorumPartitionStore:
             self._was_full = True
 
     async def read(self, first: int, max_count: int, max_bytes: int = 1024 * 1024) -> list[bytes]:
-        """Committed wire records; see the seam. Waits for a session if there is none, within the time limit."""
+        """Committed wire records; see the seam. Waits for a session if there is none, within the time
+        limit."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self.settings.read_timeout_seconds
         first = max(first, 0)

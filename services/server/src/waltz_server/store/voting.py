@@ -3,8 +3,8 @@
 Invariants
   1. A replica has a voice only after `admit`: the caller admits it when ZooKeeper lists it as (this session,
      UNRESOLVED). What it stored before counts from then on, nothing earlier.
-  2. A replica's durable prefix grows frame by frame: the answer to frame n counts when all earlier frames sent to it
-     in this session were answered with success (answers may overtake, votes may not).
+  2. A replica's durable prefix grows frame by frame: the answer to frame n counts when all earlier frames
+     sent to it in this session were answered with success (answers may overtake, votes may not).
   3. The first failure ends a replica's votes for the session; its prefix stays where it is.
   4. `committed` = the highest id that a quorum of admitted replicas holds; it never goes down.
 """

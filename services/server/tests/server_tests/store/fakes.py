@@ -1,8 +1,9 @@
-"""Storage nodes in memory with the semantics that matter here: fence, marks, consecutive records, one queue per node.
+"""Storage nodes in memory with the semantics that matter here: fence, marks, consecutive records, one queue
+per node.
 
-A `FakeLink` stands in for a connection. Requests of one link are executed in order after the node's delay; a node that is
-down refuses connections and breaks those it has; a node that hangs executes but never answers (the link's own time
-limit fires), and `drop_requests` loses them.
+A `FakeLink` stands in for a connection. Requests of one link are executed in order after the node's delay; a
+node that is down refuses connections and breaks those it has; a node that hangs executes but never answers
+(the link's own time limit fires), and `drop_requests` loses them.
 """
 
 from __future__ import annotations

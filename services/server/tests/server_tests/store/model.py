@@ -1,4 +1,5 @@
-"""A brute-force world for recovery: replicas with real record lists, and an oracle that knows what was acknowledged.
+"""A brute-force world for recovery: replicas with real record lists, and an oracle that knows what was
+acknowledged.
 
 Written apart from the code it checks: it never calls `decide` or looks inside `Recovery`.
 """
@@ -107,7 +108,8 @@ def take_step(recovery: Recovery, nodes: dict[str, Node], name: str, session: in
 def run_until_stuck(
     recovery: Recovery, nodes: dict[str, Node], order: Sequence[str], session: int, limit: int | None = None
 ) -> int:
-    """Round robin in `order`; stops when nobody has a step left, or after `limit` steps. Returns the steps."""
+    """Round robin in `order`; stops when nobody has a step left, or after `limit` steps. Returns the
+    steps."""
     steps = 0
     moved = True
     while moved:
@@ -130,7 +132,8 @@ def acknowledged(stored: Iterable[int], quorum: int) -> int:
 
 
 def could_be_acknowledged(seen: Sequence[int], hidden: int, quorum: int, top: int) -> int:
-    """Oracle: over all contents of `hidden` voters (lengths up to `top`), the highest mark ever acknowledged."""
+    """Oracle: over all contents of `hidden` voters (lengths up to `top`), the highest mark ever
+    acknowledged."""
     best = -1
     for guess in itertools.product(range(-1, top + 1), repeat=hidden):
         best = max(best, acknowledged([*seen, *guess], quorum))

@@ -168,7 +168,8 @@ async def test_one_refusal_of_three_is_outvoted_and_takes_the_replica_out() -> N
 
 
 async def test_safety_d4_an_answer_to_an_earlier_round_does_not_confirm_a_later_question() -> None:
-    """The question has to be older than the request whose answer counts: C may have heard of a newer session since."""
+    """The question has to be older than the request whose answer counts: C may have heard of a newer session
+    since."""
     async with Cluster() as cluster:
         session = await session_of(cluster.server())
         cluster.nodes["c:1"].delay_seconds = 1.0

@@ -1,4 +1,5 @@
-"""Health is true while nobody appends: the server asks its storage nodes, one question per node and interval."""
+"""Health is true while nobody appends: the server asks its storage nodes, one question per node and
+interval."""
 
 from __future__ import annotations
 
@@ -97,7 +98,8 @@ async def test_a_node_of_a_thousand_partitions_is_asked_once_per_interval() -> N
 
 
 async def test_a_closed_connection_is_no_silence() -> None:
-    """The sessions on it learn that by themselves; and one that joined later is not ended by an earlier one's end."""
+    """The sessions on it learn that by themselves; and one that joined later is not ended by an earlier one's
+    end."""
     node = FakeNode("a:1")
     link = FakeLink(node, SETTINGS.request_timeout_seconds)
     check = IdleCheck(SETTINGS)

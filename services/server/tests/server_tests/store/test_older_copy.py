@@ -1,4 +1,5 @@
-"""ZooKeeper put back from an older copy, as a server meets it: asked first, a lasting fault, nothing taken, nothing cut (rule A8)."""
+"""ZooKeeper put back from an older copy, as a server meets it: asked first, a lasting fault, nothing taken,
+nothing cut (rule A8)."""
 
 from __future__ import annotations
 
@@ -185,7 +186,8 @@ async def test_a_question_to_the_leader_that_gets_lost_is_asked_again(fault: Fau
 
 
 async def test_an_id_that_a_node_has_seen_is_not_taken() -> None:
-    """Somebody raised the fence of most or of all nodes, in reach: the next session is numbered above it, at once."""
+    """Somebody raised the fence of most or of all nodes, in reach: the next session is numbered above it, at
+    once."""
     async with Cluster() as cluster:
         await sessions(cluster, 1)
         cluster.nodes["b:1"].fence = cluster.nodes["c:1"].fence = 5
@@ -252,7 +254,8 @@ async def test_a_node_whose_fence_is_above_the_session_is_taken_by_the_next_one(
 
 
 async def test_safety_b4_a_fence_that_was_out_of_reach_is_forgotten_when_its_node_answers() -> None:
-    """One node of 0.13.2 was restarted, which lowers its fence, and then another fence turns out to be out of reach."""
+    """One node of 0.13.2 was restarted, which lowers its fence, and then another fence turns out to be out of
+    reach."""
     async with Cluster() as cluster:
         await sessions(cluster, 1)
         first, second, third = (cluster.nodes[name] for name in ("a:1", "b:1", "c:1"))
@@ -282,7 +285,8 @@ async def test_safety_b4_a_fence_that_was_out_of_reach_is_forgotten_when_its_nod
 
 
 async def test_a_replica_of_a_forgotten_session_that_comes_late_is_left_as_it_is() -> None:
-    """A majority that knows nothing has opened a session (its disks were lost besides): the witness is kept, untouched."""
+    """A majority that knows nothing has opened a session (its disks were lost besides): the witness is kept,
+    untouched."""
     async with Cluster() as cluster:
         copies = await sessions(cluster, 2)
         witness = cluster.nodes["a:1"]
@@ -331,7 +335,8 @@ async def test_a_store_that_asks_can_be_closed_and_gets_other_replicas() -> None
 
 
 async def test_a_wait_of_which_a_rounding_error_is_left_lets_the_clock_advance() -> None:
-    """Else whoever waits for the rest again and again keeps the loop busy for the seconds between two timers."""
+    """Else whoever waits for the rest again and again keeps the loop busy for the seconds between two
+    timers."""
     loop = asyncio.get_running_loop()
     start = loop.time()
     assert not await wait_for(asyncio.Event(), 1e-16)

@@ -1,6 +1,8 @@
-"""ZooKeeper put back from every older copy of small histories: nothing acknowledged is lost, and nothing is suspected in vain.
+"""ZooKeeper put back from every older copy of small histories: nothing acknowledged is lost, and nothing is
+suspected in vain.
 
-The histories are played with the product's recovery; what was acknowledged is counted here, from what voters stored.
+The histories are played with the product's recovery; what was acknowledged is counted here, from what voters
+stored.
 """
 
 from __future__ import annotations
@@ -96,7 +98,8 @@ class World:
 
 
 def histories() -> Iterator[tuple[str, World]]:
-    """Two or three sessions, with late joiners, lagging voters, and recoveries that were interrupted in between."""
+    """Two or three sessions, with late joiners, lagging voters, and recoveries that were interrupted in
+    between."""
     for first, second in itertools.product(("ABC", "AB"), SOME):
         for more in ((2, 2, 2), (2, 1, 0)):
             for limit in (None, 0, 1, 2, 3, 5, 8):
@@ -151,7 +154,8 @@ def asked(world: World, names: str = NAMES) -> Nodes:
 
 
 def check_way_out(world: World, case: str) -> int:
-    """Accept what the nodes hold, by every set that answers; then recover with every set. How many were decided."""
+    """Accept what the nodes hold, by every set that answers; then recover with every set. How many were
+    decided."""
     decided = 0
     for answering in SOME:
         try:
@@ -216,7 +220,8 @@ def test_safety_a8_no_older_copy_of_zookeeper_loses_an_acknowledged_record() -> 
 
 
 def test_safety_a8_the_way_out_loses_nothing_with_a_disk_lost_besides() -> None:
-    """A minority, one of three, is emptied before the copy is put back: fewer may be decided, and nothing wrongly."""
+    """A minority, one of three, is emptied before the copy is put back: fewer may be decided, and nothing
+    wrongly."""
     decided = 0
     for case, world in rolled_back():
         for lost in NAMES:
@@ -254,7 +259,8 @@ def test_the_histories_are_many_and_differ() -> None:
 
 
 def test_safety_a8_three_interrupted_recoveries_leave_no_fault() -> None:
-    """Nothing was put back; each recovery ends when one node has written its session down, and another node is absent each time."""
+    """Nothing was put back; each recovery ends when one node has written its session down, and another node
+    is absent each time."""
     world = World()
     world.open(world.recover(NAMES), (12, 10, 10))
     for session, present in ((1, "BC"), (2, "CA"), (3, None)):

@@ -1,4 +1,5 @@
-"""The partition store on in-memory nodes and an in-memory ZooKeeper, on virtual time: service and failures."""
+"""The partition store on in-memory nodes and an in-memory ZooKeeper, on virtual time: service and
+failures."""
 
 from __future__ import annotations
 
@@ -15,7 +16,8 @@ pytestmark = pytest.mark.looptime
 
 
 async def keep_appending(server: Server, seconds: float, step_seconds: float = 0.01) -> int:
-    """Append small batches for a while, whenever the store is open; returns how many entries were accepted."""
+    """Append small batches for a while, whenever the store is open; returns how many entries were
+    accepted."""
     loop = asyncio.get_running_loop()
     ends = loop.time() + seconds
     accepted = 0

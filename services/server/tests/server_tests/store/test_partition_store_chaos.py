@@ -1,4 +1,5 @@
-"""Random faults, seeded, on virtual time: acknowledged is present, failed is absent, no fork, equal replicas."""
+"""Random faults, seeded, on virtual time: acknowledged is present, failed is absent, no fork, equal
+replicas."""
 
 from __future__ import annotations
 

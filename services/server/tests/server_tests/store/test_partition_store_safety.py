@@ -41,7 +41,8 @@ async def test_safety_a1_record_100_survives_a_lost_disk() -> None:
 
 
 async def test_safety_a1_undecidable_names_the_absent_and_waits() -> None:
-    """A holds 100; B is down and C was wiped: nobody may decide, until B is back or an operator forgets it."""
+    """A holds 100; B is down and C was wiped: nobody may decide, until B is back or an operator forgets
+    it."""
     async with Cluster() as cluster:
         first = cluster.server()
         await first.opened()
@@ -95,7 +96,8 @@ async def test_safety_a2_deleted_metadata_stops_the_partition_loudly() -> None:
 
 
 async def test_storage_7_31_an_older_copy_of_the_one_znode_is_a_lasting_fault() -> None:
-    """Generation and session have no second copy that peers know; the sessions that the nodes have written down are one."""
+    """Generation and session have no second copy that peers know; the sessions that the nodes have written
+    down are one."""
     async with Cluster() as cluster:
         first = cluster.server()
         await first.opened()

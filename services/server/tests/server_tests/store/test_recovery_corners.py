@@ -1,4 +1,5 @@
-"""Recovery where something is missing: nobody to copy from or to compare with, everybody refused, questions too early."""
+"""Recovery where something is missing: nobody to copy from or to compare with, everybody refused, questions
+too early."""
 
 from __future__ import annotations
 
@@ -85,7 +86,8 @@ def test_safety_a2_acknowledged_records_and_no_states_is_a_fault() -> None:
 
 
 def test_safety_a1_closed_replicas_alone_do_not_decide_for_the_one_that_took_part() -> None:
-    """B and C dropped out at 1 and are here; A went on alone with others and is not: nobody knows what it holds."""
+    """B and C dropped out at 1 and are here; A went on alone with others and is not: nobody knows what it
+    holds."""
     old = metadata(SESSION, state("A", 5), state("B", 4, 1), state("C", 4, 1))
     nodes = {name: Node(stream("s4", 0, 1), session=4, lwm=0, local_lwm=0) for name in "ABC"}
     recovery = answered(nodes, "BC", old)
@@ -168,7 +170,8 @@ def test_a_listed_reference_keeps_its_mark_when_it_cannot_be_read() -> None:
 def test_safety_a2_a_mark_of_any_node_proves_what_was_committed(
     recorded: ReplicaState | None, session: int
 ) -> None:
-    """A, B and C are a quorum and end at 3, but D was told that 5 is committed: the others were set back together."""
+    """A, B and C are a quorum and end at 3, but D was told that 5 is committed: the others were set back
+    together."""
     others = [state(name, 5) for name in "ABC"]
     old = metadata(SESSION, *others, *([recorded] if recorded is not None else []))
     nodes = {name: member(3) for name in "ABC"}
@@ -182,7 +185,8 @@ def test_safety_a2_a_mark_of_any_node_proves_what_was_committed(
 
 
 def test_safety_a2_what_this_server_acknowledged_proves_what_was_committed() -> None:
-    """All three were set back together: what they agree on is less than the clients of this server were told."""
+    """All three were set back together: what they agree on is less than the clients of this server were
+    told."""
     nodes = {name: member(3) for name in "ABC"}
     for acknowledged, resolved in ((3, 3), (4, None)):
         recovery = recovery_of("ABC", acknowledged=acknowledged)
@@ -204,14 +208,16 @@ def test_safety_a2_a_closing_mark_proves_what_was_committed() -> None:
 
 @pytest.mark.parametrize(("lwm", "local_lwm"), [(5, 3), (3, 5), (5, 5)])
 def test_safety_a1_a_copy_that_ends_below_a_mark_of_its_own_is_lost(lwm: int, local_lwm: int) -> None:
-    """It took part in the recorded session and has lost its end since; no mark of it may be above its last record."""
+    """It took part in the recorded session and has lost its end since; no mark of it may be above its last
+    record."""
     info = SessionInfo(5, lwm, local_lwm)
     assert classify(state("A", 5), info, 4, 5)[0] is Kind.LOST
     assert classify(state("A", 5), info, 5, 5) == (Kind.VOTER, 5, True)
 
 
 def test_safety_a1_how_an_answer_is_judged() -> None:
-    """(recorded session, closing mark), what the node says, its last record -> kind, good up to, vouched for."""
+    """(recorded session, closing mark), what the node says, its last record -> kind, good up to, vouched
+    for."""
     closed, voter, lost = Kind.CLOSED, Kind.VOTER, Kind.LOST
     for recorded, said, last, expected in (
         ((0, UNRESOLVED), (0, 3, 3), 5, (voter, 5, True)),  # the very first session counts too
@@ -241,7 +247,8 @@ def test_a_replica_that_was_refused_has_answered_nothing() -> None:
 
 
 def test_safety_a1_a_closed_copy_that_was_set_back_holds_what_its_own_mark_covers_and_no_more() -> None:
-    """C closed at 3 in session 4; its disk is of session 2, and its records above 1 were void then: they support nothing."""
+    """C closed at 3 in session 4; its disk is of session 2, and its records above 1 were void then: they
+    support nothing."""
     old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 3))
     nodes = {
         "A": member(3),
@@ -258,7 +265,8 @@ def test_safety_a1_a_closed_copy_that_was_set_back_holds_what_its_own_mark_cover
 
 
 def test_a_closed_copy_that_lost_its_end_is_filled_before_it_is_marked() -> None:
-    """Its node refuses a low-water mark while it ends below its local one: asked at once it would be asked for good."""
+    """Its node refuses a low-water mark while it ends below its local one: asked at once it would be asked
+    for good."""
     old = metadata(SESSION, state("A", 5), state("B", 5), state("C", 4, 3))
     nodes = {"A": member(6), "B": member(6), "C": Node(stream("s5", 0, 1), session=4, lwm=3, local_lwm=3)}
     recovery = answered(nodes, "ABC", old)
@@ -293,7 +301,8 @@ def test_safety_a2_a_replica_that_answers_again_is_compared_again() -> None:
 
 
 def test_safety_b2_a_replica_that_answers_again_is_marked_again() -> None:
-    """It was emptied in between: filled, but without this session on its node, the next recovery would take it for lost."""
+    """It was emptied in between: filled, but without this session on its node, the next recovery would take
+    it for lost."""
     nodes = {name: member(3) for name in "ABC"}
     recovery = recovery_of("ABC")
     _refilled(recovery, nodes)
@@ -322,7 +331,8 @@ def test_safety_a3_a_larger_set_is_complete_with_its_own_quorum() -> None:
 
 
 def test_safety_a6_a_replica_that_was_taken_away_may_hold_what_cannot_be_read_here() -> None:
-    """A's last records cannot be read; C, which is not assigned any more, may have acknowledged them with A."""
+    """A's last records cannot be read; C, which is not assigned any more, may have acknowledged them with
+    A."""
     nodes = {"A": member(5), "B": member(3), "D": Node()}
     recovery = recovery_of("ABD")
     for name in "ABD":
@@ -335,7 +345,8 @@ def test_safety_a6_a_replica_that_was_taken_away_may_hold_what_cannot_be_read_he
 
 
 def test_safety_a8_the_number_just_taken_was_in_use_before() -> None:
-    """Nobody has asked this node to write the session down yet, so somebody else did, with the same number."""
+    """Nobody has asked this node to write the session down yet, so somebody else did, with the same
+    number."""
     recovery = recovery_of("ABC")
     recovery.answered("A", SessionInfo(SESSION - 1, 0, 0), 3)
     assert recovery.condition()[0] is not Condition.FAULT

@@ -1,4 +1,5 @@
-"""Every small recovery, against a brute-force oracle: an acknowledged record is never lost, nothing undecidable is resolved."""
+"""Every small recovery, against a brute-force oracle: an acknowledged record is never lost, nothing
+undecidable is resolved."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ def closed_node() -> Node:
 
 
 def world(marks: tuple[int, ...], closed: int) -> tuple[dict[str, Node], Recovery]:
-    """Voters with the given marks, then `closed` replicas that dropped out of session 4 with closing mark BASE."""
+    """Voters with the given marks, then `closed` replicas that dropped out of session 4 with closing mark
+    BASE."""
     names = "ABCDE"[: len(marks) + closed]
     nodes = {n: voter_node(m) for n, m in zip(names, marks, strict=False)}
     states = [state(n, 5) for n in nodes]
@@ -109,7 +111,8 @@ def test_five_replicas_every_case(closed: int) -> None:
 def check_two_sessions(
     marks: tuple[int, ...], first_present: str, steps: int, second_present: str, wiped: str
 ) -> int:
-    """Session 6 is interrupted after `steps` steps (never listed), then one disk may be lost, then session 7 recovers."""
+    """Session 6 is interrupted after `steps` steps (never listed), then one disk may be lost, then session 7
+    recovers."""
     nodes, recovery = world(marks, 3 - len(marks))
     quorum = 2
     truth = acknowledged(marks, quorum)
@@ -148,7 +151,8 @@ def test_interrupted_recovery_followed_by_another() -> None:
 
 
 def test_recovery_goes_on_with_appends_and_the_next_one_keeps_them() -> None:
-    """A chain of sessions: whoever was listed votes, everybody else is cut, no record acknowledged is ever lost."""
+    """A chain of sessions: whoever was listed votes, everybody else is cut, no record acknowledged is ever
+    lost."""
     for plan in itertools.product(["ABC", "AB", "BC", "AC"], repeat=3):
         nodes = {n: Node() for n in "ABC"}
         current = metadata(-1)

@@ -46,7 +46,8 @@ def written(recovery: Recovery, old: PartitionMetadata) -> dict[str, tuple[int, 
 
 
 def test_quorum_check_healthy() -> None:
-    """All there: A votes for {HA, HC}, B for {HA, HB, HC}, C for {HC}; the highest mark with a majority is HA."""
+    """All there: A votes for {HA, HC}, B for {HA, HB, HC}, C for {HC}; the highest mark with a majority is
+    HA."""
     assert decide([H_A, H_B, H_C], absent=0, quorum=2).resolved == H_A
 
 

@@ -93,7 +93,8 @@ async def test_safety_a2_nothing_is_cut_below_what_this_server_acknowledged() ->
 
 
 async def test_sessions_that_open_and_lose_their_quorum_at_once_are_not_tried_in_a_hot_loop() -> None:
-    """Three full disks: every session opens, fails its first append and ends. ZooKeeper must not pay for it."""
+    """Three full disks: every session opens, fails its first append and ends. ZooKeeper must not pay for
+    it."""
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()
@@ -119,7 +120,8 @@ async def test_sessions_that_open_and_lose_their_quorum_at_once_are_not_tried_in
 
 
 async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -> None:
-    """An administrator empties a copy while its server waits for a quorum; before, that passed for a fork for the rest of the session."""
+    """An administrator empties a copy while its server waits for a quorum; before, that passed for a fork for
+    the rest of the session."""
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()
@@ -142,7 +144,8 @@ async def test_a_replica_emptied_after_it_answered_is_asked_again_and_filled() -
 
 
 async def test_a_mark_set_on_a_copy_that_was_just_emptied_does_not_count() -> None:
-    """Before, such a replica passed for recovered, and was listed with nothing, until the first append to it."""
+    """Before, such a replica passed for recovered, and was listed with nothing, until the first append to
+    it."""
     async with Cluster() as cluster:
         await _ten_records_and_a_crash(cluster)
         emptied, left = cluster.nodes["b:1"], [True]
@@ -164,7 +167,8 @@ async def test_a_mark_set_on_a_copy_that_was_just_emptied_does_not_count() -> No
 
 @pytest.mark.parametrize("records", [0, 10])
 async def test_a_listed_replica_that_is_emptied_comes_back_by_the_next_session(records: int) -> None:
-    """Its node refuses the session that counted on the old copy. The partition may have been empty all the time."""
+    """Its node refuses the session that counted on the old copy. The partition may have been empty all the
+    time."""
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()
@@ -182,7 +186,8 @@ async def test_a_listed_replica_that_is_emptied_comes_back_by_the_next_session(r
 
 
 async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_session() -> None:
-    """It is the only one that is up with another; its node refuses this session, so this session would wait for ever."""
+    """It is the only one that is up with another; its node refuses this session, so this session would wait
+    for ever."""
     async with Cluster() as cluster:
         await _ten_records_and_a_crash(cluster)
         cluster.nodes["c:1"].kill()
@@ -224,7 +229,8 @@ async def test_a_replica_emptied_right_after_it_took_the_mark_gets_another_sessi
 
 
 async def test_a_replica_that_cannot_be_refilled_does_not_end_the_session_of_the_others() -> None:
-    """Its disk is full: it takes the mark and refuses every copy. Before, each try cost all others a session."""
+    """Its disk is full: it takes the mark and refuses every copy. Before, each try cost all others a
+    session."""
     async with Cluster() as cluster:
         server = cluster.server()
         await server.opened()

@@ -157,7 +157,8 @@ async def read_all(router: Router, nodes: list[FakeNode]) -> None:
 
 
 async def test_consecutive_large_records_never_end_a_connection() -> None:
-    """Before, 20 records were asked for at first and after every failure, so that no replica could ever be read."""
+    """Before, 20 records were asked for at first and after every failure, so that no replica could ever be
+    read."""
     node = node_with_sizes("a:1", [400_000] * 40, largest_frame=4_000_000)
     await read_all(Router(0, 0, ListSize()), [node])
     assert node.overlong == 0

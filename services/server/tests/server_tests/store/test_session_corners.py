@@ -1,4 +1,5 @@
-"""Sessions that meet trouble at the worst moment: while they are listed, settled or opened, and in what they report."""
+"""Sessions that meet trouble at the worst moment: while they are listed, settled or opened, and in what they
+report."""
 
 from __future__ import annotations
 
@@ -161,7 +162,8 @@ async def test_safety_a4_settlement_asks_the_next_one_when_one_cannot_say() -> N
 async def test_safety_a4_a_settled_commit_is_remembered_though_its_session_never_opens(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """It was reported: no later recovery may end below it, and it can be read before the next session is there."""
+    """It was reported: no later recovery may end below it, and it can be read before the next session is
+    there."""
     async with Cluster() as cluster:
         server, batch = await _leftovers(cluster)
         report = server.listener.committed

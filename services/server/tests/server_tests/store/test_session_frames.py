@@ -1,4 +1,5 @@
-"""One store session on connections that answer when the test says so: overtaking answers, ends, copies for laggards."""
+"""One store session on connections that answer when the test says so: overtaking answers, ends, copies for
+laggards."""
 
 from __future__ import annotations
 

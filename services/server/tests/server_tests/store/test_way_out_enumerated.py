@@ -1,5 +1,6 @@
-"""`waltz zk accept-restored`, enumerated: replicas that were changed since the copy, recoveries that were interrupted, one node of the
-last replicas lost. Nothing acknowledged is lost, and who is left can open the partition, or the refusal says what to do.
+"""`waltz zk accept-restored`, enumerated: replicas that were changed since the copy, recoveries that were
+interrupted, one node of the last replicas lost. Nothing acknowledged is lost, and who is left can open the
+partition, or the refusal says what to do.
 
 The real decision of the command, then the real recovery; what was acknowledged is counted here.
 """
@@ -152,7 +153,8 @@ def judge(world: World, recovery: Recovery, case: str) -> None:
 
 
 def check_opens(world: World, case: str, lost: str = "") -> None:
-    """Whoever is there recovers, interrupted or not; with all who are left it is decided, and a majority recovers."""
+    """Whoever is there recovers, interrupted or not; with all who are left it is decided, and a majority
+    recovers."""
     living = "".join(name for name in world.assigned if name != lost)
     sets = ["".join(one) for size in range(2, len(living)) for one in itertools.combinations(living, size)]
     for present, limit in ((living, None), (living, 2), *((one, None) for one in sets)):
@@ -201,8 +203,8 @@ def test_safety_a8_the_way_out_loses_nothing_when_replicas_changed_or_a_recovery
 
 
 def test_safety_a8_the_way_out_loses_nothing_with_one_node_lost_besides() -> None:
-    """It does not answer, and is named as lost; or it was started on an empty disk. Without its name nothing is written while it
-    is silent."""
+    """It does not answer, and is named as lost; or it was started on an empty disk. Without its name nothing
+    is written while it is silent."""
     done = 0
     for case, world in ROLLED_BACK[::3]:
         for lost, named in itertools.product(sorted(world.nodes), (True, False)):
@@ -218,7 +220,8 @@ def test_safety_a8_the_way_out_loses_nothing_with_one_node_lost_besides() -> Non
 
 
 def test_safety_a8_a_disk_that_is_lost_after_the_way_out_loses_nothing() -> None:
-    """Before the partition has opened. If it cannot be decided without that replica, `waltz storage forget` gives up what is empty."""
+    """Before the partition has opened. If it cannot be decided without that replica, `waltz storage forget`
+    gives up what is empty."""
     forgotten = 0
     for case, world in ROLLED_BACK:
         rebuilt = settled(world)

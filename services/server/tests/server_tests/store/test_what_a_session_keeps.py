@@ -1,4 +1,5 @@
-"""What a store may show of a session, what it remembers of it, and what must come back from it when it ends."""
+"""What a store may show of a session, what it remembers of it, and what must come back from it when it
+ends."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ async def test_the_bytes_in_flight_to_a_replica_are_free_again_after_its_answer(
 
 
 async def test_a_copy_in_doubt_leaves_the_replica_to_the_next_session() -> None:
-    """An Append without an answer may still be carried out: after the copies of a second try it would be the third."""
+    """An Append without an answer may still be carried out: after the copies of a second try it would be the
+    third."""
     async with Cluster() as cluster:
         settings = StoreSettings(replica_backlog_bytes=100, request_timeout_seconds=1.0)
         server = cluster.server(settings=settings)

@@ -8,12 +8,12 @@ Invariants:
 
 * The file is locked (bytes 0..127) before the first byte is read and until :meth:`close`.
 * An update is durable when it returns; memory changes only after the sync.
-* The reset of a damaged entry first takes away the id it carries and writes the right one last: whatever the structs
-  hold (they may be another partition's), it stays damaged until it is virgin.
-* Any other reset first makes the *other* struct the newest virgin one, so that at every point a reader sees either the
-  old entry or the virgin one; its last state is the one 0.13.2 leaves.
-* An interrupted first initialisation is recognised (header not usable, no segment anywhere) and repeated; with
-  segments present it is damage and the node does not start.
+* The reset of a damaged entry first takes away the id it carries and writes the right one last: whatever the
+  structs hold (they may be another partition's), it stays damaged until it is virgin.
+* Any other reset first makes the *other* struct the newest virgin one, so that at every point a reader sees
+  either the old entry or the virgin one; its last state is the one 0.13.2 leaves.
+* An interrupted first initialisation is recognised (header not usable, no segment anywhere) and repeated;
+  with segments present it is damage and the node does not start.
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ class ControlFile:
     def open(
         cls, fs: FileSystem, directory: str, cluster_key: UUID, num_partitions: int, now_ms: Callable[[], int]
     ) -> ControlFile:
-        """Lock, initialise if new, check key and partition count. :class:`StorageStartError` on any mistake."""
+        """Lock, initialise if new, check key and partition count. :class:`StorageStartError` on any
+        mistake."""
         file = _open_locked(fs, directory, create=True)
         try:
             header = _read_header(file)
@@ -120,7 +121,8 @@ class ControlFile:
                 )
             except PartitionDamagedError as error:
                 self.damaged[partition_id] = str(error)
-        # The same bytes once more: what a failed sync left in memory only becomes durable (or fails loudly) now.
+        # The same bytes once more: what a failed sync left in memory only becomes durable (or fails loudly)
+        # now.
         write_fully(self._file, raw, 0)
         self._file.sync()
 
@@ -130,7 +132,8 @@ class ControlFile:
         return self.header.num_partitions
 
     def info(self, partition_id: int) -> PartitionInfo:
-        """Current entry. :class:`NotAssignedError` out of range, :class:`PartitionDamagedError` when unreadable."""
+        """Current entry. :class:`NotAssignedError` out of range, :class:`PartitionDamagedError` when
+        unreadable."""
         try:
             return self._entries[partition_id][0]
         except KeyError:
@@ -143,8 +146,8 @@ class ControlFile:
     def update(self, partition_id: int, change: Callable[[PartitionInfo], PartitionInfo]) -> PartitionInfo:
         """Read, change, write to the other struct, sync. Returns the new current entry.
 
-        :class:`DiskWriteError` when the disk had no room for it, :class:`PartitionFailedError` when the write or its
-        sync failed otherwise: the entry in memory is then the old one.
+        :class:`DiskWriteError` when the disk had no room for it, :class:`PartitionFailedError` when the write
+        or its sync failed otherwise: the entry in memory is then the old one.
         """
         with self._lock:
             if partition_id not in self._entries:
@@ -157,7 +160,8 @@ class ControlFile:
             return changed
 
     def reset(self, partition_id: int) -> PartitionInfo:
-        """Back to the virgin state; every prefix of the writes leaves the old (or damaged) or the virgin entry."""
+        """Back to the virgin state; every prefix of the writes leaves the old (or damaged) or the virgin
+        entry."""
         with self._lock:
             if partition_id in self.damaged:
                 return self._make_anew(partition_id)

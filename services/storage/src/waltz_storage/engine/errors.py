@@ -43,7 +43,8 @@ class DiskWriteError(StorageError):
 
 
 class DiskFullError(DiskWriteError):
-    """The disk has no room for this, or only the reserve; nothing was written. Goes by itself when there is room."""
+    """The disk has no room for this, or only the reserve; nothing was written. Goes by itself when there is
+    room."""
 
 
 class OutOfResourcesError(StorageError):

@@ -1,7 +1,8 @@
-"""The way down for a session fence that was raised to where no session comes, on the directory of a stopped node.
+"""The way down for a session fence that was raised to where no session comes, on the directory of a stopped
+node.
 
-The fence is written in the side file of the partition and in the witness of the directory, twice in each; the highest counts. So a
-crash between any two writes leaves it where it was, and it can be put down again.
+The fence is written in the side file of the partition and in the witness of the directory, twice in each; the
+highest counts. So a crash between any two writes leaves it where it was, and it can be put down again.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ def lower_fence(
 ) -> StoppedFence:
     """Put the fence down to ``session_id``; one that is lower stays. Doing it twice is fine.
 
-    Whoever calls it has made sure that no session below ``session_id`` may come back. :class:`StorageStartError` as above, and when
-    the copy itself completed that session or a later one.
+    Whoever calls it has made sure that no session below ``session_id`` may come back.
+    :class:`StorageStartError` as above, and when the copy itself completed that session or a later one.
     """
     with _stopped(directory, partition_id, fs) as (control, sidecar, info):
         if session_id <= info.session_id:

@@ -93,7 +93,8 @@ class FileSystem(Protocol):
     def sync_dir(self, path: str) -> None:
         """Names created and deleted in this directory are on the disk when this returns.
 
-        :class:`OutOfResourcesError`: the directory could not be opened now, so nothing was tried and nothing is lost.
+        :class:`OutOfResourcesError`: the directory could not be opened now, so nothing was tried and nothing
+        is lost.
         """
         ...
 
@@ -237,8 +238,8 @@ class OsFileSystem:
 def close_to_others(directory: str) -> None:
     """Nobody but owner and group may enter a directory of ours. ``OSError``.
 
-    The group keeps what it has: on Kubernetes it is how a pod gets at its volume (``fsGroup``). One that belongs to
-    another user is left as it is.
+    The group keeps what it has: on Kubernetes it is how a pod gets at its volume (``fsGroup``). One that
+    belongs to another user is left as it is.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -248,7 +249,8 @@ def close_to_others(directory: str) -> None:
 
 
 def _close_to_others(fd: int, rights: int) -> None:
-    """Take rights of others away from a file or directory of ours that was made wider: by 0.13.2, or by hand."""
+    """Take rights of others away from a file or directory of ours that was made wider: by 0.13.2, or by
+    hand."""
     facts = os.fstat(fd)
     if facts.st_mode & rights and facts.st_uid == os.geteuid():
         os.fchmod(fd, stat.S_IMODE(facts.st_mode) & ~rights)

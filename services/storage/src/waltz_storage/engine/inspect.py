@@ -21,7 +21,8 @@ from waltz_storage.engine.witness import inspect_files
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """One segment. ``problem`` is ``None`` when every record follows its predecessor and carries its checksum."""
+    """One segment. ``problem`` is ``None`` when every record follows its predecessor and carries its
+    checksum."""
 
     path: str
     first_txid: int
@@ -72,7 +73,8 @@ def inspect_directory(
     fs: FileSystem | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> DirectoryReport:
-    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no directory of ours.
+    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no
+    directory of ours.
 
     ``progress`` is told how many partitions are done, of how many.
     """
@@ -91,7 +93,8 @@ def inspect_directory(
 def inspect_control_file(
     directory: str, *, fs: FileSystem | None = None
 ) -> tuple[ControlHeader, list[PartitionInfo | str]]:
-    """Header and, per partition, the current entry or what is wrong with it. :class:`StorageStartError` without one."""
+    """Header and, per partition, the current entry or what is wrong with it. :class:`StorageStartError`
+    without one."""
     disk = fs if fs is not None else OsFileSystem()
     path = join(directory, layout.CONTROL_FILE_NAME)
     if not disk.exists(path):

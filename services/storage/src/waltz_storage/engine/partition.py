@@ -1,23 +1,25 @@
 """The log of one partition on this node (storage protocol: what each request does; safety: disk).
 
-Owner: whoever runs the partition's current job, one at a time. Attributes that are plain integers may be read from
-another thread for metrics.
+Owner: whoever runs the partition's current job, one at a time. Attributes that are plain integers may be read
+from another thread for metrics.
 
 Invariants:
 
 * ``max_txid`` covers synced records only; nothing else is ever shown (C1).
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
-* A full disk changes nothing (``room``): what is refused for want of room leaves no trace, also in the marks, and the
-  partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
+* A full disk changes nothing (``room``): what is refused for want of room leaves no trace, also in the marks,
+  and the partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
 * After a failed sync the partition is ``failed``: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
-* Without file descriptors (:class:`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll taken back,
-  records above ``max_txid``) is finished before anything else is asked of the log (:meth:`require_running`).
-* Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would be a
-  trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the remaining
-  one cut and synced (C4).
-* The directory's witness names the newest segment and the fence (:meth:`_bear_witness`): before the fence counts, before the
-  control entry changes, before a new segment takes records, before one is deleted. An append into the open one costs nothing.
+* Without file descriptors (:class:`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll
+  taken back, records above ``max_txid``) is finished before anything else is asked of the log
+  (:meth:`require_running`).
+* Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would
+  be a trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the
+  remaining one cut and synced (C4).
+* The directory's witness names the newest segment and the fence (:meth:`_bear_witness`): before the fence
+  counts, before the control entry changes, before a new segment takes records, before one is deleted. An
+  append into the open one costs nothing.
 """
 
 from __future__ import annotations
@@ -91,7 +93,8 @@ class Partition:
         expected = self._witness.expected(partition_id, info)
         if expected is not None:
             check_files(fs, directory, partition_id, expected)
-        # Without a witness: whoever completed a set low-water mark had opened the log, which makes the first segment.
+        # Without a witness: whoever completed a set low-water mark had opened the log, which makes the first
+        # segment.
         newest_txid = expected.newest_txid if expected is not None else min(info.session_id, 0)
         self._sidecar = Sidecar.open(fs, directory, partition_id)
         try:
@@ -130,8 +133,8 @@ class Partition:
             self._guarded(lambda: self._sidecar.raise_fence(session_id))
 
     def _bear_witness(self, newest_txid: int | None = None, fence: int = -1) -> None:
-        """The witness names the newest segment (that of the log, if none is given) and the fence, for the control entry
-        as it is. Nothing is written if it does so already. Errors of :meth:`Witness.write`."""
+        """The witness names the newest segment (that of the log, if none is given) and the fence, for the
+        control entry as it is. Nothing is written if it does so already. Errors of :meth:`Witness.write`."""
         info = self._info
         newest = self._segments[-1].first_txid if newest_txid is None else newest_txid
         facts = Facts(info.session_id, info.sequence, max(fence, self._sidecar.fence_session_id), newest)
@@ -221,7 +224,8 @@ class Partition:
         return segment
 
     def truncate(self, keep: int) -> int:
-        """Remove everything above ``keep``; returns the resulting highest TXID. The marks stay unless they lie above."""
+        """Remove everything above ``keep``; returns the resulting highest TXID. The marks stay unless they
+        lie above."""
         self.require_running()
         keep = max(keep, -1)
         if keep >= self.max_txid:
@@ -285,10 +289,12 @@ class Partition:
             self._note_mark()
 
     def read(self, first_txid: int, max_count: int, max_bytes: int) -> list[bytes]:
-        """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is reached.
+        """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is
+        reached.
 
-        At least one when there is one; empty for a start that is not stored. Every record checksum is verified:
-        :class:`RecordDamagedError` when the first one is bad, :class:`OutOfResourcesError` when it cannot be opened now.
+        At least one when there is one; empty for a start that is not stored. Every record checksum is
+        verified: :class:`RecordDamagedError` when the first one is bad, :class:`OutOfResourcesError` when it
+        cannot be opened now.
         """
         records: list[bytes] = []
         if first_txid < 0:
@@ -355,7 +361,8 @@ class Partition:
         return len(self._segments)
 
     def prepare_reset(self) -> None:
-        """Before the control entry is reset: fence raised, mark not to be taken for one of a later life. Durable."""
+        """Before the control entry is reset: fence raised, mark not to be taken for one of a later life.
+        Durable."""
         fence = fence_past(self._info.session_id)
         self._guarded(lambda: self._bear_witness(fence=fence))
         self._guarded(lambda: self._sidecar.raise_fence(fence))
@@ -386,15 +393,16 @@ class Partition:
         self._guarded(lambda: self._sidecar.write_mark(self._info.session_id, self._info.sequence, txid))
 
     def _note_mark(self) -> None:
-        """The mark of what is synced. A disk without room for it costs certainty about damage later, nothing else: the
-        older mark is below it, or speaks of another control entry and does not count."""
+        """The mark of what is synced. A disk without room for it costs certainty about damage later, nothing
+        else: the older mark is below it, or speaks of another control entry and does not count."""
         with contextlib.suppress(DiskWriteError):
             self._write_mark(self.max_txid)
 
     def require_running(self) -> None:
         """:class:`PartitionFailedError` when a failed sync has taken the partition out of service.
 
-        Finishes what a lack of file descriptors had stopped; :class:`OutOfResourcesError` when there is none yet.
+        Finishes what a lack of file descriptors had stopped; :class:`OutOfResourcesError` when there is none
+        yet.
         """
         if self.failed is not None:
             raise PartitionFailedError(f"partition {self.partition_id} is out of service: {self.failed}")
@@ -403,7 +411,8 @@ class Partition:
             self._cut_to_max_txid()
 
     def _guarded(self, action: Callable[[], T]) -> T:
-        """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of service."""
+        """Run a disk action; a failed sync, damage or an error of unknown effect takes the partition out of
+        service."""
         try:
             return action()
         except DiskWriteError as error:

@@ -1,17 +1,18 @@
 """Opening the log of a partition (storage files: opening a partition; safety: torn tail or damage).
 
-*Certain* is the highest TXID known to have been synced: the maximum of the local low-water mark, the synced mark
-of the sidecar, the last index checkpoint, and everything before the newest segment. What is damaged or missing at
-or below it refuses the partition and changes nothing on the disk. Above it a broken record is a torn tail and is
-cut, unless a valid later record follows: then bytes in the middle have changed, and the partition is refused too.
-One thing is let through: a broken record with a whole sector of zeros, followed by valid ones, all above
-*certain*, is what a power loss leaves of a job that was never acknowledged, because sectors reach the disk in any
-order.
+*Certain* is the highest TXID known to have been synced: the maximum of the local low-water mark, the synced
+mark of the sidecar, the last index checkpoint, and everything before the newest segment. What is damaged or
+missing at or below it refuses the partition and changes nothing on the disk. Above it a broken record is a
+torn tail and is cut, unless a valid later record follows: then bytes in the middle have changed, and the
+partition is refused too. One thing is let through: a broken record with a whole sector of zeros, followed by
+valid ones, all above *certain*, is what a power loss leaves of a job that was never acknowledged, because
+sectors reach the disk in any order.
 
-Only the newest segment is scanned, from the last index entry that is known to be on the disk; if that entry is
-not usable, from the one a checkpoint earlier, and so on down to the beginning. Older segments are checked by
-their last record. What is found above *certain* is written again with the same bytes before the sync: after a
-sync that failed, pages look clean that never reached the disk, and only a fresh write makes a sync mean something.
+Only the newest segment is scanned, from the last index entry that is known to be on the disk; if that entry
+is not usable, from the one a checkpoint earlier, and so on down to the beginning. Older segments are checked
+by their last record. What is found above *certain* is written again with the same bytes before the sync:
+after a sync that failed, pages look clean that never reached the disk, and only a fresh write makes a sync
+mean something.
 """
 
 from __future__ import annotations
@@ -57,9 +58,9 @@ def open_log(
 ) -> list[Segment]:
     """All segments in order, the last one writable; what they hold is durable when this returns.
 
-    ``certain``: local low-water mark or synced mark, whichever is higher. ``newest_txid``: a segment that begins there, or
-    later, is known to exist; -1 when none is. Raises :class:`PartitionDamagedError` without having changed record bytes;
-    ``OSError`` from the disk.
+    ``certain``: local low-water mark or synced mark, whichever is higher. ``newest_txid``: a segment that
+    begins there, or later, is known to exist; -1 when none is. Raises :class:`PartitionDamagedError` without
+    having changed record bytes; ``OSError`` from the disk.
     """
     segments = _list_segments(fs, directory, identity)
     if (segments[-1].first_txid if segments else -1) < newest_txid:
@@ -117,7 +118,8 @@ def _read_segment(
 ) -> Segment | None:
     """The segment behind a data file; ``None`` for one whose creation was interrupted or failed.
 
-    It is removed at the end of the log. Between others it is left alone: whether one is missing there, they say.
+    It is removed at the end of the log. Between others it is left alone: whether one is missing there, they
+    say.
     """
     data_path, index_path = join(directory, name), join(directory, name[:-4] + layout.INDEX_SUFFIX)
     raw = _head(fs, data_path)
@@ -159,7 +161,8 @@ def _head(fs: FileSystem, path: str) -> bytes:
 
 
 def _ready_index(fs: FileSystem, segment: Segment, identity: LogIdentity) -> tuple[File, File, int]:
-    """Open both files; a missing or headless index becomes an empty one. Returns the number of entries too."""
+    """Open both files; a missing or headless index becomes an empty one. Returns the number of entries
+    too."""
     fresh = not fs.exists(segment.index_path)
     if fresh:
         fs.open(segment.index_path, create=True).close()
@@ -175,9 +178,11 @@ def _ready_index(fs: FileSystem, segment: Segment, identity: LogIdentity) -> tup
 
 
 def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: LogIdentity) -> None:
-    """A complete segment: its last record must be there, and the next one not. Only a broken index is repaired.
+    """A complete segment: its last record must be there, and the next one not. Only a broken index is
+    repaired.
 
-    ``next_first`` is what the header of the next segment says, which has no checksum: nothing is done in steps up to it.
+    ``next_first`` is what the header of the next segment says, which has no checksum: nothing is done in
+    steps up to it.
     """
     data, index, entries = _ready_index(fs, segment, identity)
     last, size = next_first - 1, data.size()
@@ -207,8 +212,9 @@ def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: Lo
 def _start_point(data: File, index: File, first_txid: int, last_entry: int, size: int) -> tuple[int, int]:
     """(TXID, offset) to scan from: a record whose index entry was synced, or the beginning of the file.
 
-    Given the last entry the file shows: we sync the index after entry 1000k and before 1000k + 1, 0.13.2 after
-    1000k - 1 and before 1000k. So with 1000k + 1 in the file, 1000k - 1 and all before it are on the disk.
+    Given the last entry the file shows: we sync the index after entry 1000k and before 1000k + 1, 0.13.2
+    after 1000k - 1 and before 1000k. So with 1000k + 1 in the file, 1000k - 1 and all before it are on the
+    disk.
     """
     newest = (last_entry - 1) // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1
     for txid in range(newest, first_txid - 1, -CHECKPOINT_INTERVAL):
@@ -222,7 +228,8 @@ def _recover_newest(fs: FileSystem, segment: Segment, identity: LogIdentity, cer
     data, index, entries = _ready_index(fs, segment, identity)
     first, size = segment.first_txid, data.size()
     last_entry = first + entries - 1
-    # Entry 1000k is written only after the sync that covers record 1000k - 1 has returned, by 0.13.2 and by us.
+    # Entry 1000k is written only after the sync that covers record 1000k - 1 has returned, by 0.13.2 and by
+    # us.
     checkpoint = last_entry // CHECKPOINT_INTERVAL * CHECKPOINT_INTERVAL - 1
     if first <= checkpoint:
         certain = max(certain, checkpoint)

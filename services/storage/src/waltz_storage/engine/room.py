@@ -1,18 +1,22 @@
-"""Room on the disk: appends are refused cleanly before the file system is full, and again taken when there is room.
+"""Room on the disk: appends are refused cleanly before the file system is full, and again taken when there is
+room.
 
-A file system that is full to its last block answers in the middle of a write, and a node may need that block itself: for a
-control entry, a fence, an index. So a reserve is kept: what would take the free space below it is refused before the first
-byte is written. Reads, marks, fences and truncations go on.
+A file system that is full to its last block answers in the middle of a write, and a node may need that block
+itself: for a control entry, a fence, an index. So a reserve is kept: what would take the free space below it
+is refused before the first byte is written. Reads, marks, fences and truncations go on.
 
 Invariants:
 
 * A refusal changes nothing on the disk and nothing in the partition.
-* Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a replica at the
-  edge does not come and go with every record. Looking costs one ``statvfs`` and needs no restart.
-* A look that fails says nothing: appends go on and the write itself tells, until the next :meth:`DiskRoom.refresh` that
-  succeeds. Until then no append looks again: on a file system in trouble that may take long.
-* The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger than what
-  all disk threads write in one job each. Where the figures promise room that is not there (quotas), the write says so.
+* Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a
+  replica at the edge does not come and go with every record. Looking costs one ``statvfs`` and needs no
+  restart.
+* A look that fails says nothing: appends go on and the write itself tells, until the next
+  :meth:`DiskRoom.refresh` that succeeds. Until then no append looks again: on a file system in trouble that
+  may take long.
+* The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger
+  than what all disk threads write in one job each. Where the figures promise room that is not there (quotas),
+  the write says so.
 """
 
 from __future__ import annotations
@@ -33,7 +37,8 @@ _SOME_ROOM_BYTES = 1 << 20  # without a reserve: with so much free a disk that w
 
 
 class DiskUsage(NamedTuple):
-    """The file system below a storage directory, in bytes. ``free_bytes``: what this process may still take."""
+    """The file system below a storage directory, in bytes. ``free_bytes``: what this process may still
+    take."""
 
     size_bytes: int
     free_bytes: int
@@ -72,7 +77,8 @@ class DiskRoom:
             raise DiskFullError(self.full)
 
     def refresh(self) -> None:
-        """Look again without writing: the reason is gone when there is room. ``OSError`` when looking failed."""
+        """Look again without writing: the reason is gone when there is room. ``OSError`` when looking
+        failed."""
         if self.reserve_bytes:
             self._refresh(0)
             self._blind = False

@@ -78,7 +78,8 @@ def scan(data: File, offset: int, txid: int, size: int, stop_txid: int | None = 
 
 
 def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
-    """End of the record inside the chunk, -1 when it is invalid, ``None`` when the chunk is too short to say."""
+    """End of the record inside the chunk, -1 when it is invalid, ``None`` when the chunk is too short to
+    say."""
     if start + RECORD_FIXED_SIZE > len(chunk):
         return None
     found, length = RECORD_HEAD.unpack_from(chunk, start)
@@ -93,9 +94,10 @@ def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
 def find_later_record(data: File, start: int, size: int, expected: int) -> int:
     """Offset of a valid record with a TXID above ``expected`` after the break at ``start``, or -1.
 
-    Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined, and those whose
-    length fits into the file are checksummed. That length is any user's to choose, so there is a bound:
-    :class:`SearchGivenUpError` when :data:`SEARCH_BUDGET` times the bytes behind the break were not enough.
+    Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined, and
+    those whose length fits into the file are checksummed. That length is any user's to choose, so there is a
+    bound: :class:`SearchGivenUpError` when :data:`SEARCH_BUDGET` times the bytes behind the break were not
+    enough.
     """
     highest = min(expected + max(1, (size - start) // RECORD_FIXED_SIZE), MAX_TXID)
     if expected >= highest:
@@ -135,13 +137,15 @@ def _txid_pattern(low: int, high: int) -> re.Pattern[bytes]:
     byte_range = (
         b"[" + re.escape(first[common : common + 1]) + b"-" + re.escape(last[common : common + 1]) + b"]"
     )
-    # Stretches of zeros are common after a power loss and never a TXID above another one: skipped at full speed.
+    # Stretches of zeros are common after a power loss and never a TXID above another one: skipped at full
+    # speed.
     text = b"(?!\\x00{8})" + re.escape(first[:common]) + byte_range + b"." * (7 - common)
     return re.compile(b"(?=" + text + b")", re.DOTALL)
 
 
 def unwritten_sector(data: File, start: int, size: int, expected: int) -> bool:
-    """True when the broken record at ``start`` has a whole sector that reads as zeros where bytes must have been.
+    """True when the broken record at ``start`` has a whole sector that reads as zeros where bytes must have
+    been.
 
     That is what a sector looks like that never reached the disk, because files only grow here; a changed bit
     does not look like that.

@@ -2,12 +2,13 @@
 
 Invariants:
 
-* Only the newest segment of a partition is written, always at its end, never in place (C4: bytes that were cut
-  cannot return under a new record).
+* Only the newest segment of a partition is written, always at its end, never in place (C4: bytes that were
+  cut cannot return under a new record).
 * An index entry is written only after the record it points at has been synced. So whatever the index says was
   durable, and release 0.13.2, which starts its scan from the index, never starts from a record that was lost.
-* The index is synced after the entry of every TXID divisible by 1000 and before any entry after it: that is where
-  0.13.2 starts its scan. (It syncs after ...999 itself and may so meet an entry that is not on the disk.)
+* The index is synced after the entry of every TXID divisible by 1000 and before any entry after it: that is
+  where 0.13.2 starts its scan. (It syncs after ...999 itself and may so meet an entry that is not on the
+  disk.)
 * ``next_txid`` and ``size`` speak of synced records only.
 
 Crash order of :meth:`append`: data written, data synced, index written (synced at a checkpoint). Of
@@ -15,8 +16,9 @@ Crash order of :meth:`append`: data written, data synced, index written (synced 
 index cut and synced, data cut and synced. Of :meth:`delete`: index unlinked, directory synced, data unlinked,
 directory synced; so an index without its data file never comes from us.
 
-A process without file descriptors (:class:`OutOfResourcesError`) has failed at nothing: :meth:`create` takes its files
-back, :meth:`append` and :meth:`cut` have not begun, :meth:`delete` goes on where it was when it is called again.
+A process without file descriptors (:class:`OutOfResourcesError`) has failed at nothing: :meth:`create` takes
+its files back, :meth:`append` and :meth:`cut` have not begun, :meth:`delete` goes on where it was when it is
+called again.
 """
 
 from __future__ import annotations
@@ -87,10 +89,11 @@ class Segment:
     def create(cls, fs: FileSystem, directory: str, header: SegmentHeader) -> Segment:
         """Make an empty segment whose files and names are durable.
 
-        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`OutOfResourcesError` when a file
-        or the directory could not be opened (the same, but the directory is to be synced before anything else is done
-        with the log: the names of what was taken back may still be there), :class:`PartitionFailedError` when a sync
-        failed, :class:`PartitionDamagedError` when a file of that name already holds something.
+        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`OutOfResourcesError`
+        when a file or the directory could not be opened (the same, but the directory is to be synced before
+        anything else is done with the log: the names of what was taken back may still be there),
+        :class:`PartitionFailedError` when a sync failed, :class:`PartitionDamagedError` when a file of that
+        name already holds something.
         """
         stem = join(directory, layout.segment_name(header.first_txid))
         segment = cls(
@@ -120,7 +123,8 @@ class Segment:
         return segment
 
     def discard(self) -> None:
-        """Best effort: the names of a failed creation, which would lie between others once the log rolls elsewhere."""
+        """Best effort: the names of a failed creation, which would lie between others once the log rolls
+        elsewhere."""
         files = ((self.data_path, self._data), (self.index_path, self._index))
         ours = [path for path, file in files if file is not None]  # known to be empty without another look
         self.close()
@@ -140,7 +144,8 @@ class Segment:
         return self._data is not None
 
     def files(self) -> tuple[File, File]:
-        """Data and index file, opened when needed. :class:`OutOfResourcesError` when they cannot be opened now."""
+        """Data and index file, opened when needed. :class:`OutOfResourcesError` when they cannot be opened
+        now."""
         data, index = self._data, self._index
         if data is None or index is None:
             try:
@@ -220,7 +225,8 @@ class Segment:
         return DiskWriteError(f"{self.data_path}: {cause.strerror}")
 
     def _sync_failed(self, cause: OSError) -> PartitionFailedError:
-        """After a failed sync: best effort to drop what it left in memory, so that no restart takes it for real."""
+        """After a failed sync: best effort to drop what it left in memory, so that no restart takes it for
+        real."""
         try:
             self._cut_files(self.next_txid, self.size, sync=False)
         except OSError:
@@ -230,8 +236,8 @@ class Segment:
     def cut(self, next_txid: int) -> None:
         """Keep only the records below ``next_txid``.
 
-        :class:`PartitionDamagedError`, :class:`OutOfResourcesError`: nothing was cut. ``OSError``: how far it got is
-        not known.
+        :class:`PartitionDamagedError`, :class:`OutOfResourcesError`: nothing was cut. ``OSError``: how far it
+        got is not known.
         """
         offset = self._end_before(next_txid)
         self._cut_files(next_txid, offset)
@@ -239,7 +245,8 @@ class Segment:
         self.size = offset
 
     def _end_before(self, next_txid: int) -> int:
-        """Where record ``next_txid - 1`` ends. The index is not believed: a wrong entry would cut at a wrong byte."""
+        """Where record ``next_txid - 1`` ends. The index is not believed: a wrong entry would cut at a wrong
+        byte."""
         if next_txid == self.first_txid:
             return layout.HEADER_SIZE
         data, index = self.files()
@@ -264,7 +271,8 @@ class Segment:
     def delete(self) -> None:
         """Delete both files durably, index first. ``OSError`` when it failed.
 
-        After an :class:`OutOfResourcesError` this is to be called again, before anything else is done with the log.
+        After an :class:`OutOfResourcesError` this is to be called again, before anything else is done with
+        the log.
         """
         self.close()
         for path in (self.index_path, self.data_path):
@@ -302,7 +310,8 @@ class Segment:
         return found
 
     def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
-        """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about ``max_bytes``."""
+        """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about
+        ``max_bytes``."""
         data, _ = self.files()
         # Whatever was asked for, no more of the index is read than the bytes allow.
         most = max_bytes // layout.RECORD_FIXED_SIZE + 1

@@ -36,7 +36,8 @@ class SegmentView:
 
 
 def view_segment(path: str, *, fs: FileSystem | None = None) -> SegmentView:
-    """Follow the valid records of a ``.seg`` file. :class:`StorageStartError` when it is no segment; OSError passes."""
+    """Follow the valid records of a ``.seg`` file. :class:`StorageStartError` when it is no segment; OSError
+    passes."""
     disk = fs if fs is not None else OsFileSystem()
     if not path.endswith(layout.DATA_SUFFIXES):
         raise StorageStartError(f"{path} is no data file of a segment: its name must end with .seg")
@@ -102,8 +103,8 @@ def verify_segment(
 ) -> list[str]:
     """What is wrong in a segment, one line each: broken bytes, and places where the index leads elsewhere.
 
-    ``first_txid`` limits it to the transactions from there on. Every place the index knows is looked at, also behind a
-    broken record.
+    ``first_txid`` limits it to the transactions from there on. Every place the index knows is looked at, also
+    behind a broken record.
     """
     disk = fs if fs is not None else OsFileSystem()
     problems: list[str] = []

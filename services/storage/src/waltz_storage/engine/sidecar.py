@@ -1,20 +1,25 @@
 """The sidecar of a partition: durable session fence and synced mark (safety: fence, disk).
 
-One small file ``waltz-fence`` in the partition directory, unknown to release 0.13.2, which reads only ``.seg``
-and ``.idx`` there. Slots, each in a sector of its own, so that an unsynced write of one can never tear another:
+One small file ``waltz-fence`` in the partition directory, unknown to release 0.13.2, which reads only
+``.seg`` and ``.idx`` there. Slots, each in a sector of its own, so that an unsynced write of one can never
+tear another:
 
 * offsets 0 and 512, fence: ``i32 magic | i32 partition | i64 counter | i64 session id | u32 crc``
-* offset 2048, ``i32 magic | i32 partition | u32 crc``: the witness of the storage directory speaks of the partition
+* offset 2048, ``i32 magic | i32 partition | u32 crc``: the witness of the storage directory speaks of the
+  partition
 * offsets 1024 and 1536, mark: ``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence |
   i64 synced TXID | u32 crc``; session id and sequence are those of the control entry at that time
 
 Invariants:
 
 * The valid slot with the larger counter counts; writes alternate, so the older one survives a torn write.
-* A write that finds no room on the disk (:class:`DiskWriteError`) changes no slot that counts; it may be tried again.
-* The fence only rises, but by :meth:`lower_fence` on a stopped node; :meth:`raise_fence` returns after its sync.
-* The mark is written after the sync it speaks of, is not synced itself, and holds only while session and sequence
-  are those of the control entry: 0.13.2 may have run in between. Before a truncation it is lowered *and* synced.
+* A write that finds no room on the disk (:class:`DiskWriteError`) changes no slot that counts; it may be
+  tried again.
+* The fence only rises, but by :meth:`lower_fence` on a stopped node; :meth:`raise_fence` returns after its
+  sync.
+* The mark is written after the sync it speaks of, is not synced itself, and holds only while session and
+  sequence are those of the control entry: 0.13.2 may have run in between. Before a truncation it is lowered
+  *and* synced.
 
 One owner: the partition, on the disk thread that runs the partition's job.
 """
@@ -118,9 +123,11 @@ class Sidecar:
             self.witnessed = True
 
     def lower_fence(self, session_id: int) -> None:
-        """Put the fence back from where no session comes. For a stopped node, and only by the word of ZooKeeper and all nodes.
+        """Put the fence back from where no session comes. For a stopped node, and only by the word of
+        ZooKeeper and all nodes.
 
-        Both slots are written, one after the other, each synced: a crash in between leaves the higher one, which counts.
+        Both slots are written, one after the other, each synced: a crash in between leaves the higher one,
+        which counts.
         """
         for _ in range(2):
             counter = self._fence_counter % _HIGHEST_COUNTER + 1
@@ -183,6 +190,7 @@ def is_witnessed(fs: FileSystem, directory: str, partition_id: int) -> bool:
 def fence_past(session_id: int) -> int:
     """The fence of a copy that is given up, by its persisted session (-1: it had none).
 
-    That session counts the copy among those that hold the log, and must not go on with an empty one in its place.
+    That session counts the copy among those that hold the log, and must not go on with an empty one in its
+    place.
     """
     return min(session_id + 1, _HIGHEST_SESSION) if session_id >= 0 else -1

@@ -1,16 +1,17 @@
 """All partitions of a storage directory (storage files: directory; storage protocol: admin requests).
 
-Owner of the map of open partitions. Methods that change a partition run as that partition's job, one at a time;
-different partitions may be worked on at the same time.
+Owner of the map of open partitions. Methods that change a partition run as that partition's job, one at a
+time; different partitions may be worked on at the same time.
 
 Invariants:
 
-* A partition that cannot be opened never stops the others: it is listed in ``damaged`` with the reason and refuses.
-  If all it lacked was room on the disk, :meth:`reopen` opens it later.
-* Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked for.
-  A crash in between leaves the partition either assigned as before or not assigned; asking again finishes the work.
-* The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment. It is raised
-  past the copy's own session, which must not go on with an empty copy either.
+* A partition that cannot be opened never stops the others: it is listed in ``damaged`` with the reason and
+  refuses. If all it lacked was room on the disk, :meth:`reopen` opens it later.
+* Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked
+  for. A crash in between leaves the partition either assigned as before or not assigned; asking again
+  finishes the work.
+* The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
+  It is raised past the copy's own session, which must not go on with an empty copy either.
 """
 
 from __future__ import annotations
@@ -184,7 +185,8 @@ class StorageManager:
         return partition
 
     def troubles(self) -> dict[int, str]:
-        """What is wrong, by partition: damaged, out of service after a failed sync, or with damaged records."""
+        """What is wrong, by partition: damaged, out of service after a failed sync, or with damaged
+        records."""
         found = dict(self.damaged)
         for partition_id, partition in list(self.partitions.items()):
             if partition.failed is not None:
@@ -194,7 +196,8 @@ class StorageManager:
         return dict(sorted(found.items()))
 
     def status(self) -> dict[int, bool]:
-        """Available or not, by assigned partition; one that is damaged, out of service or without room is not."""
+        """Available or not, by assigned partition; one that is damaged, out of service or without room is
+        not."""
         partitions = dict(self.partitions)  # a job on a disk thread may be closing one
         assigned = sorted({*partitions, *self.damaged})
         return {pid: pid in partitions and self._available(partitions[pid]) for pid in assigned}
@@ -311,7 +314,8 @@ def prepare_reset(
 ) -> None:
     """For a partition that is not open: raise its fence, invalidate its synced mark. Durable.
 
-    ``info``: its control entry, ``None`` when that is damaged. Without a directory the fence stays with the witness.
+    ``info``: its control entry, ``None`` when that is damaged. Without a directory the fence stays with the
+    witness.
     """
     fence = -1 if info is None else fence_past(info.session_id)
     witness.give_up(partition_id, info, fence, directory)
@@ -337,9 +341,10 @@ def reset_for_restore(
 ) -> list[int]:
     """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
 
-    Resets the marks of the given partitions (all assigned ones when ``None``) to "no session", keeps their files,
-    flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control file's lock is taken.
-    :class:`StorageStartError` when it is running or the directory is no storage directory. Doing it twice is fine.
+    Resets the marks of the given partitions (all assigned ones when ``None``) to "no session", keeps their
+    files, flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control
+    file's lock is taken. :class:`StorageStartError` when it is running or the directory is no storage
+    directory. Doing it twice is fine.
     """
     disk = fs if fs is not None else OsFileSystem()
     try:

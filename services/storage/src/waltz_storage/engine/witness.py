@@ -1,22 +1,28 @@
-"""The witness of a storage directory: what must lie in each partition's directory (safety: lost files), and its fence again.
+"""The witness of a storage directory: what must lie in each partition's directory (safety: lost files), and
+its fence again.
 
-A directory can not tell that files of it are gone. So one small file ``waltz-witness`` in the directory above, unknown to
-release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a sector of its own:
-``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64 newest | u32 crc``.
-*Newest* is the first TXID of the newest segment; -1 says that what belongs there is not known.
+A directory can not tell that files of it are gone. So one small file ``waltz-witness`` in the directory
+above, unknown to release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a
+sector of its own: ``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64
+newest | u32 crc``. *Newest* is the first TXID of the newest segment; -1 says that what belongs there is not
+known.
 
 Invariants:
 
-* A slot speaks of one state of the control entry: session id and sequence are those of the entry. Another state was written
-  by 0.13.2 or by an earlier release of ours, which adds and deletes files without a word here: then files are not compared.
-  The fence counts always, it only rises (but by :meth:`Witness.lower_fence`, on a stopped node).
+* A slot speaks of one state of the control entry: session id and sequence are those of the entry. Another
+  state was written by 0.13.2 or by an earlier release of ours, which adds and deletes files without a word
+  here: then files are not compared. The fence counts always, it only rises (but by
+  :meth:`Witness.lower_fence`, on a stopped node).
 * Files are compared for copies that completed a session: rule A1 keeps the others from voting.
-* The side file says that there is a slot, so a lost witness is missed; and the witness, that there is a side file.
-* A write takes the slot that does not count for the entry as it is, and is durable when it returns. So it comes before the
-  change of the entry (:meth:`Witness.carry`), and whichever entry a crash leaves has its slot.
+* The side file says that there is a slot, so a lost witness is missed; and the witness, that there is a side
+  file.
+* A write takes the slot that does not count for the entry as it is, and is durable when it returns. So it
+  comes before the change of the entry (:meth:`Witness.carry`), and whichever entry a crash leaves has its
+  slot.
 * What a slot demands is on the disk before: a new segment is created first, an old one deleted afterwards.
 
-Owner: the control file, under which it is opened and closed. Thread safe; each partition's slots are written by its job.
+Owner: the control file, under which it is opened and closed. Thread safe; each partition's slots are written
+by its job.
 """
 
 from __future__ import annotations
@@ -72,7 +78,8 @@ _Slots = tuple[_Slot | None, _Slot | None]
 
 
 class Witness:
-    """The witness file of one storage directory. See the module for the invariants. Made at the first write."""
+    """The witness file of one storage directory. See the module for the invariants. Made at the first
+    write."""
 
     def __init__(self, fs: FileSystem, directory: str) -> None:
         self._fs = fs
@@ -107,7 +114,8 @@ class Witness:
                 slots = read_slots(raw[offset : offset + REGION_SIZE], partition_id)
                 if slots != (None, None):
                     self._slots[partition_id] = slots
-            # The same bytes once more: only a fresh write makes the sync mean something after one that failed.
+            # The same bytes once more: only a fresh write makes the sync mean something after one that
+            # failed.
             write_fully(file, raw, start)
         file.sync()
         self._fs.sync_dir(self._directory)
@@ -123,7 +131,8 @@ class Witness:
         return partition_id in self._slots
 
     def facts(self, partition_id: int, info: PartitionInfo | None) -> Facts | None:
-        """What the slot says that counts for this state of the control entry; ``None`` when none speaks of it."""
+        """What the slot says that counts for this state of the control entry; ``None`` when none speaks of
+        it."""
         return _facts(self._slots.get(partition_id, (None, None)), info)
 
     def expected(self, partition_id: int, info: PartitionInfo) -> Facts | None:
@@ -143,8 +152,8 @@ class Witness:
     def write(self, partition_id: int, info: PartitionInfo | None, facts: Facts) -> None:
         """Make the facts durable, in the slot that does not count for ``info``.
 
-        :class:`DiskWriteError`, :class:`OutOfResourcesError`: no slot that counts has changed, it may be tried again.
-        :class:`PartitionFailedError`: a sync failed.
+        :class:`DiskWriteError`, :class:`OutOfResourcesError`: no slot that counts has changed, it may be
+        tried again. :class:`PartitionFailedError`: a sync failed.
         """
         with self._lock:
             slots = self._slots.get(partition_id, (None, None))
@@ -157,17 +166,19 @@ class Witness:
             self._slots[partition_id] = (slot, slots[1]) if place == 0 else (slots[0], slot)
 
     def carry(self, partition_id: int, info: PartitionInfo, changed: PartitionInfo) -> None:
-        """Before the control entry changes: what is said of it now is said of what it is going to be. Errors of :meth:`write`."""
+        """Before the control entry changes: what is said of it now is said of what it is going to be. Errors
+        of :meth:`write`."""
         facts = self.facts(partition_id, info)
         if facts is not None and changed.session_id >= 0:
             facts = facts._replace(session_id=changed.session_id, sequence=changed.sequence)
             self.write(partition_id, info, facts)
 
     def give_up(self, partition_id: int, info: PartitionInfo | None, fence: int, directory: str) -> None:
-        """Before a copy that is not open is given up: a higher fence, durably. Nothing is written where there is none.
+        """Before a copy that is not open is given up: a higher fence, durably. Nothing is written where there
+        is none.
 
-        The copy that was complete stays so until its entry is reset; one that was not is never taken for complete, whatever
-        is made in its ``directory`` meanwhile. Errors of :meth:`write`, ``OSError``.
+        The copy that was complete stays so until its entry is reset; one that was not is never taken for
+        complete, whatever is made in its ``directory`` meanwhile. Errors of :meth:`write`, ``OSError``.
         """
         fence = max(fence, self.fence(partition_id))
         if fence < 0:
@@ -181,7 +192,8 @@ class Witness:
         self.write(partition_id, info, facts._replace(fence=fence))
 
     def lower_fence(self, partition_id: int, info: PartitionInfo, fence: int) -> None:
-        """Put the fence down in both slots, one after the other: a crash in between leaves the higher one. Errors of :meth:`write`."""
+        """Put the fence down in both slots, one after the other: a crash in between leaves the higher one.
+        Errors of :meth:`write`."""
         for _ in range(2):
             slots = self._slots.get(partition_id, (None, None))
             slot = slots[_counting(slots, info)]
@@ -216,7 +228,8 @@ class Witness:
 
 
 def _counting(slots: _Slots, info: PartitionInfo | None) -> int:
-    """Place of the slot that counts: of those that speak of this state of the control entry, if there are any, the last one."""
+    """Place of the slot that counts: of those that speak of this state of the control entry, if there are
+    any, the last one."""
 
     def rank(place: int) -> tuple[bool, int]:
         slot = slots[place]
@@ -256,9 +269,11 @@ def refuse_unknown(partition_id: int) -> NoReturn:
 
 
 def check_files(fs: FileSystem, directory: str, partition_id: int, facts: Facts) -> None:
-    """:class:`PartitionDamagedError` with the names of the files that must be in a partition's directory and are not.
+    """:class:`PartitionDamagedError` with the names of the files that must be in a partition's directory and
+    are not.
 
-    Older segments are not looked at here: each must begin where the one before ends, which opening the log sees to.
+    Older segments are not looked at here: each must begin where the one before ends, which opening the log
+    sees to.
     """
     missing = _missing(fs, directory, facts)
     if missing:
@@ -280,7 +295,8 @@ def _missing(fs: FileSystem, directory: str, facts: Facts) -> list[str]:
 
 
 def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo) -> str | None:
-    """What is missing of a partition according to the witness, for tools; ``None`` when nothing is, or nobody knows.
+    """What is missing of a partition according to the witness, for tools; ``None`` when nothing is, or nobody
+    knows.
 
     Nothing is changed. A running node may change it between two looks: then nothing is said. ``OSError``.
     """

@@ -1,4 +1,5 @@
-"""The admin port: assignment, availability, metrics, reading regardless of sessions (storage protocol: admin protocol).
+"""The admin port: assignment, availability, metrics, reading regardless of sessions (storage protocol: admin
+protocol).
 
 Every mistake of a caller is answered with Failure; only bytes that are no message end the connection
 (weakness 15). Requests of one connection are worked off one after another by one task, at most one per turn
@@ -64,7 +65,8 @@ class MetricsDesk:
 
 
 class AdminHandler:
-    """One connection of the admin port. Owner of its task: this object, which cancels it when the channel closes."""
+    """One connection of the admin port. Owner of its task: this object, which cancels it when the channel
+    closes."""
 
     def __init__(self, pool: DiskPool, identity: NodeIdentity, metrics: MetricsDesk) -> None:
         self._pool = pool
@@ -226,7 +228,8 @@ class AdminHandler:
         return await self._run(partition_id, lambda manager: action(manager.get(partition_id)))
 
     async def _run(self, partition_id: int, action: Callable[[StorageManager], T]) -> T:
-        """As the partition's job; not any more once the node is leaving (it waits only for what was queued before)."""
+        """As the partition's job; not any more once the node is leaving (it waits only for what was queued
+        before)."""
         if self._identity.closing:
             raise RequestRefusedError("the node is shutting down")
         return await self._pool.run(partition_id, action)

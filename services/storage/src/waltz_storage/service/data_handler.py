@@ -2,8 +2,8 @@
 
 Invariants:
 
-* Open comes first. Until it has succeeded every other request is answered with Failure and moves no fence, and
-  frames are small: a stranger's appends are not even received.
+* Open comes first. Until it has succeeded every other request is answered with Failure and moves no fence,
+  and frames are small: a stranger's appends are not even received.
 * A malformed frame ends the connection before anything of it has been done: it is parsed whole first.
 * Reading pauses while the peer does not take its replies.
 """

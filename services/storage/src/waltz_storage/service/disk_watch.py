@@ -1,7 +1,9 @@
-"""Looks at the disk every ten seconds, on a disk thread: figures for metrics, and what a full disk kept closed.
+"""Looks at the disk every ten seconds, on a disk thread: figures for metrics, and what a full disk kept
+closed.
 
-It logs once when the disk has become full and once when there is room again, and then opens the partitions that could
-not be opened for want of room. Appends do not wait for it: each looks for itself (``engine.room``).
+It logs once when the disk has become full and once when there is room again, and then opens the partitions
+that could not be opened for want of room. Appends do not wait for it: each looks for itself
+(``engine.room``).
 """
 
 from __future__ import annotations

@@ -1,17 +1,17 @@
 """Queues of the partitions and the pool of disk threads that works them off.
 
-The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job takes
-everything queued (bounded in count and bytes) to a disk thread; when it is done, one ``call_soon_threadsafe`` brings
-all replies back. While a job runs, the next batch forms by itself. One append of one record that is alone may run on the
-loop instead, while the disk is fast: see ``inline``.
+The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job
+takes everything queued (bounded in count and bytes) to a disk thread; when it is done, one
+``call_soon_threadsafe`` brings all replies back. While a job runs, the next batch forms by itself. One append
+of one record that is alone may run on the loop instead, while the disk is fast: see ``inline``.
 
 Invariants:
 
 * At most one job per partition at a time; so the engine's partition has one user at a time.
-* A queue is bounded in count and bytes, and all queues together in bytes: on a disk that stands still every one of them
-  fills. A request that finds no room is answered with Failure at once and holds up
-  nobody; one that has raised the fence is always queued (without its records), because its reply has to wait until
-  the fence is durable.
+* A queue is bounded in count and bytes, and all queues together in bytes: on a disk that stands still every
+  one of them fills. A request that finds no room is answered with Failure at once and holds up nobody; one
+  that has raised the fence is always queued (without its records), because its reply has to wait until the
+  fence is durable.
 * The executor is injected: one that runs inline makes the whole node deterministic.
 """
 
@@ -71,7 +71,8 @@ class PartitionQueue:
         return self._running is None and not self._items
 
     def offer(self, request: Request) -> None:
-        """Take a request of an opened connection: it raises the fence, then waits or is refused for want of room."""
+        """Take a request of an opened connection: it raises the fence, then waits or is refused for want of
+        room."""
         raised = self._pool.raises_fence(self, request.session_id)
         problem = self._lack_of_room(request.size_bytes)
         if problem is not None and not raised:
@@ -99,13 +100,15 @@ class PartitionQueue:
         self._pool.queued_bytes += size_bytes
 
     def call(self, call: Call) -> None:
-        """Queue a call of the admin port and start. Never refused: admin requests are few and counted elsewhere."""
+        """Queue a call of the admin port and start. Never refused: admin requests are few and counted
+        elsewhere."""
         self._items.append(call)
         self._count_bytes(call.size_bytes)
         self.kick()
 
     def kick(self, *, alone: bool = False) -> None:
-        """Start a job unless one is running. ``alone``: nothing else arrived, so it may run on the loop (see ``inline``)."""
+        """Start a job unless one is running. ``alone``: nothing else arrived, so it may run on the loop (see
+        ``inline``)."""
         if self._running is not None or not self._items:
             return
         limits = self._pool.queue_limits
@@ -182,14 +185,16 @@ class DiskPool:
         return queue
 
     def raises_fence(self, queue: PartitionQueue, session_id: int) -> bool:
-        """Note the session of a request; True when it raised the fence, which then has to be on the disk before the reply."""
+        """Note the session of a request; True when it raised the fence, which then has to be on the disk
+        before the reply."""
         if session_id <= queue.fence.session_id:
             return False
         partition = self.manager.partitions.get(queue.partition_id)
         return partition is not None and queue.fence.arrive(session_id, partition.info.session_id)
 
     def refresh(self, partition_id: int) -> None:
-        """After a change: the durable fence of an open partition counts, its metrics are there; of a closed one not.
+        """After a change: the durable fence of an open partition counts, its metrics are there; of a closed
+        one not.
 
         Requests may cross, so what counts is what is open now, not what one request did.
         """

@@ -2,8 +2,8 @@
 
 Invariants:
 
-* It only rises, and never out of reach (``SESSION_REACH``). Any request of a connection that did a successful Open raises it on arrival, also one that is going
-  to be refused; a stranger never does.
+* It only rises, and never out of reach (``SESSION_REACH``). Any request of a connection that did a successful
+  Open raises it on arrival, also one that is going to be refused; a stranger never does.
 * Whether a request may run is decided when its turn comes, not on arrival.
 * Making it durable before the reply is the job's duty (``jobs``), keeping it durable the sidecar's.
 
@@ -15,9 +15,10 @@ from __future__ import annotations
 from waltz_protocol.fence_refusal import fenced_off
 
 SESSION_REACH = 1 << 32
-"""So far above the last session that a copy completed a session may be numbered. A copy that completed none (-1) takes any number
-that a cluster can come to: one session per second for 136 years. A number beyond is a mistake or an attack: it would raise the
-fence, durably, to where no real session comes. And since only a completed session moves the bound, repeating it does not creep."""
+"""So far above the last session that a copy completed a session may be numbered. A copy that completed none
+(-1) takes any number that a cluster can come to: one session per second for 136 years. A number beyond is a
+mistake or an attack: it would raise the fence, durably, to where no real session comes. And since only a
+completed session moves the bound, repeating it does not creep."""
 
 
 def out_of_reach(session_id: int, persisted_session_id: int) -> bool:
@@ -55,8 +56,8 @@ class Fence:
     ) -> str | None:
         """Why a request must not run now, or ``None``. ``offline`` is the flag of offline recovery.
 
-        ``durable_session_id`` is the fence on the disk: it counts too, because a partition that was assigned a moment
-        ago may get requests before the loop has taken its fence over.
+        ``durable_session_id`` is the fence on the disk: it counts too, because a partition that was assigned
+        a moment ago may get requests before the loop has taken its fence over.
         """
         if offline:
             if available:

@@ -1,9 +1,10 @@
 """How fast the log grows and when the disk will be full (pure: times and sizes are given).
 
-The window is the last 24 hours, or the time since the start of the process if that is shorter; growth is not said before a
-minute has passed, and the end of the room not before an hour: a busy minute is no prophecy. What counts as growth is what was added: the files of a partition that were deleted meanwhile do not
-take anything off. The disk fills at the faster of two paces, this growth and the net loss of free space, which also knows of
-other programs and of other nodes on the same file system.
+The window is the last 24 hours, or the time since the start of the process if that is shorter; growth is not
+said before a minute has passed, and the end of the room not before an hour: a busy minute is no prophecy.
+What counts as growth is what was added: the files of a partition that were deleted meanwhile do not take
+anything off. The disk fills at the faster of two paces, this growth and the net loss of free space, which
+also knows of other programs and of other nodes on the same file system.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ class Growth:
         return (newest.added_bytes - self._samples[0].added_bytes) * _DAY_SECONDS / window
 
     def days_to_full(self, reserve_bytes: int) -> float | None:
-        """Days until only the reserve is left; 0 when it is so, ``None`` when nothing grows or it is too early to say."""
+        """Days until only the reserve is left; 0 when it is so, ``None`` when nothing grows or it is too
+        early to say."""
         newest, growth = self._newest, self.bytes_per_day
         if newest is None:
             return None

@@ -1,21 +1,23 @@
 """When a job runs on the loop itself instead of a disk thread (pure: decisions only, durations are given).
 
-A hand-over to a thread and back costs two wake-ups of sleeping threads and two changes of the interpreter's lock. For a
-lone record, with its sync of 60-150 us on a fast disk, that is more than everything else: measured over three nodes with
-TLS, 1,240 us of CPU per append went down to 960, and the fastest tenth of the latencies from 1.22 to 1.13 ms. Nobody
-else wants the disk then, and what arrives meanwhile waits in the socket, as it would wait in the queue.
+A hand-over to a thread and back costs two wake-ups of sleeping threads and two changes of the interpreter's
+lock. For a lone record, with its sync of 60-150 us on a fast disk, that is more than everything else:
+measured over three nodes with TLS, 1,240 us of CPU per append went down to 960, and the fastest tenth of the
+latencies from 1.22 to 1.13 ms. Nobody else wants the disk then, and what arrives meanwhile waits in the
+socket, as it would wait in the queue.
 
-Only a single append of a single record qualifies. With more in flight the threads win, although they cost more CPU: the
-next frames are decrypted and parsed while a sync runs, and syncs of several partitions overlap (10 writers on one partition:
-3,200 appends/s with threads, 2,500 inline). On a machine with more busy processes than cores the threads won in our
-runs (median of one writer, load 8 on 2 cores: 1.8 ms with threads, 2.7 inline), so a storage node there wants
-`storage.disk.inline: false`.
+Only a single append of a single record qualifies. With more in flight the threads win, although they cost
+more CPU: the next frames are decrypted and parsed while a sync runs, and syncs of several partitions overlap
+(10 writers on one partition: 3,200 appends/s with threads, 2,500 inline). On a machine with more busy
+processes than cores the threads won in our runs (median of one writer, load 8 on 2 cores: 1.8 ms with
+threads, 2.7 inline), so a storage node there wants `storage.disk.inline: false`.
 
-The price is that the loop stands still during a sync. So the job must be alone (no other job runs, nothing else arrived
-in this turn) and the disk has been fast lately, as measured on every such job wherever it ran.
-One inline job slower than ``max_seconds`` sends everything back to the threads, until so many jobs in a row were fast
-there (``trial_jobs``, doubled each time up to ``max_trial_jobs``). A disk that hangs can thus hold up the loop
-once; appends to that disk would wait for the same sync on a thread, and the next ones already go there.
+The price is that the loop stands still during a sync. So the job must be alone (no other job runs, nothing
+else arrived in this turn) and the disk has been fast lately, as measured on every such job wherever it ran.
+One inline job slower than ``max_seconds`` sends everything back to the threads, until so many jobs in a row
+were fast there (``trial_jobs``, doubled each time up to ``max_trial_jobs``). A disk that hangs can thus hold
+up the loop once; appends to that disk would wait for the same sync on a thread, and the next ones already go
+there.
 """
 
 from __future__ import annotations
@@ -57,7 +59,8 @@ class InlineGate:
         return self._trial_left <= 0 and self._average_seconds <= self.limits.usual_seconds
 
     def took(self, seconds: float, *, inline: bool) -> None:
-        """A small job took so long, on the loop or on a thread (there the wait for the interpreter is included)."""
+        """A small job took so long, on the loop or on a thread (there the wait for the interpreter is
+        included)."""
         limits = self.limits
         self._average_seconds += _AVERAGE_WEIGHT * (seconds - self._average_seconds)
         slow = seconds > limits.max_seconds

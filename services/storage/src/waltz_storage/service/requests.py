@@ -1,7 +1,7 @@
 """What waits in a partition's queue: requests of the storage port and calls of the admin port.
 
-A request is parsed on arrival, on the loop; an Append is converted to disk form there, so that the disk thread only
-writes. No message object is built for an Append and none for its records.
+A request is parsed on arrival, on the loop; an Append is converted to disk form there, so that the disk
+thread only writes. No message object is built for an Append and none for its records.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ STEP_RECORDS = 2048
 """Converted without a turn for anybody else. A server's frame seldom has more, and then it is a matter of
 milliseconds."""
 MAX_APPEND_RECORDS = 65_536
-"""In one request. Servers send at most `storage.maxBatchSize` (100); a record costs some hundred bytes while it is
-converted, so a large frame of tiny ones would cost many times its size."""
+"""In one request. Servers send at most `storage.maxBatchSize` (100); a record costs some hundred bytes while
+it is converted, so a large frame of tiny ones would cost many times its size."""
 
 RoutedMessage: TypeAlias = (
     storage.LastSessionInfoRequest
@@ -127,7 +127,8 @@ class Request:
 
 
 class Call:
-    """Something the admin port wants done as the partition's job. ``done`` gets result or error, on the loop."""
+    """Something the admin port wants done as the partition's job. ``done`` gets result or error, on the
+    loop."""
 
     __slots__ = ("action", "done", "size_bytes")
 

@@ -1,7 +1,8 @@
 """A whole storage node: directory, disk threads, two ports and HTTP; orderly start and end.
 
-Start: directory opened (partitions in parallel), storage port, admin port, HTTP. End: new requests are refused, queued
-jobs finish and their replies go out, ports close, every partition is synced and closed, the lock is given up.
+Start: directory opened (partitions in parallel), storage port, admin port, HTTP. End: new requests are
+refused, queued jobs finish and their replies go out, ports close, every partition is synced and closed, the
+lock is given up.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ _log = logging.getLogger(__name__)
 
 
 class NodeOptions(NamedTuple):
-    """What a node needs beside its directory. Port 0 takes a free one (tests); ``http_port`` None = no HTTP."""
+    """What a node needs beside its directory. Port 0 takes a free one (tests); ``http_port`` None = no
+    HTTP."""
 
     host: str
     port: int
@@ -112,7 +114,8 @@ class StorageNode:
         return None if self._options.http_port is None else self._http.port
 
     async def start(self) -> None:
-        """Open the ports. PortInUseError, ListenError or HttpBindError, one line each; nothing stays open then."""
+        """Open the ports. PortInUseError, ListenError or HttpBindError, one line each; nothing stays open
+        then."""
         options = self._options
         metrics = MetricsDesk(self.registry)
         try:
@@ -144,7 +147,8 @@ class StorageNode:
         )
 
     def health(self) -> tuple[bool, dict[str, object]]:
-        """Healthy unless a partition is damaged or out of service, or the disk is full; the reasons are listed."""
+        """Healthy unless a partition is damaged or out of service, or the disk is full; the reasons are
+        listed."""
         troubles, full = self.manager.troubles(), self.disk.full
         healthy = not troubles and full is None and not self._identity.closing
         body: dict[str, object] = {

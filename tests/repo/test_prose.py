@@ -1,0 +1,55 @@
+"""Prose is at most 110 columns wide: docstrings, comments, and the paragraphs of documents.
+
+Text that is printed (string literals), tables, code blocks, and words longer than a line are free.
+"""
+
+import ast
+import io
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+from tests.repo.files import ROOT, text_files
+
+COLUMNS = 110
+
+
+def too_wide(line: str) -> bool:
+    """Beyond the columns, though it could be broken before them."""
+    return len(line) > COLUMNS and " " in line[:COLUMNS].strip()
+
+
+def prose_of_python(path: Path) -> Iterator[tuple[int, str]]:
+    source = path.read_text()
+    lines = source.splitlines()
+    for node in ast.walk(ast.parse(source)):
+        if (
+            isinstance(node, ast.Expr)
+            and isinstance(node.value, ast.Constant)
+            and isinstance(node.value.value, str)
+        ):
+            block = " " * (node.col_offset + 4)
+            for number in range(node.lineno, (node.end_lineno or 0) + 1):
+                if not lines[number - 1].startswith(block):
+                    yield number, lines[number - 1]
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT and token.line.lstrip().startswith("#"):
+            yield token.start[0], token.line.rstrip("\n")
+
+
+def prose_of_document(path: Path) -> Iterator[tuple[int, str]]:
+    fenced = False
+    for number, line in enumerate(path.read_text().splitlines(), start=1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+        elif not fenced and not line.startswith(("|", "    ")):
+            yield number, line
+
+
+def test_prose_is_at_most_110_columns_wide() -> None:
+    found = []
+    for suffix, prose in ((".py", prose_of_python), (".md", prose_of_document)):
+        for path in text_files(suffix):
+            name = path.relative_to(ROOT)
+            found += [f"{name}:{number}" for number, line in prose(path) if too_wide(line)]
+    assert not found, "\n".join(["", *found])
