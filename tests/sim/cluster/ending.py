@@ -168,8 +168,12 @@ class Ending:
                 for partition in range(world.shape.partitions)
                 if name in world.state.assigned(partition)
             ]
-            for problem in report.problems:
-                world.violation("disk", f"{name}: {problem}")
+            # What was taken away with its files kept is repaired when it is assigned again: its index need
+            # not have been synced.
+            for one in report.partitions:
+                for problem in (one.problem, *(segment.problem for segment in one.segments)):
+                    if problem is not None and one.partition_id in held:
+                        world.violation("disk", f"{name}: {problem}")
             for partition in held:
                 raw = iterate_records(DATA_DIRECTORY, partition, fs=role.disk)
                 truth.replicas.setdefault(partition, {})[name] = [unpack_record(one)[0] for one in raw]

@@ -159,8 +159,12 @@ class Channel(Incoming):
 
     def flush_now(self) -> None:
         """Write what is queued at once instead of at the end of the loop turn; of very much, a turn's
-        worth."""
-        if len(self._parts) and self._transport is not None:
+        worth.
+
+        A transport that is full gets nothing before it says that it has space again: it would encrypt and
+        keep what its peer may never take, in buffers that double as they grow.
+        """
+        if self._parts and self._transport is not None and self._transport_writable:
             self._write(self._transport, MAX_WRITE_BYTES)
 
     def _write(self, transport: asyncio.Transport, most: int) -> None:
@@ -244,7 +248,8 @@ class Channel(Incoming):
     def resume_writing(self) -> None:
         """The transport's buffer fell below the low mark."""
         self._transport_writable = True
-        self._set_writable(not self._behind)
+        self.flush_now()
+        self._set_writable(self._transport_writable and not self._behind)
 
     def connection_lost(self, exc: Exception | None) -> None:
         """The transport is gone: everything waiting is told why."""
