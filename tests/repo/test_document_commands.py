@@ -69,7 +69,7 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/operator.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl (get|wait) .*", INSTALL),
     ("docs/spark.md", r"pip install .*|export PYSPARK_PYTHON=.*", f"{INSTALLED}::test_the_lines_for_spark"),
-    ("docs/spark.md", r"python -m waltz_spark\.kubernetes .*", f"{DOCUMENTS}::test_the_rendering_line_of_the_spark_page"),
+    ("docs/spark.md", r"python -m render .*", f"{DOCUMENTS}::test_the_rendering_line_of_the_spark_page"),
     ("docs/spark.md", r"docker build .*", "tests/e2e/images.py::build"),
     ("docs/spark.md", r"cd .*|.*objects\.yaml|.*spark-submit\.sh", SPARK_JOB),
     ("docs/spark.md", r"kubectl apply .*(kubeflow|apache)\.yaml", EXAMPLES),

@@ -16,15 +16,15 @@ from pathlib import Path
 
 import yaml
 
+from render.all_files import files
+from render.application import Application, Executors, Network, Resources, Volume
+from render.objects import objects
 from tests.e2e import kind
 from tests.e2e.images import SPARK, build_spark
 from tests.e2e.kubectl import Kubectl, wait_until
 from tests.e2e.load import NAME as LOAD
 from tests.e2e.shell import CommandError, run
 from tests.e2e.world import CLUSTER, NAMESPACE, WAIT_SECONDS, World
-from waltz_spark.kubernetes.application import Application, Executors, Network, Resources, Volume
-from waltz_spark.kubernetes.objects import objects
-from waltz_spark.kubernetes.render import files
 
 NAME = "log-totals"
 DRIVER = f"{NAME}-driver"

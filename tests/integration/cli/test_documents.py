@@ -177,13 +177,12 @@ def test_the_line_of_the_yardstick(tmp_path: Path) -> None:
 
 
 def test_the_rendering_line_of_the_spark_page(tmp_path: Path) -> None:
-    (line,) = _lines("docs/spark.md", r"waltz_spark\.kubernetes")
-    (tmp_path / "spark-on-k8s").mkdir()
-    shipped = ROOT / "spark-on-k8s" / "deploy"
-    (tmp_path / "spark-on-k8s" / "deploy").mkdir()
-    (tmp_path / "spark-on-k8s" / "deploy" / "applications").symlink_to(shipped / "applications")
+    (line,) = _lines("docs/spark.md", r"-m render ")
+    deploy = ROOT / "spark-on-k8s" / "deploy"
+    for name in ("applications", "render"):
+        (tmp_path / name).symlink_to(deploy / name)
     done = _here(line, tmp_path)
     assert done.returncode == 0, done
-    for path in (shipped / "rendered").rglob("*.*"):
-        made = tmp_path / "spark-on-k8s" / "deploy" / "rendered" / path.relative_to(shipped / "rendered")
+    for path in (deploy / "rendered").rglob("*.*"):
+        made = tmp_path / "rendered" / path.relative_to(deploy / "rendered")
         assert made.read_text() == path.read_text()

@@ -12,11 +12,11 @@ from typing import Any
 import pytest
 import yaml
 
+from render.all_files import files
+from render.application import load, parse
 from spark_tests.deploy.fields import APACHE, KUBEFLOW, KUBEFLOW_REQUIRED, mistakes
 from waltz_spark.errors import OptionError
 from waltz_spark.job import log_options, parser
-from waltz_spark.kubernetes.application import load, parse
-from waltz_spark.kubernetes.render import files
 
 DEPLOY = Path(__file__).resolve().parents[3] / "deploy"
 APPLICATIONS = sorted((DEPLOY / "applications").glob("*.yaml"))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from waltz_spark.kubernetes.application import Application
-from waltz_spark.kubernetes.conf import arguments, cluster_conf, main_file
+from render.application import Application
+from render.conf import arguments, cluster_conf, main_file
 
 DRIVER_FILE, EXECUTOR_FILE = "driver-pod.yaml", "executor-pod.yaml"
 

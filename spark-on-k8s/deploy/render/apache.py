@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from waltz_spark.kubernetes.application import Application
-from waltz_spark.kubernetes.conf import arguments, cluster_conf, main_file
-from waltz_spark.kubernetes.pods import driver_pod, executor_pod, labels
+from render.application import Application
+from render.conf import arguments, cluster_conf, main_file
+from render.pods import driver_pod, executor_pod, labels
 
 _RESTARTS = 2_147_483_647
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import yaml
 
-from waltz_spark.kubernetes.application import Application
-from waltz_spark.kubernetes.pods import TLS_FOLDER, labels
+from render.application import Application
+from render.pods import TLS_FOLDER, labels
 
 SERVER_PORT, ZOOKEEPER_PORT = 55180, 2181
 

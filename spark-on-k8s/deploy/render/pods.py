@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from waltz_spark.kubernetes.application import Application
+from render.application import Application
 
 DRIVER_CONTAINER, EXECUTOR_CONTAINER = "spark-kubernetes-driver", "spark-kubernetes-executor"
 OPTIONS_FOLDER, TLS_FOLDER, SECRETS_FOLDER = "/etc/waltz/options", "/etc/waltz/tls", "/etc/waltz/secrets"

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from render.application import Application
+from render.pods import OPTIONS_FILE, SECRETS_FOLDER
 from waltz_spark.job import OPTIONS_FILE as OPTIONS_VARIABLE
-from waltz_spark.kubernetes.application import Application
-from waltz_spark.kubernetes.pods import OPTIONS_FILE, SECRETS_FOLDER
 
 
 def common_conf(application: Application) -> dict[str, str]:

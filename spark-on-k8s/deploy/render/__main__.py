@@ -1,5 +1,4 @@
-"""``python -m waltz_spark.kubernetes APPLICATION.yaml... --output FOLDER``: writes a folder per
-application."""
+"""``python -m render APPLICATION.yaml... --output FOLDER``: writes a folder per application."""
 
 from __future__ import annotations
 
@@ -7,15 +6,15 @@ import argparse
 import sys
 from pathlib import Path
 
+from render.all_files import files
+from render.application import load
 from waltz_spark.errors import OptionError
-from waltz_spark.kubernetes.application import load
-from waltz_spark.kubernetes.render import files
 
 
 def main() -> None:
     """The command line; one line for a mistake in a description."""
     flags = argparse.ArgumentParser(
-        prog="python -m waltz_spark.kubernetes", description="Render Spark applications for Kubernetes."
+        prog="python -m render", description="Render Spark applications for Kubernetes."
     )
     flags.add_argument("applications", nargs="+", type=Path, help="descriptions (YAML)")
     flags.add_argument("--output", required=True, type=Path, help="folder for a folder per application")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from waltz_spark.kubernetes.application import Application, Resources
-from waltz_spark.kubernetes.conf import arguments, common_conf, main_file
-from waltz_spark.kubernetes.pods import driver_pod, executor_pod, labels
+from render.application import Application, Resources
+from render.conf import arguments, common_conf, main_file
+from render.pods import driver_pod, executor_pod, labels
 
 
 def spark_application(application: Application) -> dict[str, Any]:

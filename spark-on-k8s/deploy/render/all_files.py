@@ -7,12 +7,12 @@ from typing import Any
 
 import yaml
 
-from waltz_spark.kubernetes import apache, kubeflow, spark_submit
-from waltz_spark.kubernetes.application import Application
-from waltz_spark.kubernetes.objects import monitor, objects
-from waltz_spark.kubernetes.pods import driver_pod, executor_pod
+from render import apache, kubeflow, spark_submit
+from render.application import Application
+from render.objects import monitor, objects
+from render.pods import driver_pod, executor_pod
 
-_HEAD = "# Rendered from applications/{name}.yaml: python -m waltz_spark.kubernetes\n"
+_HEAD = "# Rendered from applications/{name}.yaml: python -m render\n"
 
 
 def files(application: Application) -> Mapping[str, str]:
