@@ -19,7 +19,7 @@ $(STAMP): requirements/dev.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(U
 	test -x $(BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv
 	$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(BIN)/python requirements/dev.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(BIN)/python $(EDITABLE)
-	$(BIN)/python -m compileall -q $(MEMBERS:%=%/src) bench
+	$(BIN)/python -m compileall -q $(MEMBERS:%=%/src) bench examples/flights
 	touch $(STAMP)
 
 fmt: setup
@@ -39,7 +39,7 @@ test: unit simulation integration
 
 # Slow files first, so that neither worker is left with one at the end.
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=1
-MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e
+MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e tests/examples
 unit: setup
 	$(PYTEST) -m "not long" $(MEMBER)
 
@@ -92,11 +92,11 @@ e2e: setup
 
 # The main job on real data. ROWS=20000 makes it short.
 demo: setup
-	$(BIN)/waltz demo $(if $(ROWS),--rows $(ROWS))
+	PYTHONPATH=examples/flights $(BIN)/python -m flights $(if $(ROWS),--rows $(ROWS))
 
 # The flights through a local cluster, counted by a batch job and by a streaming job of Spark, compared with the file.
 demo-spark: setup
-	$(BIN)/python -m waltz_tools.demo.spark $(if $(ROWS),--rows $(ROWS))
+	PYTHONPATH=examples/flights $(BIN)/python -m flights.spark $(if $(ROWS),--rows $(ROWS))
 
 bench: setup
 	$(BIN)/python -m bench $(BENCH)

@@ -1,6 +1,6 @@
 """Delays per carrier out of a log of flights, at once or as a stream: ``flight_delays.py --help``.
 
-The log is that of ``waltz demo``: a JSON object per flight. At once, the job reads what is committed when it
+The log is that of ``make demo``: a JSON object per flight. At once, the job reads what is committed when it
 starts. As a stream (``--stream``) it counts on from its checkpoint, and replaces the result after every
 batch; killed and started again on the same checkpoint it ends with the same numbers.
 """

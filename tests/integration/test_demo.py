@@ -1,18 +1,22 @@
-"""`waltz demo` with few rows: two kills, PASS, and the figures as JSON."""
+"""`make demo` with few rows, by the command that make prints: two kills, PASS, and the figures as JSON."""
 
 import asyncio
 import json
 import os
-import sys
 
 import pytest
+
+from tests.integration.recipes import recipe
+from tests.repo.files import ROOT
 
 pytestmark = [pytest.mark.timeout(300)]
 
 
 async def test_demo_passes_over_kills_of_a_storage_node_and_a_server() -> None:
-    process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "waltz_tools", "demo", "--output", "json"),
+    assert recipe("demo", "ROWS=7").endswith("-m flights --rows 7")
+    process = await asyncio.create_subprocess_shell(
+        f"exec env {recipe('demo')} --output json",
+        cwd=ROOT,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env={**os.environ, "ROWS": "4000"},

@@ -1,4 +1,5 @@
-"""The `waltz` command as it is: every sub-command with its options, from the application itself."""
+"""The `waltz` command as it is: every sub-command but the hidden ones, with its options, from the application
+itself."""
 
 from functools import cache
 
@@ -20,7 +21,8 @@ def _collect(prefix: str, command: object, found: dict[str, frozenset[str]]) -> 
     children = getattr(command, "commands", None)
     if isinstance(children, dict):
         for name, child in children.items():
-            _collect(f"{prefix} {name}".strip(), child, found)
+            if not child.hidden:
+                _collect(f"{prefix} {name}".strip(), child, found)
         return
     names: set[str] = set()
     for parameter in getattr(command, "params", ()):

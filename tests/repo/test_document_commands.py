@@ -57,8 +57,6 @@ COVERED: list[tuple[str, str, str]] = [
     ("tools/README.md", r"waltz local up .*", UP),
     ("tools/README.md", r"waltz tail --from 0 --follow",
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
-    ("tools/README.md", r"waltz demo .*",
-     "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
     ("README.md", r"kubectl .*manifests/base", INSTALL),

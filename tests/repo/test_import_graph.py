@@ -20,10 +20,6 @@ CYCLES = {
         ("server.store.", ("confirm", "replica_session", "session")),
         ("server.store.", ("replica_recovery", "session_run", "store")),
         ("storage.service.", ("disk_watch", "executor", "metrics")),
-        (
-            "tools.",
-            ("__main__", "cli.app", "cli.demo", "demo.load", "demo.report", "demo.run", "demo.writer"),
-        ),
     )
 }
 """Imports for type checkers and inside functions count. This list may only become shorter."""

@@ -20,9 +20,7 @@ from waltz_testkit.ports import free_ports
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
-ELSEWHERE = re.compile(
-    r"make |kubectl |waltz demo|waltz local up|\.venv/bin/waltz local up|waltz tail .*--follow"
-)
+ELSEWHERE = re.compile(r"make |kubectl |waltz local up|\.venv/bin/waltz local up|waltz tail .*--follow")
 
 
 def _commands(name: str) -> list[str]:

@@ -297,9 +297,9 @@ def test_a_file_for_one_side_with_an_unknown_key_is_one_line(
     assert f"unknown key {wrong}; did you mean" in capsys.readouterr().err
 
 
-def test_demo_refuses_zero_rows(capsys: pytest.CaptureFixture[str]) -> None:
-    assert run(["demo", "--rows", "0"]) == ExitCode.USAGE
-    assert "greater than or equal to 1" in _one_error(capsys)
+def test_demo_says_where_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["demo", "--rows", "20000", "--no-tls"]) == ExitCode.USAGE
+    assert "`make demo`" in _one_error(capsys)
 
 
 @pytest.mark.parametrize(

@@ -18,10 +18,10 @@ import pytest
 
 from waltz_tools import __main__ as entry
 from waltz_tools.cli import cluster
-from waltz_tools.demo import writer
 
 SOURCES = Path(entry.__file__).resolve().parent
 WORKSPACE = SOURCES.parents[2]
+OTHERS = (WORKSPACE / "libs/admin/src", WORKSPACE / "examples/flights")
 
 
 class TimeLimit(BaseException):
@@ -103,22 +103,11 @@ def test_ctrl_c_ends_the_process_with_130(tmp_path: Path) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (130, "", "")
 
 
-def test_the_writer_of_the_demo_passes_them_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupted(*_: object, **__: object) -> None:
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(writer, "WriterArguments", lambda **_: None)
-    monkeypatch.setattr(asyncio, "Runner", interrupted)
-    monkeypatch.setattr(sys, "argv", ["writer", "{}"])
-    with pytest.raises(KeyboardInterrupt):
-        writer.main()
-
-
 def test_no_command_catches_what_is_no_error() -> None:
-    """In tools and admin a handler of BaseException raises again; nothing is bare, and nobody suppresses
-    interrupts."""
+    """In tools, admin and the demo a handler of BaseException raises again; nothing is bare, and nobody
+    suppresses interrupts."""
     found = []
-    for path in [*SOURCES.rglob("*.py"), *(WORKSPACE / "libs/admin/src").rglob("*.py")]:
+    for path in (one for folder in (SOURCES, *OTHERS) for one in folder.rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.ExceptHandler):
                 names = "BaseException" if node.type is None else ast.unparse(node.type)

@@ -7,7 +7,8 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from waltz_tools.cli import client, cluster, demo, disk, k8s, local, log, perf, server, storage, zk
+from waltz_tools.cli import client, cluster, disk, k8s, local, log, perf, server, storage, zk
+from waltz_tools.errors import UsageError
 
 
 class Interrupted(BaseException):
@@ -33,7 +34,6 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 app.add_typer(local.app, name="local", help="A cluster of processes on this machine.")
-app.command("demo", help=demo.demo.__doc__)(demo.demo)
 app.command("append", help=log.append.__doc__)(log.append)
 app.command("get", help=log.get.__doc__)(log.get)
 app.command("tail", help=log.tail.__doc__)(log.tail)
@@ -47,3 +47,9 @@ app.add_typer(disk.app, name="disk", help="The files of a storage node, read wit
 app.add_typer(client.app, name="client", help="What clients see: validation, high-water marks.")
 app.add_typer(perf.app, name="perf", help="Load, and rough figures.")
 app.add_typer(k8s.app, name="k8s", help="Clusters that the operator runs on Kubernetes.")
+
+
+@app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
+def demo() -> None:
+    """Only says where the demo is: it was a sub-command, with options."""
+    raise UsageError("the demo is an example of the repository: run `make demo` in a checkout of it")

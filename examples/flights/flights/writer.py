@@ -1,4 +1,4 @@
-"""One writer of the demo, a process of its own: `python -m waltz_tools.demo.writer ARGUMENTS`.
+"""One writer of the demo, a process of its own: `python -m flights.writer ARGUMENTS`.
 
 Takes every n-th row of the file and appends each exactly once. Per row: read the aircraft's previous flight
 from the applied state, append with a write lock on the aircraft as of that state, and on a conflict wait
@@ -27,6 +27,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from flights.chains import Chains
+from flights.data import NO_AIRCRAFT, Flight, FlightPlan, encode_payload, load_plan
+from flights.measures import Measures
 from waltz_client import (
     AppendError,
     ClientSettings,
@@ -36,9 +39,8 @@ from waltz_client import (
     WaltzClientError,
 )
 from waltz_cluster.settings import load_file
-from waltz_tools.demo.chains import Chains
-from waltz_tools.demo.flights import NO_AIRCRAFT, Flight, FlightPlan, encode_payload, load_plan
-from waltz_tools.demo.measures import Measures
+from waltz_runtime.counting import new_event_loop
+from waltz_tools.__main__ import show
 
 _REPORT_SECONDS = 0.25
 _RETRY_SECONDS = 0.02
@@ -222,9 +224,6 @@ def _print_progress(measures: Measures) -> None:
 
 def main() -> None:
     """Entry point of the process."""
-    from waltz_runtime.counting import new_event_loop
-    from waltz_tools.__main__ import show
-
     arguments = WriterArguments(**json.loads(sys.argv[1]))
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:

@@ -2,17 +2,19 @@
 
 import json
 import random
+import sys
 from collections import Counter
 from collections.abc import Callable
 from itertools import islice
 
 import pytest
 
-from waltz_tools.demo.checker import FlightChecker, Verdict
-from waltz_tools.demo.faults import Fault
-from waltz_tools.demo.flights import NO_AIRCRAFT, Flight, FlightPlan, encode_payload, load_flights, make_plan
-from waltz_tools.demo.measures import Measures, latency_bucket, longest_pause_seconds
-from waltz_tools.demo.report import pauses
+from flights import __main__ as command
+from flights.checker import FlightChecker, Verdict
+from flights.data import NO_AIRCRAFT, Flight, FlightPlan, encode_payload, load_flights, make_plan
+from flights.faults import Fault
+from flights.measures import Measures, latency_bucket, longest_pause_seconds
+from flights.report import pauses
 
 Log = list[tuple[int, int, bytes]]
 PARTITIONS = 3
@@ -219,3 +221,13 @@ def test_longest_pause_is_the_one_that_touches_the_window() -> None:
     assert longest_pause_seconds(buckets, 6.0, 6.0) == pytest.approx(14.99)
     assert longest_pause_seconds(buckets, 0.1, 0.99) == pytest.approx(0.01)
     assert longest_pause_seconds([], 0.0, 1.0) == 0.0
+
+
+@pytest.mark.parametrize(("option", "text"), [("--rows", "0"), ("--in-flight", "-1"), ("--writers", "17")])
+def test_figures_that_mean_nothing_are_refused(
+    option: str, text: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["flights", option, text])
+    with pytest.raises(SystemExit, match="2"):
+        command.main()
+    assert f"argument {option}: " in capsys.readouterr().err

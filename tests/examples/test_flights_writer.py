@@ -3,12 +3,18 @@ outcomes."""
 
 import asyncio
 import random
+import sys
 from collections.abc import AsyncIterator, Sequence
 from types import TracebackType
 from typing import Self, cast
 
 import pytest
 
+from flights import writer
+from flights.chains import Chains
+from flights.checker import FlightChecker
+from flights.data import FlightPlan, load_flights, make_plan
+from flights.writer import Writer, WriterArguments
 from waltz_client import (
     AppendFailedError,
     Committed,
@@ -18,10 +24,6 @@ from waltz_client import (
     OutcomeUnknownError,
     WaltzClient,
 )
-from waltz_tools.demo.chains import Chains
-from waltz_tools.demo.checker import FlightChecker
-from waltz_tools.demo.flights import FlightPlan, load_flights, make_plan
-from waltz_tools.demo.writer import Writer, WriterArguments
 
 PARTITIONS = 2
 
@@ -170,3 +172,14 @@ async def test_chains_find_flights_and_wake_waiters() -> None:
     await waiter
     assert (chains.previous(7), chains.previous(8), chains.previous(9)) == (2, 1, None)
     assert (chains.after(7, -1), chains.after(7, 0), chains.after(7, 2)) == ([0, 2], [2], [])
+
+
+def test_ctrl_c_passes_through_the_process_of_a_writer(monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(writer, "WriterArguments", lambda **_: None)
+    monkeypatch.setattr(asyncio, "Runner", interrupted)
+    monkeypatch.setattr(sys, "argv", ["writer", "{}"])
+    with pytest.raises(KeyboardInterrupt):
+        writer.main()

@@ -18,7 +18,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from waltz_tools.demo.flights import Flight
+from flights.data import Flight
 
 _MAX_EXAMPLES_PER_KIND = 3
 

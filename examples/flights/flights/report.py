@@ -9,9 +9,9 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from waltz_tools.demo.faults import Fault
-from waltz_tools.demo.measures import Measures, longest_pause_seconds
-from waltz_tools.demo.run import DemoResult
+from flights.faults import Fault
+from flights.measures import Measures, longest_pause_seconds
+from flights.run import DemoResult
 
 _AFTER_SECONDS = 2.0
 _BEFORE_SECONDS = 0.1  # the last commits of a role that is about to be killed

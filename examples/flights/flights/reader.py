@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
+from flights.checker import FlightChecker
 from waltz_client import WaltzClient
-from waltz_tools.demo.checker import FlightChecker
 
 
 async def log_lengths(config: Path) -> dict[int, int]:

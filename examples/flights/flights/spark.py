@@ -1,5 +1,5 @@
-"""`python -m waltz_tools.demo.spark`: flights through a local cluster, counted by Spark in two ways, compared
-with the file.
+"""`python -m flights.spark` (make demo-spark): flights through a local cluster, counted by Spark in two
+ways, compared with the file.
 
 A cluster of processes takes the flights of a year (`--rows` makes it short). Then the shipped job runs twice:
 at once over what is committed, and as a stream in small batches with a checkpoint. Both results are compared
@@ -19,10 +19,11 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from flights.data import Flight, FlightPlan, encode_payload, load_plan
 from waltz_client import Append, Committed, WaltzClient
 from waltz_cluster.settings import load_file
 from waltz_spark.spark_home import prepare
-from waltz_tools.demo.flights import Flight, FlightPlan, encode_payload, load_plan
+from waltz_tools.__main__ import leave, show
 from waltz_tools.errors import ProcessFailedError, ToolError
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.java import find_java
@@ -176,8 +177,6 @@ def _say(line: str) -> None:
 
 def main() -> int:
     """The command line; the exit code, 0 for PASS."""
-    from waltz_tools.__main__ import show
-
     flags = argparse.ArgumentParser(description="Flights through a local cluster, counted by Spark.")
     rows = os.environ.get("ROWS") or None
     flags.add_argument("--rows", type=int, default=rows, help="only the first rows; all 336,776 without it")
@@ -197,6 +196,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    from waltz_tools.__main__ import leave
-
     leave(main)

@@ -18,13 +18,13 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from waltz_tools.demo.checker import FlightChecker, Verdict
-from waltz_tools.demo.faults import Fault, FaultPlan
-from waltz_tools.demo.flights import FlightPlan, load_plan
-from waltz_tools.demo.load import Load
-from waltz_tools.demo.measures import Measures
-from waltz_tools.demo.reader import log_lengths, read_all
-from waltz_tools.demo.writer import WriterArguments
+from flights.checker import FlightChecker, Verdict
+from flights.data import FlightPlan, load_plan
+from flights.faults import Fault, FaultPlan
+from flights.load import Load
+from flights.measures import Measures
+from flights.reader import log_lengths, read_all
+from flights.writer import WriterArguments
 from waltz_tools.errors import ToolError
 from waltz_tools.local import LocalCluster, LocalSettings
 

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from waltz_tools.demo.spark import spark_environment
+from flights.spark import spark_environment
 
 
 def test_spark_gets_the_java_that_zookeeper_gets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

