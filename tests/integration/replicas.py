@@ -9,9 +9,9 @@ from waltz_admin.storage_admin import admin_connection
 from waltz_admin.verify import verify_cluster
 from waltz_cluster import zk_client
 from waltz_cluster.cluster_params import read_params
+from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams
-from waltz_cluster.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Record

@@ -54,9 +54,9 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_cluster import zk_client
+from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams, StoreParams
-from waltz_cluster.settings import CliSettings
 from waltz_protocol.errors import TlsSettingsError
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.ports import free_port

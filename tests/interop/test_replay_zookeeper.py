@@ -14,11 +14,11 @@ import pytest
 from tests.interop.test_zookeeper_trees import reader_of
 from tests.interop.trees import ROOT, Znode, golden_tree, read_tree
 from waltz_admin import assignments, nodes, seeding
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionAssignment, ServerDescriptor
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import connect
 from waltz_protocol.types import Endpoint

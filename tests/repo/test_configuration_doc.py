@@ -16,7 +16,7 @@ from pydantic.fields import FieldInfo
 
 from tests.repo.files import ROOT
 from waltz_client.settings import ClientSettings
-from waltz_cluster.settings import CliSettings, RoleSettings, TlsOptions, ZooKeeperSettings
+from waltz_cluster.config.settings import CliSettings, RoleSettings, TlsOptions, ZooKeeperSettings
 from waltz_server.settings import ServerSettings
 from waltz_storage.settings import StorageSettings
 

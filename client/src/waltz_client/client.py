@@ -31,8 +31,8 @@ from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed
+from waltz_cluster.config.files import flatten
 from waltz_cluster.manager import ClusterManager
-from waltz_cluster.settings import flatten
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.connector import connect

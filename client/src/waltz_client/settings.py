@@ -12,7 +12,9 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from waltz_cluster.settings import ConfigError, ZooKeeperSettings, flatten, load_file
+from waltz_cluster.config.files import flatten, load_file
+from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.errors import ConfigError
 from waltz_protocol.append_frame import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from flights.data import Flight, FlightPlan, encode_payload, load_plan
 from waltz_client import Append, Committed, WaltzClient
-from waltz_cluster.settings import load_file
+from waltz_cluster.config.files import load_file
 from waltz_spark.spark_home import prepare
 from waltz_tools.__main__ import leave, show
 from waltz_tools.errors import ProcessFailedError, ToolError

@@ -38,7 +38,7 @@ from waltz_client import (
     WaltzClient,
     WaltzClientError,
 )
-from waltz_cluster.settings import load_file
+from waltz_cluster.config.files import load_file
 from waltz_runtime.counting import new_event_loop
 from waltz_tools.__main__ import show
 

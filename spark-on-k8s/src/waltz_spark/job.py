@@ -15,8 +15,8 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
+from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
-from waltz_cluster.settings import load_file
 from waltz_spark.errors import OptionError, WaltzSparkError
 
 OPTIONS_FILE = "WALTZ_OPTIONS_FILE"

@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tests.fuzz.target import Target
 from waltz_client.settings import ClientSettings
+from waltz_cluster.config.settings import CliSettings, RoleSettings, TlsFileSettings
 from waltz_cluster.errors import ConfigError
-from waltz_cluster.settings import CliSettings, RoleSettings, TlsFileSettings
 from waltz_server.settings import ServerSettings
 from waltz_storage.settings import StorageSettings
 
@@ -37,7 +37,7 @@ def _file() -> tuple[tempfile.TemporaryDirectory[str], Path]:
 def check(data: bytes) -> None:
     if not data:
         return
-    logging.getLogger("waltz_cluster.settings").disabled = True
+    logging.getLogger("waltz_cluster.config.settings").disabled = True
     role, path = ROLES[data[0] % len(ROLES)], _file()[1]
     path.write_bytes(data[1:])
     try:

@@ -10,9 +10,9 @@ from typer.testing import CliRunner
 
 from waltz_admin import assignments, nodes, offline_copy, seeding
 from waltz_cluster import zk_client
+from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
-from waltz_cluster.settings import CliSettings
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
 from waltz_tools.__main__ import run, show

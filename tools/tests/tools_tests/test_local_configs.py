@@ -8,7 +8,7 @@ import pytest
 import yaml
 
 from waltz_client.settings import ClientSettings
-from waltz_cluster.settings import CliSettings
+from waltz_cluster.config.settings import CliSettings
 from waltz_testkit.ports import free_port
 from waltz_tools.errors import JavaMissingError
 from waltz_tools.local import configs, java

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.memory_store import MemoryZooKeeper
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_cluster.zk_client import connect
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError

@@ -21,9 +21,9 @@ from kazoo.protocol.serialization import Create, SetData
 from kazoo.security import ACL, CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE, Id, Permissions
 
 from waltz_cluster import errors
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConfigError, ConnectError
 from waltz_cluster.session import OneShotWatch, SessionTracker, create_with_parents, fire_from_thread
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import (
     CheckOp,
     CreateOp,

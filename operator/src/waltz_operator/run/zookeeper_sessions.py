@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ClusterError, ConfigError, ConnectError
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
 

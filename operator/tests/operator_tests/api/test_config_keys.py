@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from waltz_cluster.settings import ConfigError, RoleSettings
+from waltz_cluster.config.settings import RoleSettings
+from waltz_cluster.errors import ConfigError
 from waltz_operator.api import config_keys
 from waltz_operator.api.config_check import OWN_KEYS, check_config
 from waltz_server.settings import ServerSettings

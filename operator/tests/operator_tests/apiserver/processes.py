@@ -20,7 +20,7 @@ import yaml
 
 from operator_tests.apiserver.loop import cluster_loop
 from waltz_cluster.cluster_params import read_store_params
-from waltz_cluster.config_file import flatten
+from waltz_cluster.config.files import flatten
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams

@@ -15,8 +15,8 @@ import yaml
 from operator_tests.apiserver.installed import make_namespace
 from operator_tests.apiserver.machinery import Machinery
 from operator_tests.apiserver.writes import write_identity
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.memory_store import MemoryZooKeeper
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, KubeClient, Object

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 from operator_tests.kube.unused import UnusedKube
 from operator_tests.resources.clusters import PLAIN, UID
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConnectError
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.api.metadata import API_VERSION
 from waltz_operator.kube import kinds

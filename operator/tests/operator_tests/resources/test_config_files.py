@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from operator_tests.resources.clusters import VARIANTS, cluster, objects
-from waltz_cluster.settings import load_file
+from waltz_cluster.config.files import load_file
 from waltz_server.settings import ServerSettings
 from waltz_storage.settings import StorageSettings
 

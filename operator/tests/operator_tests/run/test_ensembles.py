@@ -6,9 +6,9 @@ import asyncio
 
 import pytest
 
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConnectError
 from waltz_cluster.memory_store import MemoryZooKeeper
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 

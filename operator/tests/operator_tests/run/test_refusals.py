@@ -13,8 +13,8 @@ import pytest
 
 from operator_tests.kube.objects import ObjectsKube
 from operator_tests.resources.clusters import PLAIN, UID
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConnectError
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.api.metadata import API_VERSION, FINALIZER
 from waltz_operator.kube.client import Object

@@ -8,8 +8,8 @@ from typing import ClassVar, Self
 
 from pydantic import Field, field_validator, model_validator
 
-from waltz_cluster.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.settings import ZooKeeperSettings
+from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings

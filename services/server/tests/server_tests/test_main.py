@@ -13,10 +13,10 @@ import yaml
 
 from waltz_admin import seeding
 from waltz_cluster import zk_client
+from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import ClusterParams
-from waltz_cluster.settings import ZooKeeperSettings
 from waltz_server.__main__ import main
 from waltz_testkit.ports import free_port
 

@@ -18,8 +18,9 @@ from typing import Any, ClassVar, Self
 
 from pydantic import Field, model_validator
 
-from waltz_cluster.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.settings import ConfigError, ZooKeeperSettings
+from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
+from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_runtime.graphite import GraphiteSettings

@@ -19,7 +19,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waltz_cluster import zk_client
-from waltz_cluster.settings import CliSettings
+from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.closing import wait_gone
 from waltz_protocol.aio.tls import TlsSettings

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from waltz_admin import offline_copy, storage_admin
-from waltz_cluster.settings import TlsFileSettings
+from waltz_cluster.config.settings import TlsFileSettings
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_tools.cli.common import (
     ConfigOption,

@@ -11,8 +11,8 @@ from uuid import UUID
 from waltz_admin import assignments, nodes, seeding, storage_admin
 from waltz_admin.errors import UnsafeChangeError
 from waltz_cluster import zk_client
+from waltz_cluster.config.settings import CliSettings
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.settings import CliSettings
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint

@@ -7,9 +7,10 @@ from typing import ClassVar
 import pytest
 from pydantic import Field
 
+from waltz_cluster.config.files import flatten, load_file
+from waltz_cluster.config.settings import CliSettings, RoleSettings, ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.settings import CliSettings, RoleSettings, ZooKeeperSettings, flatten, load_file
 
 BASE = {"zookeeper.connectString": "zk:2181", "cluster.root": "/waltz", "zookeeper.sessionTimeout": "30000"}
 

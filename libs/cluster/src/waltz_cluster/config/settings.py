@@ -14,21 +14,10 @@ from typing import Any, ClassVar, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
-from waltz_cluster.config_file import flatten, load_file
+from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import check_root
 from waltz_protocol.aio.tls import TlsSettings
-
-__all__ = [
-    "CliSettings",
-    "ConfigError",
-    "RoleSettings",
-    "TlsFileSettings",
-    "TlsOptions",
-    "ZooKeeperSettings",
-    "flatten",
-    "load_file",
-]
 
 _log = logging.getLogger(__name__)
 
