@@ -153,7 +153,9 @@ class _Rebuild:
         found = {node for node in {*self._members, *self._nodes.lost} if node not in self._held}
         for node, copy in self._held.items():
             damaged = node not in self._intact and not self._is_marked_early(copy)
-            concerned = node in self._members or copy.session_id >= self._session >= 0
+            concerned = (
+                node in self._members or node in self._nodes.lost or copy.session_id >= self._session >= 0
+            )
             if damaged and concerned and node not in self._nodes.removed:
                 found.add(node)
         return sorted(found)
@@ -182,11 +184,13 @@ class _Rebuild:
         longest = max(_last(self._intact[node]) for node in self._took_part)
         others = self._intact.keys() - self._took_part
         longer = sorted(node for node in others if _last(self._intact[node]) > longest)
-        if len(longer) >= quorum_of(len({*self._members, *absent, *self._took_part})):
+        needed = quorum_of(len({*self._members, *absent, *self._took_part}))
+        if len(longer) >= needed and len(self._took_part) < needed:
             raise self._unsafe(
-                f"{', '.join(sorted(self._took_part))} completed session {self._session}, but {', '.join(longer)}, a majority, hold "
-                "more records, which no recovery leaves behind: nothing is changed. If that session never was, remove and add its "
-                "copy there"
+                f"{', '.join(sorted(self._took_part))}, no majority, completed session {self._session}, but "
+                f"{', '.join(longer)}, a majority, hold more records: nothing is changed. Restore a later copy of "
+                "ZooKeeper's data. Only if it is certain that no server ever wrote in that session, remove and add "
+                "the copy there"
             )
 
     def _rebuilt(self, absent: Sequence[str], joined: Sequence[str]) -> Rebuilt:

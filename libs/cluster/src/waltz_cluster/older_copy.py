@@ -54,4 +54,11 @@ def evidence(
             held = f"holds records up to {max_txid} (low-water mark {info.low_water_mark})"
             return f"{held}, and ZooKeeper lists no replica: metadata was lost"
         return None
+    # Whoever was only filled ends with the mark that it was given; one that holds more was listed and voted.
+    if (
+        connect_string not in recorded.replicas
+        and info.session_id > last_listed(recorded)
+        and max_txid > info.low_water_mark
+    ):
+        return f"took part in session {info.session_id}, in which ZooKeeper lists nobody"
     return None

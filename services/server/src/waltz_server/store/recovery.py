@@ -140,8 +140,12 @@ class Recovery:
             return False
         older, newer = sorted((replica, other), key=lambda one: one.info.session_id)
         floor = newer.info.low_water_mark
-        unlisted = older.info.session_id < newer.info.session_id > self._last_listed
-        if not unlisted or older.mark <= floor or older.marked:
+        unlisted = older.info.session_id < newer.info.session_id >= self._last_listed
+        if not unlisted or older.marked:
+            return False
+        if older.mark <= floor:  # one that differs below a mark that was decided is good up to its own only
+            floor = older.info.low_water_mark
+        if older.mark <= floor or floor < older.info.low_water_mark:
             return False
         older.mark = floor
         older.good_mark = min(older.good_mark, floor)
@@ -491,10 +495,12 @@ class Recovery:
         """Old replicas that are present and hold `txid` are what others are compared with."""
         return self._is_present(replica.name) and replica.mark >= txid
 
-    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, bool, int, str]:
-        """Which reference comes first: of sessions that ZooKeeper does not list, one of the latest."""
-        unlisted = max(one.info.session_id, self._last_listed)
-        return one.unreadable, one.kind is not Kind.VOTER, not one.listed, -unlisted, one.name
+    def _preference(self, one: RecoveringReplica) -> tuple[bool, bool, int, bool, str]:
+        """Which reference comes first: one of the latest session, though ZooKeeper may not list it; an older
+        voter may hold another tail, which a copy that was marked since has been held against."""
+        session = one.info.session_id
+        later = session if self._is_present(one.name) and session >= self._last_listed else -1
+        return one.unreadable, not one.listed, -later, one.kind is not Kind.VOTER, one.name
 
     def _reference(self, replica: RecoveringReplica, txid: int) -> str | None:
         """With whom to compare record `txid`; None for the reference itself."""
