@@ -42,6 +42,7 @@ def test_drain_and_replace_a_lost_disk(plane: Plane) -> None:
     plane.run(scenario)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("replicas", [5])
 def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:
     async def scenario(world: World) -> None:

@@ -89,7 +89,16 @@ SCENARIOS = {
 }
 
 
-@pytest.mark.parametrize("name", SCENARIOS)
+MANY_STATES = {
+    "user locks, written again after a conflict",
+    "user locks, written again, the partition moves",
+    "three attempts, one dies",
+}
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=[pytest.mark.long] * (name in MANY_STATES)) for name in SCENARIOS]
+)
 def test_every_row_is_there_once(name: str) -> None:
     world, job = SCENARIOS[name]
     ends = explore(world, job)
