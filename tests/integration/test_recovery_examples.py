@@ -92,6 +92,7 @@ async def test_adding_one_replica(tmp_path: Path) -> None:
         assert await replicas(cluster) == endpoints(cluster, A, B, C, added)
 
 
+@pytest.mark.long
 async def test_adding_several_replicas(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """3 → 5 in one change: any three of five are a quorum, and the three old ones are all there to be it."""
     async with under_load(tmp_path, 3) as (cluster, history):
@@ -113,6 +114,7 @@ async def test_removing_one_replica(tmp_path: Path) -> None:
         assert await replicas(cluster) == left
 
 
+@pytest.mark.long
 async def test_removing_several_replicas(tmp_path: Path) -> None:
     """5 → 3 in one change: the three that stay are a majority of the old five."""
     async with under_load(tmp_path, 5) as (cluster, history):

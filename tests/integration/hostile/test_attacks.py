@@ -28,7 +28,12 @@ _SHORT = 0.4
 """Of the time that an attack goes on in the benchmark."""
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="module", params=[True, False], ids=["tls", "plain"])
+@pytest_asyncio.fixture(
+    scope="module",
+    loop_scope="module",
+    params=[True, pytest.param(False, marks=pytest.mark.long)],
+    ids=["tls", "plain"],
+)
 async def attacked(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[Stage]:
