@@ -18,7 +18,7 @@ from tests.integration.nemesis.table import table
 pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 MINUTES = 1.0
-END_SECONDS = 60.0
+END_SECONDS = 150.0
 REPOSITORY = Path(__file__).parents[2]
 
 
@@ -56,10 +56,11 @@ async def test_nothing_is_left_running(tmp_path: Path, number: signal.Signals) -
         if process.returncode is None:
             process.kill()
             await process.wait()
-        # After SIGKILL nobody was there to unmount.
-        if (disk := tmp_path / "cluster" / "storage-2").is_mount():
-            assert number is signal.SIGKILL
+        # After SIGKILL nobody was there to unmount. Nothing stays mounted, or pytest cannot clear up either.
+        mounted = (disk := tmp_path / "cluster" / "storage-2").is_mount()
+        if mounted:
             subprocess.run(["umount", str(disk)], check=True)
+    assert not mounted or number is signal.SIGKILL
 
 
 def _descendants_of(directory: Path) -> list[str]:
