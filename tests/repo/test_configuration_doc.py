@@ -269,8 +269,8 @@ def render() -> str:
     ]
     return f"""# Configuration
 
-Made from the settings classes by `tests/repo/test_configuration_doc.py`; `WALTZ_WRITE_DOCS=1 .venv/bin/pytest
-tests/repo/test_configuration_doc.py` writes it again.
+Made from the settings classes by `tests/repo/test_configuration_doc.py`;
+`WALTZ_WRITE_DOCS=1 .venv/bin/pytest tests/repo/test_configuration_doc.py` writes it again.
 
 Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`);
 numbers and booleans may be text. An unknown key ends the start with one line that names the nearest known

@@ -1,10 +1,12 @@
 """Prose is at most 110 columns wide: docstrings, comments, and the paragraphs of documents.
 
-Text that is printed (string literals), tables, code blocks, and words longer than a line are free.
+Text that is printed (string literals), tables, code blocks, and words longer than a line are free. In
+documents a piece of code counts as a word: one that is broken over two lines is neither found nor copied.
 """
 
 import ast
 import io
+import re
 import tokenize
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,11 +14,13 @@ from pathlib import Path
 from tests.repo.files import ROOT, text_files
 
 COLUMNS = 110
+CODE = re.compile(r"`[^`]*`")
 
 
 def too_wide(line: str) -> bool:
     """Beyond the columns, though it could be broken before them."""
-    return len(line) > COLUMNS and " " in line[:COLUMNS].strip()
+    words = CODE.sub(lambda code: "x" * len(code[0]), line)
+    return len(line) > COLUMNS and " " in words[:COLUMNS].strip()
 
 
 def prose_of_python(path: Path) -> Iterator[tuple[int, str]]:
@@ -53,3 +57,12 @@ def test_prose_is_at_most_110_columns_wide() -> None:
             name = path.relative_to(ROOT)
             found += [f"{name}:{number}" for number, line in prose(path) if too_wide(line)]
     assert not found, "\n".join(["", *found])
+
+
+def test_no_piece_of_code_in_a_document_is_broken_over_two_lines() -> None:
+    assert not [
+        f"{path.relative_to(ROOT)}:{number}"
+        for path in text_files(".md")
+        for number, line in prose_of_document(path)
+        if line.count("`") % 2
+    ]
