@@ -139,9 +139,14 @@ class _Rebuild:
             raise self._unsafe(f"{', '.join(living)} is named as lost or removed, and answers with a copy")
 
     def _check_silent(self) -> None:
-        unclear = self._nodes.held.keys() - self._held.keys()
+        unclear = sorted(self._nodes.held.keys() - self._held.keys())
+        if unclear:
+            raise self._unsafe(
+                f"{', '.join(unclear)} answers without saying what its last record is, and counts as silent; bring back: "
+                f"{', '.join(unclear)} with its storage port, or stop it and name it with --lost if its disk is lost for good"
+            )
         asked = {*self._nodes.known, *self._members} - {*self._nodes.lost, *self._nodes.removed}
-        silent = sorted((asked - {*self._nodes.answering}) | unclear)
+        silent = sorted(asked - {*self._nodes.answering})
         if silent:
             raise self._unsafe(
                 f"{', '.join(silent)} does not answer, and may know of a later session; bring back: {', '.join(silent)}, or name "
@@ -171,6 +176,11 @@ class _Rebuild:
         return others[: max(0, missing)]
 
     def _check_enough(self, absent: Sequence[str], joined: Sequence[str]) -> None:
+        if not self._took_part:
+            raise self._unsafe(
+                "no copy that answers holds everything up to its own marks, so nobody knows what was acknowledged; "
+                f"bring back: {', '.join(absent) or 'an earlier replica'}"
+            )
         present = len(self._took_part) + len(joined)
         if present > len(absent):
             return

@@ -118,6 +118,15 @@ def test_too_few_that_know_anything_are_refused_with_what_to_do() -> None:
         written(ABC, "ABC", {"A": copy(0, -1, 5)})
 
 
+def test_copies_that_were_only_marked_decide_nothing_alone() -> None:
+    """A recovery marked B and C and did not fill them, and whoever held the records is gone."""
+    held = {name: copy(5, 3, 0, local=0) for name in "BC"}
+    with pytest.raises(UnsafeChangeError, match=r"nobody knows what was acknowledged; bring back: A$"):
+        written(ABC, "ABC", held)
+    with pytest.raises(UnsafeChangeError, match=r"bring back: an earlier replica$"):
+        written(ABC, "ABC", held | {"A": copy(5, 3, 0, local=0)})
+
+
 # ---- the command
 
 
@@ -167,7 +176,9 @@ async def test_safety_a8_a_node_of_0_13_2_that_does_not_say_what_it_holds_counts
             node.session, node.records = SessionInfo(1, -1, -1), records(10)
         mute = cluster.nodes[1]
         mute.refuse_storage = "not now"
-        with pytest.raises(UnsafeChangeError, match=f"bring back: {mute.connect_string}"):
+        with pytest.raises(
+            UnsafeChangeError, match=f"bring back: {mute.connect_string} with its storage port, or stop"
+        ):
             await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
 
 

@@ -342,3 +342,39 @@ async def test_a_large_message_is_written_in_pieces_and_in_order(monkeypatch: py
         assert channel.pending_bytes == 0
         channel._transport = transport
     assert server.writable[:1] == [False]
+
+
+async def test_a_full_transport_gets_nothing_before_it_has_space_again() -> None:
+    """It would encrypt and keep what its peer may never take."""
+    written: list[int] = []
+    server = Recorder()
+    async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
+        peer.hello()
+        await server.until(lambda: server.channel is not None)
+        channel = server.channel
+        assert channel is not None
+        transport = channel._transport
+        assert transport is not None
+
+        class Full:
+            def __getattr__(self, name: str) -> Any:
+                return getattr(transport, name)
+
+            def write(self, data: bytes) -> None:
+                written.append(len(data))
+                transport.write(data)  # type: ignore[union-attr]
+
+        await peer.frame()  # the Hello
+        channel._transport = Full()  # type: ignore[assignment]
+        channel.pause_writing()
+        sent = [frame(CLIENT.magic, 4, bytes([number]) * 100_000) for number in range(30)]
+        for one in sent:
+            channel.send(one)
+            await asyncio.sleep(0)
+        assert not written
+        assert channel.pending_bytes >= sum(map(len, sent))
+        channel.resume_writing()
+        assert [await peer.frame() for _ in sent] == sent
+        await server.until(lambda: channel.writable)
+        assert max(written) <= MAX_WRITE_BYTES
+        channel._transport = transport
