@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk
+from tests.sim.kernel.disk import DATA_DIRECTORY, Seconds, SimDisk, SimFileSystem
 from tests.sim.kernel.executor import Moment, SimExecutor
 from tests.sim.kernel.loop import SimLoop
 from tests.sim.kernel.process import Process, current
@@ -256,3 +256,45 @@ def test_a_paused_process_hears_later() -> None:
         assert [what for what, _ in node.diary] == ["job 0", "told 0"]
 
     run(main)
+
+
+def test_a_sync_takes_along_nothing_that_another_job_writes_after_it() -> None:
+    """Two partitions share a file. The code of the first job has run, its write comes after its long sync; the
+    power fails between the sync of the second job and that write."""
+
+    async def main(loop: SimLoop) -> None:
+        node = Node(loop)
+        own, late = f"{DATA_DIRECTORY}/own", f"{DATA_DIRECTORY}/late"
+        node.disk.put(FILE, b"--")
+        node.disk.put(own, b"-")
+
+        def first(fs: SimFileSystem) -> None:
+            node.disk.sync_seconds = Seconds(2.0, 2.0)
+            fs.open(own).sync()
+            fs.open(FILE).pwrite(b"1", 0)
+            fs.open(late, create=True)
+            node.disk.sync_seconds = Seconds(0.1, 0.1)
+
+        def second(fs: SimFileSystem) -> None:
+            file = fs.open(FILE)
+            file.pwrite(b"2", 1)
+            file.sync()
+            fs.sync_dir(DATA_DIRECTORY)
+
+        async def work(executor: SimExecutor[int]) -> None:
+            process = current()
+            assert process is not None
+            fs = node.disk.mount(process)
+            executor.submit(first, fs)
+            await asyncio.sleep(0.5)
+            await asyncio.wrap_future(executor.submit(second, fs))
+            assert process.host is not None
+            loop.kernel_later(0.5, process.host.power_off)
+            await asyncio.Event().wait()
+
+        await node.spawn(work).wait_ended()
+        assert node.disk.content(FILE) == b"-2"
+        assert not node.disk.exists(late)
+
+    for seed in range(5):
+        run(main, seed)

@@ -3,6 +3,9 @@
 A change is *pending* until a sync takes it; the changes of a sync that has begun are *in flight* until it
 lands. A crash may leave any of both on the platter, writes sector by sector, but nothing of what was done
 after it.
+
+Times decide, not the order of the calls: where code of several threads runs ahead of its time (the
+simulator), a change may be known here that another thread's earlier sync must not take along.
 """
 
 from __future__ import annotations
@@ -66,6 +69,14 @@ def sectors(write: Write) -> list[Write]:
     return pieces
 
 
+@dataclass(slots=True, eq=False)
+class Flight:
+    """A sync that has begun at ``began``, with the changes that it takes along."""
+
+    began: float
+    changes: list[Change]
+
+
 @dataclass(slots=True)
 class Inode:
     """A file without its name."""
@@ -73,7 +84,7 @@ class Inode:
     seen: bytearray = field(default_factory=bytearray)
     platter: bytearray = field(default_factory=bytearray)
     pending: list[Change] = field(default_factory=list)
-    flights: list[list[Change]] = field(default_factory=list)
+    flights: list[Flight] = field(default_factory=list)
     locked_by: object | None = None
 
     @property
@@ -86,26 +97,35 @@ class Inode:
         apply(self.seen, change)
         self.pending.append(change)
 
-    def begin_sync(self) -> list[Change]:
-        """The pending changes are on their way."""
-        flight, self.pending = self.pending, []
+    def begin_sync(self, now: float) -> Flight:
+        """What was changed by ``now`` is on its way."""
+        flight = Flight(now, self._take_pending(now))
         self.flights.append(flight)
         return flight
 
-    def land(self, flight: list[Change]) -> None:
-        """A sync is done: its changes, and those of all that began before it, are on the platter."""
-        if not any(one is flight for one in self.flights):
-            return
-        while True:
-            first = self.flights.pop(0)
-            for change in first:
-                apply(self.platter, change)
-            if first is flight:
-                return
+    def _take_pending(self, now: float) -> list[Change]:
+        taken = [change for change in self.pending if change.at <= now]
+        self.pending = [change for change in self.pending if change.at > now]
+        return taken
 
-    def lose_sector(self, chance: random.Random) -> int | None:
-        """One sector of the pending changes will not reach the platter, whatever a sync says: it keeps what
-        it held, or zeros.
+    def land(self, flight: Flight) -> None:
+        """A sync is done: its changes, and those of all that began before it, are on the platter."""
+        if flight not in self.flights:
+            return
+        number = self.flights.index(flight)
+        begun = [
+            one
+            for position, one in enumerate(self.flights)
+            if (one.began, position) <= (flight.began, number)
+        ]
+        for one in sorted(begun, key=lambda one: one.began):
+            self.flights.remove(one)
+            for change in one.changes:
+                apply(self.platter, change)
+
+    def lose_sector(self, chance: random.Random, now: float) -> int | None:
+        """One sector of the changes pending ``now`` will not reach the platter, whatever a sync says: it
+        keeps what it held, or zeros.
 
         Returns its first byte; ``None`` when nothing is pending. Programs see the new content until
         :meth:`forget_page`.
@@ -113,7 +133,7 @@ class Inode:
         starts = [
             piece.offset - piece.offset % SECTOR_SIZE
             for change in self.pending
-            if isinstance(change, Write)
+            if isinstance(change, Write) and change.at <= now
             for piece in sectors(change)
         ]
         if not starts:
@@ -121,7 +141,7 @@ class Inode:
         lost = chance.choice(starts)
         kept: list[Change] = []
         for change in self.pending:
-            if isinstance(change, Cut):
+            if isinstance(change, Cut) or change.at > now:
                 kept.append(change)
                 continue
             kept += [piece for piece in sectors(change) if piece.offset - piece.offset % SECTOR_SIZE != lost]
@@ -135,24 +155,25 @@ class Inode:
         end = min(start + SECTOR_SIZE, len(self.seen))
         self.seen[start:end] = bytes(self.platter[start:end]).ljust(max(0, end - start), b"\0")
 
-    def write_back(self, keep: int) -> None:
-        """All but the newest ``keep`` pending changes reach the platter."""
-        if self.flights:
-            self.land(self.flights[-1])
-        count = max(0, len(self.pending) - keep)
-        for change in self.pending[:count]:
+    def write_back(self, keep: int, now: float) -> None:
+        """All but the newest ``keep`` changes pending ``now`` reach the platter."""
+        for flight in [one for one in self.flights if one.began <= now]:
+            self.land(flight)
+        taken = self._take_pending(now)
+        count = max(0, len(taken) - keep)
+        for change in taken[:count]:
             apply(self.platter, change)
-        del self.pending[:count]
+        self.pending = taken[count:] + self.pending
 
-    def fail_sync(self, *, drop_pages: bool) -> None:
-        """The pending changes will never be written. Programs see them still, or what the platter has: then
-        sizes stay, they are not in those pages."""
-        for change in self.pending if drop_pages else ():
+    def fail_sync(self, *, drop_pages: bool, now: float) -> None:
+        """The changes pending ``now`` will never be written. Programs see them still, or what the platter
+        has: then sizes stay, they are not in those pages."""
+        lost = self._take_pending(now)
+        for change in lost if drop_pages else ():
             if isinstance(change, Write):
                 end = min(change.offset + len(change.data), len(self.seen))
                 old = bytes(memoryview(self.platter)[change.offset : end])
                 self.seen[change.offset : end] = old.ljust(max(0, end - change.offset), b"\0")
-        self.pending.clear()
 
     def crash(self, mode: CrashMode, chance: random.Random, share: float, now: float) -> None:
         """Locks are gone; what programs see from here on is what reached the platter by ``now``."""
@@ -160,7 +181,7 @@ class Inode:
         if mode is CrashMode.KEEP:
             return  # the page cache lives on, pending writes included
         if mode is CrashMode.SOME:
-            for changes in (*self.flights, self.pending):
+            for changes in (*(flight.changes for flight in self.flights), self.pending):
                 for change in changes:
                     if change.at <= now:
                         self._reach_partly(change, chance, share)

@@ -19,7 +19,7 @@ import random
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from waltz_testkit.disk_image import SECTOR_SIZE, Change, CrashMode, Cut, Inode, Write, apply
+from waltz_testkit.disk_image import SECTOR_SIZE, CrashMode, Cut, Flight, Inode, Write, apply
 
 
 class CrashError(BaseException):
@@ -73,16 +73,16 @@ class FaultyFile:
         """Pending changes reach the platter, or the sync fails and they are gone for good."""
         self._disk.call("sync", self.path)
         if self._disk.take_sync_failure(self.path):
-            self._inode.fail_sync(drop_pages=self._disk.failed_sync_drops_pages)
+            self._inode.fail_sync(drop_pages=self._disk.failed_sync_drops_pages, now=self._disk.now())
             raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
         lost = self._disk.take_lost_write(self.path, self._inode)
-        flight = self._inode.begin_sync()
+        flight = self._inode.begin_sync(self._disk.now())
         if lost is None:
             self._disk.when_done(lambda: self._inode.land(flight))
         else:
             self._disk.when_done(lambda: self._land_without(flight, *lost))
 
-    def _land_without(self, flight: list[Change], start: int, evicted: bool) -> None:
+    def _land_without(self, flight: Flight, start: int, evicted: bool) -> None:
         self._inode.land(flight)
         if evicted:
             self._inode.forget_page(start)
@@ -90,7 +90,7 @@ class FaultyFile:
     def write_back(self, keep: int) -> None:
         """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a
         while."""
-        self._inode.write_back(keep)
+        self._inode.write_back(keep, self._disk.now())
 
     @property
     def pending(self) -> int:
@@ -198,7 +198,14 @@ class FaultyDisk:
         self.call("sync_dir", path)
         if self.take_sync_failure(path + "/"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        names = dict(self._directory(path))
+        seen, platter = self._directory(path), self._platter_names.get(path, {})
+        late = {  # made or taken away after this, by a job that runs ahead of its time
+            name
+            for name in (*seen, *platter)
+            if self._changed_at.get(posixpath.join(path, name), 0.0) > self.now()
+        }
+        names = {name: inode for name, inode in seen.items() if name not in late}
+        names |= {name: inode for name, inode in platter.items() if name in late}
         number = self._dir_syncs = self._dir_syncs + 1
         self.when_done(lambda: self._land_names(path, names, number))
 
@@ -281,7 +288,7 @@ class FaultyDisk:
         order = self.lose_write
         if order is None or not order.matches(path):
             return None
-        start = inode.lose_sector(order.chance)
+        start = inode.lose_sector(order.chance, self.now())
         if start is None:
             return None
         self.lose_write = None
