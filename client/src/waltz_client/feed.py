@@ -198,16 +198,20 @@ class Feed(AsyncIterator[FeedTransaction]):
         return max(room, 1 if self._count_ahead == 0 else 0)
 
     def _request_ahead(self) -> None:
-        """Ask for payloads while there is room, the partitions in turn."""
+        """Ask for payloads as far as the window allows, the partitions in turn: the next time it begins with
+        the one after the last."""
         room = self._room()
         waiting = [p for p in self._partitions if p.cursor.count]
         while room > 0 and waiting:
             share = max(1, room // len(waiting))
             for partition in waiting:
+                place = self._partitions.index(partition) + 1
                 for transaction in self._take(partition, min(share, room)):
                     room -= 1
                     self._request(partition, transaction)
                 if room <= 0:
+                    if partition in self._partitions:
+                        self._partitions = self._partitions[place:] + self._partitions[:place]
                     break
             waiting = [p for p in waiting if p.cursor.count and p in self._partitions]
 

@@ -94,6 +94,19 @@ async def test_a_starving_reader_resumes_a_paused_connection(
         assert [(await anext(other)).transaction_id for _ in range(10)] == list(range(10))
 
 
+async def test_one_partition_does_not_keep_the_others_of_a_feed_waiting(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """A reader that is slower than the writers of one partition, with a short window for payloads."""
+    for number in (0, 1):
+        cluster.partitions[number].fill(1000)
+    client = await connect(prefetchTransactions=1)
+    feed = client.feed([0, 1])
+    seen = [(await anext(feed)).partition_id for _ in range(60)]
+    await feed.aclose()
+    assert seen[-20:].count(0) == seen[-20:].count(1) == 10
+
+
 async def _first_of_a_long_log(client: WaltzClient, how: str, count: int) -> list[int]:
     match how:
         case "range":

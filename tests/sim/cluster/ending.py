@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 PROGRESS_SECONDS = 60.0
 """After the last fault a partition takes an append within this time."""
-FINISH_SECONDS = 120.0
+FINISH_SECONDS = 600.0
 """Within this time after being told so a workload is over."""
 SETTLE_SECONDS = 90.0
 """Within this time all replicas are equal."""
@@ -132,8 +132,9 @@ class Ending:
                     records = truth.log.setdefault(partition, [])
                     if mark < 0:
                         continue
-                    async with asyncio.timeout(PROGRESS_SECONDS):
+                    async with asyncio.timeout(PROGRESS_SECONDS) as limit:
                         async for got in client.feed(partition, until=mark):
+                            limit.reschedule(self._loop.time() + PROGRESS_SECONDS)
                             records.append(
                                 Record(got.transaction_id, got.req_id, got.header, got.data or b"", 0)
                             )

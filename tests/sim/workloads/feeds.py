@@ -66,11 +66,14 @@ async def _run_slow(access: ClusterAccess, rng: random.Random) -> None:
 
 
 async def _wait_for_marks(client: TrackedClient, places: dict[int, int]) -> None:
+    """A reader with a short window may need long for many transactions; it may not stop."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + CATCH_UP_SECONDS
     for partition in places:
         mark = await client.high_water_mark(partition, CATCH_UP_SECONDS)
+        seen, deadline = dict(places), loop.time() + CATCH_UP_SECONDS
         while mark is None or places[partition] < mark:
+            if places != seen:
+                seen, deadline = dict(places), loop.time() + CATCH_UP_SECONDS
             if loop.time() >= deadline:
                 text = f"{client.name}: stands at {places[partition]} of {mark} in partition {partition}"
                 client.history.report(Violation("progress", text))
