@@ -259,8 +259,8 @@ def test_a_paused_process_hears_later() -> None:
 
 
 def test_a_sync_takes_along_nothing_that_another_job_writes_after_it() -> None:
-    """Two partitions share a file. The code of the first job has run, its write comes after its long sync; the
-    power fails between the sync of the second job and that write."""
+    """Two partitions share a file. The code of the first job has run, its write comes after its long sync;
+    the power fails between the sync of the second job and that write."""
 
     async def main(loop: SimLoop) -> None:
         node = Node(loop)
