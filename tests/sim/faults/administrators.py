@@ -20,6 +20,7 @@ from tests.sim.faults.common import POLL_SECONDS, SkippedError, permission, stor
 from tests.sim.faults.plan import Fault
 from tests.sim.faults.storage_faults import lose_disk
 from tests.sim.kernel.disk import DATA_DIRECTORY, SimDisk
+from waltz_admin.offline_copy import DEFAULT_BATCH_SIZE
 from waltz_admin.replace import ReplaceOptions
 from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.storage_manager import reset_for_restore
@@ -34,6 +35,7 @@ LOSES_DISK = 0.5
 CUT_SHORT_SECONDS = (0.05, 0.5, 5.0, 30.0)
 MOST_APART_SECONDS = 0.3
 REPLACE_SECONDS = 40.0
+FINISH_SECONDS = 300.0
 
 
 async def _together(world: World, rng: random.Random, errands: list[Errand]) -> None:
@@ -191,10 +193,11 @@ async def replace(world: World, fault: Fault) -> None:
 
 async def _finish(world: World, old: StorageRole, spares: list[StorageRole], options: ReplaceOptions) -> None:
     """Alone, by whichever new node knows of it: another one may have finished before this one was added.
-    RefusedError."""
+    RefusedError. A copy record by record would not catch up with a crowd of writers."""
+    options = options._replace(batch_size=DEFAULT_BATCH_SIZE)
     for spare in spares:
         try:
-            await world.admin.replace(old.name, spare.name, options, REPLACE_SECONDS)
+            await world.admin.replace(old.name, spare.name, options, FINISH_SECONDS)
         except RefusedError:
             if spare is spares[-1]:
                 raise
