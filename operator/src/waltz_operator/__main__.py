@@ -62,7 +62,10 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--http-host", default="0.0.0.0")
     run.add_argument("--http-port", type=int, default=settings.DEFAULT_HTTP_PORT)
     run.add_argument(
-        "--resync-seconds", type=_seconds, default=60.0, help="look at every object at least so often"
+        "--resync-seconds",
+        type=_seconds,
+        default=60.0,
+        help="observe every object at least this often, in seconds",
     )
     copy = commands.add_parser(
         "copy-partition", parents=[common], help="copy and verify one partition; what copy Jobs run"

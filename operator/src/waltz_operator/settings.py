@@ -1,4 +1,4 @@
-"""What the operator process is told: by options of the command line, else by the environment of its pod."""
+"""Settings of the operator process: by options of the command line, else by the environment of its pod."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What all models share: names as Kubernetes writes them, and the scalar types with their schema.
 
 Every field has a description that ends with its default, and names its unit; the CRD and docs/operator.md
-show it. A rule of the API server (CEL) stands with the model or field it guards, as ``rules``.
+show it. A rule of the API server (CEL) is defined with the model or field it guards, as ``rules``.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def immutable(what: str) -> dict[str, Any]:
 
 
 def list_map(*keys: str, **more: Any) -> dict[str, Any]:
-    """Extra schema for a list whose entries are told apart by ``keys``."""
+    """Extra schema for a list whose entries are distinguished by ``keys``."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys), **more}
 
 

@@ -1,7 +1,7 @@
 """``spec`` of a WaltzCluster: what a person wants. Storage, servers and ZooKeeper in detail: ``parts.py``.
 
-The rules of the API server here keep what can never change (partitions, root, kind of ZooKeeper) and tell
-alternatives apart; ``validate.py`` repeats what they say, for where no API server stands in between (``waltz
+The rules of the API server here keep what can never change (partitions, root, kind of ZooKeeper) and keep
+alternatives apart; ``validate.py`` repeats what they say, for where no API server is in between (``waltz
 k8s render``).
 """
 
@@ -83,7 +83,7 @@ _IMAGE = rule(
 
 
 class WaltzClusterSpec(Model):
-    """The cluster that is wanted."""
+    """The desired cluster."""
 
     model_config = Model.model_config | {"json_schema_extra": rules(_EITHER, _IMAGE)}
 

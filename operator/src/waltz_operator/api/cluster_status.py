@@ -55,7 +55,7 @@ class NodeStatus(StatusModel):
     """One storage node."""
 
     name: str = Field(description="Group and node, <group>-<node>.")
-    connect_string: str = Field(description="host:port as it stands in ZooKeeper.")
+    connect_string: str = Field(description="host:port as it is in ZooKeeper.")
     phase: NodePhase = Field(default=NodePhase.UNKNOWN, description="How far it is on its way in or out.")
     pod: str | None = Field(default=None, description="Name of its pod. Default: none (an external node).")
     zone: str | None = Field(default=None, description="Zone of its group. Default: none.")
@@ -64,7 +64,7 @@ class NodeStatus(StatusModel):
         description="Whether it answers and none of its partitions is out of service. Default: not known.",
     )
     registered: bool | None = Field(
-        default=None, description="Whether it stands in ZooKeeper. Default: not known."
+        default=None, description="Whether it is in ZooKeeper. Default: not known."
     )
     partitions: int | None = Field(
         default=None, description="Number of partitions assigned to it in ZooKeeper. Default: not known."
@@ -113,7 +113,7 @@ class Operation(StatusModel):
     after a crash."""
 
     kind: str = Field(description="What: Create, AddReplica, RemoveReplica, RestartStorage, Migrate …")
-    id: str = Field(default="", description="Tells this operation from another one of the same kind.")
+    id: str = Field(default="", description="Distinguishes this operation from another one of the same kind.")
     partition: int | None = Field(default=None, description="Id of the partition it changes. Default: none.")
     source: str | None = Field(
         default=None, description="Node that gives up a copy, or is copied from. Default: none."

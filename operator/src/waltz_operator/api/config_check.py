@@ -1,6 +1,6 @@
 """Configuration keys that a person sets for a role: known, not the operator's own, with a possible value.
 
-The keys stand in ``config_keys.py``, made from the settings classes of the services, which this package may
+The keys are in ``config_keys.py``, made from the settings classes of the services, which this package may
 not import.
 """
 

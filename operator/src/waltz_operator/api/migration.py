@@ -66,7 +66,7 @@ class Rebalance(Model):
 
 
 class WaltzMigrationSpec(Model):
-    """The migration that is wanted. What it does is fixed when it is created."""
+    """The desired migration. What it does is fixed when it is created."""
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
@@ -81,7 +81,7 @@ class WaltzMigrationSpec(Model):
             ),
             rule(
                 "!oldSelf.cancel || self.cancel",
-                "a migration that was cancelled stays so: make another one",
+                "a migration that was cancelled cannot be resumed: create another one",
                 "cancel",
             ),
         )
@@ -136,7 +136,7 @@ class MigrationPhase(StrEnum):
 
 
 class MoveState(StrEnum):
-    """The ladder of one partition: the last step that is proven to be done."""
+    """The options of one partition: the last step that is proven to be done."""
 
     PENDING = "Pending"
     STARTED = "Started"

@@ -190,7 +190,7 @@ class ZooKeeper(Model):
     )
     session_timeout_seconds: int = Field(
         default=10,
-        description="Session timeout of servers and storage nodes, in seconds: so long after its last contact a server stops.",
+        description="Session timeout of servers and storage nodes, in seconds: a server stops this long after its last contact.",
         ge=2,
         le=600,
     )
@@ -227,7 +227,7 @@ class StorageNode(Model):
     )
     connect_string: str | None = Field(
         default=None,
-        description="host:port of the storage port of an external node, as it stands in ZooKeeper. Default: derived from the "
+        description="host:port of the storage port of an external node, as it is in ZooKeeper. Default: derived from the "
         "node's pod.",
         pattern=r"^[^,/\s:]+:[0-9]{1,5}$",
         max_length=300,

@@ -59,13 +59,13 @@ class AllowedPeers(Model):
     )
     storage: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
         default=None,
-        description="To the storage port, beside the servers and the operator, which always may when the operator or cert-manager "
+        description="To the storage port, besides the servers and the operator, which always may when the operator or cert-manager "
         "issues certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
         max_length=256,
     )
     admin: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
         default=None,
-        description="To the admin port of storage nodes, beside the operator, which always may when it or cert-manager issues "
+        description="To the admin port of storage nodes, besides the operator, which always may when it or cert-manager issues "
         "certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
         max_length=256,
     )
@@ -161,7 +161,7 @@ class NetworkPolicy(Model):
 
 
 class Monitor(StrEnum):
-    """Kinds of objects that tell the Prometheus operator what to scrape."""
+    """Kinds of objects by which the Prometheus operator knows what to scrape."""
 
     NONE = "None"
     POD_MONITOR = "PodMonitor"

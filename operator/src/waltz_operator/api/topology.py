@@ -1,7 +1,7 @@
 """The one place that derives names: of storage nodes, pods, Services, Secrets, certificates. Pure.
 
 A storage node is known by its group's name and its own; its pod's DNS name is its connect string in
-ZooKeeper, for ever.
+ZooKeeper, forever.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """What is wrong with a specification beyond what its schema says. Pure.
 
-The API server's own rules (CEL) are repeated where they guard something and no API server may stand in
+The API server's own rules (CEL) are repeated where they guard something and no API server may be in
 between: files that ``waltz k8s render`` reads, objects stored before a rule existed.
 """
 
@@ -134,7 +134,7 @@ def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
     peers = tls.allowed_peers
     for field, names in (("server", peers.server), ("storage", peers.storage), ("admin", peers.admin)):
         if names is not None and not verified:
-            yield Problem(f"spec.tls.allowedPeers.{field}", "needs TLS: without it nobody has a name")
+            yield Problem(f"spec.tls.allowedPeers.{field}", "needs TLS: without it a peer has no name")
         if names is not None and not all(name.strip() for name in names):
             yield Problem(f"spec.tls.allowedPeers.{field}", "a name is empty")
     if verified and peers.server is not None and tls.client_authentication is ClientAuthentication.NONE:

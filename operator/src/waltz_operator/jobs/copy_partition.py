@@ -35,7 +35,7 @@ _RECORD_OVERHEAD_BYTES = 40
 
 
 class StoppedError(AdminError):
-    """SIGTERM: the copy goes on from here when it is started again."""
+    """SIGTERM: the copy continues from here when it is started again."""
 
     retriable = True
 
@@ -67,7 +67,7 @@ class RateLimitedSource:
     async def record_list(self, partition_id: int, transaction_id: int, max_count: int) -> list[Record]:
         """Waits first for what earlier batches took too fast. StoppedError."""
         if self._stop.is_set():
-            raise StoppedError(f"stopped before record {transaction_id}; it goes on from there")
+            raise StoppedError(f"stopped before record {transaction_id}; a restart continues from there")
         if self._debt_seconds > 0:
             await self._sleep(self._debt_seconds)
             self._debt_seconds = 0.0

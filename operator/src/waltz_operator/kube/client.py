@@ -90,7 +90,7 @@ class Kube(Protocol):
 async def _write_once(
     request: aiohttp.ClientRequest, send: aiohttp.ClientHandlerType
 ) -> aiohttp.ClientResponse:
-    """aiohttp sends a PUT or DELETE again by itself when the connection ends without an answer; what became
+    """aiohttp sends a PUT or DELETE again when the connection ends without an answer; what became
     of the first would not be known."""
     try:
         return await send(request)

@@ -56,7 +56,7 @@ class KubeUnauthorizedError(KubeError):
 
 
 class KubeForeignError(KubeError):
-    """An object of the name stands there that is somebody else's. Nothing was written."""
+    """An object of the name exists that is somebody else's. Nothing was written."""
 
     def __init__(self, kind: str, name: str) -> None:
         super().__init__(
@@ -98,8 +98,8 @@ def error_of(status: int, body: bytes, what: str) -> KubeError:
 
 
 def _another_uid(details: object) -> bool:
-    """Whether a patch was refused because the object of that name has another uid: told as an invalid object,
-    which it is not."""
+    """Whether a patch was refused because the object of that name has another uid: reported as an invalid
+    object, which it is not."""
     causes = details.get("causes") if isinstance(details, Mapping) else None
     if not isinstance(causes, list):
         return False

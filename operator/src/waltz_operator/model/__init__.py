@@ -1,2 +1,2 @@
-"""Values: what one look at the world found (snapshot, facts), what is wanted, what is to be done (actions),
-and why (reasons)."""
+"""Values: what one observation found (snapshot, facts), what the specification asks for, what is to be done
+(actions), and why (reasons)."""

@@ -134,7 +134,7 @@ class DeleteTree:
 @dataclass(frozen=True, slots=True)
 class RegisterNode:
     """Add a storage node, without partitions. Proven once more because it binds: a node that has left and has
-    no pod any more could never be unregistered again."""
+    no pod left could never be unregistered again."""
 
     node: str
     admin_port: int
@@ -201,7 +201,7 @@ class UnassignInZooKeeper:
 
 @dataclass(frozen=True, slots=True)
 class AssignOnNode:
-    """Tell a storage node that it has these partitions. One that was never on it is available afterwards,
+    """Assign these partitions on a storage node. One that was never on it is available afterwards,
     unless it was set unavailable *before* (the flag outlives un-assignment only that way round: un-assigning
     sets it back to available)."""
 
@@ -234,7 +234,7 @@ class SetAvailability:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOnNode:
-    """Tell a storage node that it no longer has the partition; ``delete_files`` deletes its records."""
+    """Unassign the partition on a storage node; ``delete_files`` deletes its records."""
 
     node: str
     admin_port: int
@@ -283,7 +283,7 @@ class DeleteJob:
         return f"delete Job {self.name}: {self.reason}"
 
 
-# --------------------------------------------------------------------------------------------- telling people
+# ------------------------------------------------------------------------------------------ reporting to people
 
 
 @dataclass(frozen=True, slots=True)
@@ -351,7 +351,7 @@ Action: TypeAlias = KubernetesAction | WaltzAction
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """Something that was wanted and may not be done now. ``what`` names the step, ``reason`` is a typed
+    """A step that may not be done now. ``what`` names the step, ``reason`` is a typed
     reason, ``text`` one line."""
 
     what: str
@@ -363,7 +363,7 @@ class Blocked:
 @dataclass(frozen=True, slots=True)
 class Plan:
     """``actions`` in order: the first that fails ends the pass; one ApplyObject that is refused for good does
-    not, the rest is planned anew without it. ``requeue_seconds``: look again after that at the latest.
+    not, the rest is planned anew without it. ``requeue_seconds``: observe again after that at the latest.
 
     ``status`` is what the status is to be (also when it is what it was, and no SetStatus is in ``actions``).
     """

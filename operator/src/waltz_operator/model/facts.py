@@ -71,7 +71,7 @@ class Facts:
     # -- identities
 
     def identity(self, node: str) -> NodeIdentity | None:
-        """A wanted or leaving node."""
+        """A node of the specification, or a leaving one."""
         found = self.desired.by_connect.get(node)
         return found or next((one for one in self.leaving if one.connect_string == node), None)
 
@@ -87,7 +87,8 @@ class Facts:
         return identity.admin_port if identity is not None else 0
 
     def group(self, node: str) -> str | None:
-        """Name of the group of a wanted or leaving node; None for one that nobody can place."""
+        """Name of the group of a node of the specification or a leaving one; None for one whose group is not
+        known."""
         identity = self.identity(node)
         return identity.group if identity is not None else None
 
@@ -146,7 +147,7 @@ class Facts:
         if replica is None:
             return NotHeld()
         return ReplicaAnswer(
-            replica.session_id, replica.available, replica.holds_low_water_mark, replica.trouble
+            replica.session_id, replica.available, replica.holds_low_water_mark, replica.problem
         )
 
     def current(self, partition: int, nodes: Iterable[str]) -> list[str]:
@@ -167,7 +168,7 @@ class Facts:
         return replica is None or replica.session_id < recorded
 
     def highest(self, partition: int) -> int | None:
-        """The newest transaction that any holder tells of."""
+        """The newest transaction that any holder reports."""
         told = [
             replica.max_transaction_id
             for node in self.holders(partition)
@@ -177,7 +178,7 @@ class Facts:
         return max(told, default=None)
 
     def lag(self, partition: int, node: str) -> int | None:
-        """Transactions that the node is behind; None = not known (release 0.13.2 does not tell)."""
+        """Transactions that the node is behind; None = not known (release 0.13.2 does not report it)."""
         highest, replica = self.highest(partition), self.replica(partition, node)
         if highest is None or not isinstance(replica, NodeReplica) or replica.max_transaction_id is None:
             return None

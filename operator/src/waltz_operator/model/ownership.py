@@ -1,4 +1,4 @@
-"""Whose an object is that stands under a name of ours. Pure.
+"""Whether an existing object of that name belongs to this cluster. Pure.
 
 Names of objects are made of the cluster's, so another cluster, or a person, may have one of the same name.
 What is not the cluster's is never written over, mounted by its pods, or deleted.

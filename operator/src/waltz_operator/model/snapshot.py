@@ -54,7 +54,7 @@ class TreeView:
 
 
 def registered(tree: TreeView, node: str) -> bool:
-    """Whether anything of the node stands in ZooKeeper's maps."""
+    """Whether ZooKeeper's maps know the node."""
     return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))
 
 
@@ -89,9 +89,9 @@ class TreeBroken:
 class NodeReplica:
     """One assigned partition of a storage node, by its admin port. Marks are transaction ids, -1 = none.
 
-    ``max_transaction_id`` is None on release 0.13.2, which does not tell. ``holds_low_water_mark``: the node
-    produced the record at its low-water mark (or the mark is -1); None = not asked or no answer, which proves
-    nothing. ``trouble``: out of service, and why.
+    ``max_transaction_id`` is None on release 0.13.2, which does not report it. ``holds_low_water_mark``: the
+    node produced the record at its low-water mark (or the mark is -1); None = not asked or no answer, which
+    proves nothing. ``problem``: out of service, and why.
     """
 
     available: bool
@@ -100,7 +100,7 @@ class NodeReplica:
     local_low_water_mark: int = -1
     max_transaction_id: int | None = None
     holds_low_water_mark: bool | None = None
-    trouble: str = ""
+    problem: str = ""
     size_bytes: int | None = None
 
 
@@ -179,7 +179,7 @@ class DeploymentView:
 @dataclass(frozen=True, slots=True)
 class PodView:
     """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image,
-    configuration, crash loop, unschedulable), empty when it runs or may still come up by itself. ``beside``:
+    configuration, crash loop, unschedulable), empty when it runs or may still come up. ``beside``:
     the first other container that can't run, and why: it makes the pod unready and no more. ``component`` is
     its label (storage, server, zookeeper, migration)."""
 
@@ -192,7 +192,7 @@ class PodView:
     beside: str = ""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why not all of it can run; for people."""
         return self.stuck or self.beside
 
@@ -220,7 +220,7 @@ class PVCView:
 
 
 NOT_STARTED = "its pod has not started"
-"""Why a copy job waits whose pod tells nothing of being stuck: its image may still be on the way."""
+"""Why a copy job waits whose pod does not report that it is stuck: its image may still be on the way."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class KubeView:
 
 
 class Rejection(NamedTuple):
-    """The API server will not take an object as it is to be. ``text`` is one line; ``there``: one of ours
-    stands under its name."""
+    """The API server rejects an object as it is to be. ``text`` is one line; ``there``: an object of this
+    cluster has its name."""
 
     text: str
     there: bool

@@ -10,7 +10,7 @@ from waltz_operator.model.reasons import Reason
 
 AT_ONCE = 0.1
 """Seconds until the next look when what was just written is all that the next step needs, and nothing else
-would tell of it."""
+would report it."""
 SOON = 1.0
 """Seconds until the next look while something is under way."""
 LATER = 30.0
@@ -26,7 +26,7 @@ class Decision:
     ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong
     (type, text), nothing is written but the status. ``step``: the step of the operation under way, for a
     person. ``rejected``: writes that the API server does not take; ``unable``: parts of the specification
-    that cannot be done (a line each). ``failed``: what ended the pass early, when this only tells of it.
+    that cannot be done (a line each). ``failed``: what ended the pass early, when this only reports it.
     """
 
     memory: Memory

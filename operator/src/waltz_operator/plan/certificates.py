@@ -3,7 +3,7 @@ the randomness of new keys.
 
 Asked twice in a pass: before planning with ``settled`` False, so that missing or old certificates are made
 first; and after a pass that found nothing to do with ``settled`` True, which lets the rotation of an
-authority go on by one step.
+authority take one step.
 """
 
 from __future__ import annotations

@@ -2,10 +2,10 @@
 nothing.
 
 Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key →
-nodes registered, partitions seeded → nodes told what they have → at most ONE of: restart of a storage node,
-step of the replica change under way, farewell of an empty node, begin of a replica change → status. A step
-that is not proven to be safe is left out with its reason; the rest goes on. So it does without an object that
-the API server rejected in this pass: it is planned once more, without that and what rests on it.
+nodes registered, partitions seeded → partitions assigned on the nodes → at most ONE of: restart of a storage
+node, step of the replica change under way, farewell of an empty node, begin of a replica change → status. A
+step that is not proven to be safe is left out with its reason; the rest continues. So it does without an
+object that the API server rejected in this pass: it is planned again, without that and what depends on it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
 def decide(
     facts: Facts, objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejection] | None = None
 ) -> Decision:
-    """The decision, before it is told. ``refused``: objects that the API server does not take."""
+    """The decision, before it is reported. ``refused``: objects that the API server does not take."""
     rejected = rejected or {}
     decision = Decision(facts.memory, rejected=tuple(one.text for one in rejected.values()))
     if facts.desired.deleting:

@@ -29,12 +29,12 @@ def difference(wanted: Rendered, live: ObjectView | None) -> str:
     if live.body is not None:
         path = lost(wanted.body, live.body)
         if path is not None:
-            return f"{path} was changed by somebody else"
+            return f"{path} was changed by another writer"
     return ""
 
 
 def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey, ObjectView]]:
-    """Objects that we applied, that are not rendered any more and may go without further proof."""
+    """Objects that we applied, that are no longer rendered and may be deleted without further proof."""
     keys = {one.key for one in wanted}
     return [
         (key, view)

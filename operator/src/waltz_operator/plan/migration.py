@@ -1,9 +1,9 @@
-"""The plan for one WaltzMigration: a state machine over the ladder of each partition, one partition at a
+"""The plan for one WaltzMigration: a state machine over the options of each partition, one partition at a
 time, one step per pass. Pure.
 
 Pending → Planned (dry run, or not approved yet) → Running → Completed. ``cancel`` takes the partition under
-way back while nothing rests on it, else finishes it, and stops. Which partitions are concerned and where each
-stands is derived from what is seen; the status records which one is under way (written before its first
+way back while nothing depends on it, else finishes it, and stops. Which partitions are concerned and where
+each stands is derived from what is seen; the status records which one is under way (written before its first
 step), and what a person wants to know.
 """
 
@@ -19,7 +19,7 @@ from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
-from waltz_operator.plan.move_steps import Ladder, Step, next_step, undo_step
+from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
 from waltz_operator.plan.placement import copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
@@ -61,14 +61,14 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
 
 
 def _told_only(task: Task, failed: Failure) -> TaskDecision:
-    """A write of this pass failed: that is told, and what the next pass reads back stays."""
+    """A write of this pass failed: that is reported, and what the next pass reads back stays."""
     reason = Reason.REFUSED_CHANGE if failed.for_good else Reason.WRITE_FAILED
     blocked = Blocked(f"migration {task.name}", reason, failed.text)
     return TaskDecision(task, blocked=[blocked], reason=reason, message=failed.text)
 
 
 def decide_task(facts: Facts, task: Task) -> TaskDecision:
-    """The decision, before it is told."""
+    """The decision, before it is reported."""
     decision = TaskDecision(task)
     if task.over:
         decision.teardown_complete = task.deleting
@@ -128,11 +128,11 @@ def _unknown_node(facts: Facts, task: Task) -> str | None:
     return None
 
 
-def ladder_of(facts: Facts, task: Task, move: Move) -> Ladder:
+def options_of(facts: Facts, task: Task, move: Move) -> ChangeOptions:
     """How the migration carries out a change."""
     name = facts.desired.copy_job(task.name, move.partition)
     about = ObjectKey("WaltzMigration", task.name)
-    return Ladder(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
+    return ChangeOptions(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
 
 
 def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:
@@ -145,12 +145,12 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
         )
         decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
         return
-    ladder = ladder_of(facts, task, record.move)
+    options = options_of(facts, task, record.move)
     back = task.cancel or _in_the_way(facts, record.move) is not None
-    step = undo_step(facts, record.move, ladder) if back else None
+    step = undo_step(facts, record.move, options) if back else None
     undone = step is not None
     if step is None:
-        step = _forward(facts, record.move, ladder)
+        step = _forward(facts, record.move, options)
     state = step.state
     if step.finished:
         state = MoveState.CANCELLED if undone else MoveState.DONE
@@ -162,25 +162,26 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
     decision.task = replace(
         task,
         phase=MigrationPhase.CANCELLING if task.cancel else MigrationPhase.RUNNING,
-        records=_with(task.records, _told(facts, record, ladder, state, step)),
+        records=_with(task.records, _told(facts, record, options, state, step)),
     )
     decision.requeue_seconds = AT_ONCE if step.finished else SOON
 
 
-def _forward(facts: Facts, move: Move, ladder: Ladder) -> Step:
+def _forward(facts: Facts, move: Move, options: ChangeOptions) -> Step:
     """Forwards; a change whose target leaves the specification ends where it is: what is left to do is the
     cluster's."""
     if move.target is not None and not facts.staying(move.target):
         return Step(MoveState.DONE, finished=True)
-    return next_step(facts, move, ladder)
+    return next_step(facts, move, options)
 
 
 def _in_the_way(facts: Facts, move: Move) -> str | None:
-    """Why the change leads nowhere now: its target is not wanted, its group has another copy already, or it
-    waits for a lost copy of a node that leaves, which is given up first. None when it does lead somewhere."""
+    """Why the change leads nowhere now: its target is not in the specification, its group has another copy
+    already, or it waits for a lost copy of a node that leaves, which is given up first. None when it does
+    lead somewhere."""
     target, holders = move.target, facts.holders(move.partition)
     if target is None or not facts.staying(target):
-        return f"{target or 'its target'} is not in the specification (any more)"
+        return f"{target or 'its target'} is not in the specification"
     if move.source is not None and not facts.staying(move.source) and target not in holders:
         lost = facts.data_lost(move.partition, move.source)
         answer = may_change(facts, move.kind.value, move.partition, {*holders, target})
@@ -192,8 +193,8 @@ def _in_the_way(facts: Facts, move: Move) -> str | None:
     return f"{', '.join(others)} of the same group has a copy already" if others else None
 
 
-def _told(facts: Facts, record: Record, ladder: Ladder, state: MoveState, step: Step) -> Record:
-    job = facts.job(ladder.job)
+def _told(facts: Facts, record: Record, options: ChangeOptions, state: MoveState, step: Step) -> Record:
+    job = facts.job(options.job)
     replica = facts.replica(record.move.partition, record.move.target or "")
     copied = getattr(replica, "low_water_mark", None)
     found = replace(record, state=state, message=step.message)
@@ -232,14 +233,14 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
 
 
 def _its_turn(facts: Facts, move: Move) -> bool:
-    """Beside a change that rests, only that one's partition; and nothing of a partition whose lost copy is
-    refilled first."""
+    """Alongside a change that is suspended, only that one's partition; and nothing of a partition whose lost
+    copy is refilled first."""
     if move.kind is not MoveKind.REFILL:
         return refiller(facts, move.partition) is None
-    resting = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
+    suspended = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
     if facts.memory.operation is not None:
-        resting.append(facts.memory.operation.partition)
-    return all(partition == move.partition for partition in resting)
+        suspended.append(facts.memory.operation.partition)
+    return all(partition == move.partition for partition in suspended)
 
 
 def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
@@ -249,11 +250,11 @@ def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
 
 
 def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
-    """Record the first change that may be made now; its first step comes when the record stands."""
+    """Record the first change that may be made now; its first step comes when the record is in the status."""
     task = decision.task
     for move in todo[:MAX_TRIED]:
         obstacle = _in_the_way(facts, move)
-        step = next_step(facts, move, ladder_of(facts, task, move))
+        step = next_step(facts, move, options_of(facts, task, move))
         blocked = step.blocked
         if obstacle is not None:  # begun, it would be taken back at once, and begun again
             text = f"partition {move.partition}: {obstacle}"
@@ -265,7 +266,7 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
         records = tuple(started if one.move.same == move.same else one for one in task.records)
         decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
         decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
-        decision.requeue_seconds = AT_ONCE  # its first step comes when this record stands
+        decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
         return
     if not decision.blocked:
         text = "another migration refills lost copies first"

@@ -1,11 +1,11 @@
-"""The ladder of one replica change: where it stands is derived from ZooKeeper and both admin ports, never
+"""The steps of one replica change: how far it has come is derived from ZooKeeper and both admin ports, never
 remembered. Pure.
 
 Target: offline and assigned on the node → copied and verified by a Job → available → assigned in ZooKeeper →
 current. Source: unassigned in ZooKeeper → gone from the partition's metadata → removed on the node. Every
 prefix is a safe stop: a copy that is not assigned in ZooKeeper counts for nothing, and the source stays a
 full member until the target is current. The unavailable flag is set *before* the assignment on the node,
-since a fresh one is available otherwise, and in the same step, since a node does not tell it of a partition
+since a fresh one is available otherwise, and in the same step, since a node does not report it of a partition
 that it does not have.
 """
 
@@ -43,13 +43,13 @@ from waltz_operator.plan.safety_gates import Denied, denied, may_change, may_del
 DISK_MARGIN = 1.1
 """Free space that a target must have, as a multiple of what the source's copy takes."""
 COPY_START_SECONDS = 60.0
-"""A copy job none of whose pods runs after this is told of."""
+"""A copy job none of whose pods runs after this is reported."""
 COPY_PAUSE_SECONDS = 30.0
 """A copy job that came to nothing stays for so long before it is made again."""
 
 
 @dataclass(frozen=True, slots=True)
-class Ladder:
+class ChangeOptions:
     """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited),
     whether writes may pause, whether the files of a removed copy are deleted, what Events are about (None:
     the cluster)."""
@@ -74,7 +74,7 @@ class Step:
     finished: bool = False
 
 
-def next_step(facts: Facts, move: Move, ladder: Ladder) -> Step:
+def next_step(facts: Facts, move: Move, options: ChangeOptions) -> Step:
     """The next step of the change."""
     if not isinstance(facts.tree, TreeView):
         return _stop(
@@ -86,21 +86,21 @@ def next_step(facts: Facts, move: Move, ladder: Ladder) -> Step:
         text = "no node of the group may take it"
         return _stop(MoveState.PENDING, denied(_what(move), Reason.NO_TARGET, text, move.partition))
     if move.target is not None:
-        step = _bring_in(facts, facts.tree, move, move.target, ladder)
+        step = _bring_in(facts, facts.tree, move, move.target, options)
         if not step.finished or move.kind is not MoveKind.MOVE:
             return step
     if move.source is None:
         return Step(MoveState.DONE, finished=True)
-    return _take_out(facts, facts.tree, move, move.source, ladder)
+    return _take_out(facts, facts.tree, move, move.source, options)
 
 
-def undo_step(facts: Facts, move: Move, ladder: Ladder) -> Step | None:
+def undo_step(facts: Facts, move: Move, options: ChangeOptions) -> Step | None:
     """The next step back, or None past the point of no return (then the change is finished, not undone)."""
     if not undoable(facts, move):
         return None
-    job = facts.job(ladder.job)
+    job = facts.job(options.job)
     if job is not None:
-        return Step(MoveState.STARTED, _delete_job(ladder.job, job, "the change is taken back"))
+        return Step(MoveState.STARTED, _delete_job(options.job, job, "the change is taken back"))
     target = move.target
     if target is None or not facts.staying(target):
         return Step(MoveState.CANCELLED, finished=True)  # what a leaving node has is taken off it anyway
@@ -121,7 +121,7 @@ def undo_step(facts: Facts, move: Move, ladder: Ladder) -> Step | None:
 
 
 def undoable(facts: Facts, move: Move) -> bool:
-    """Whether nothing has happened yet that other copies rest on."""
+    """Whether nothing has happened yet that other copies depend on."""
     if move.kind is MoveKind.REFILL:  # once it was unassigned there is one copy less until it is done
         return move.target in facts.holders(move.partition) and _to_refill(facts, move)
     if move.kind is MoveKind.DROP:
@@ -144,11 +144,11 @@ def _delete_job(name: str, job: JobView, reason: str) -> tuple[Action, ...]:
 # ------------------------------------------------------------------------------------------------- the target
 
 
-def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, ladder: Ladder) -> Step:
+def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: ChangeOptions) -> Step:
     partition, what = move.partition, _what(move)
     holders = facts.holders(partition)
     if target in holders:
-        return _wait_current(facts, move, target, ladder)
+        return _wait_current(facts, move, target, options)
     if target not in tree.groups:
         return _stop(
             MoveState.STARTED, denied(what, Reason.NO_TARGET, f"{target} is not registered", partition)
@@ -158,18 +158,20 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, ladder: Lad
         return _stop(
             MoveState.STARTED, denied(what, Reason.NODE_SILENT, f"{target}: {replica.reason}", partition)
         )
-    gate = may_change(facts, what, partition, {*holders, target}, allow_pause=ladder.allow_pause)
-    assign = AssignInZooKeeper({target: (partition,)}, tree.versions[1], ladder.allow_pause)
+    gate = may_change(facts, what, partition, {*holders, target}, allow_pause=options.allow_pause)
+    assign = AssignInZooKeeper({target: (partition,)}, tree.versions[1], options.allow_pause)
     if isinstance(facts.record(partition), NeverStarted):
         return Step(MoveState.STARTED, (assign,), message="it was never started: nothing to copy")
     if replica is None:
-        job = facts.job(ladder.job)
+        job = facts.job(options.job)
         if job is not None:  # its answer would be about data that is gone
-            return Step(MoveState.STARTED, _delete_job(ladder.job, job, "the target lost what it had copied"))
+            return Step(
+                MoveState.STARTED, _delete_job(options.job, job, "the target lost what it had copied")
+            )
         if isinstance(gate, Denied):
             return _stop(MoveState.STARTED, gate)
         return _assign_offline(facts, move, target)
-    step = _fill(facts, move, target, replica, ladder)
+    step = _fill(facts, move, target, replica, options)
     if step is not None:
         return step
     if not replica.available:
@@ -199,14 +201,14 @@ def _assign_offline(facts: Facts, move: Move, target: str) -> Step:
     )
 
 
-def _fill(facts: Facts, move: Move, target: str, replica: NodeReplica, ladder: Ladder) -> Step | None:
+def _fill(facts: Facts, move: Move, target: str, replica: NodeReplica, options: ChangeOptions) -> Step | None:
     """Copy and verify; None when that is proven to be done."""
     partition, what = move.partition, _what(move)
-    job = facts.job(ladder.job)
+    job = facts.job(options.job)
     if job is not None and (job.deleting or (job.partition, job.target) != (partition, target)):
         return Step(
             MoveState.TARGET_OFFLINE,
-            _delete_job(ladder.job, job, "it is of another change"),
+            _delete_job(options.job, job, "it is of another change"),
             message="waits for the old job",
         )
     if job is not None and job.state == "succeeded" and verified(job, replica):
@@ -218,53 +220,55 @@ def _fill(facts: Facts, move: Move, target: str, replica: NodeReplica, ladder: L
         offline = SetAvailability(target, facts.admin_port(target), partition, False)
         return Step(MoveState.STARTED, (offline,), message="it was online without having been verified")
     if job is not None and job.state == "active":
-        return _copying(facts, move, replica, job, ladder)
+        return _copying(facts, move, replica, job, options)
     if job is not None:
-        return _not_copied(facts, move, job, ladder)
+        return _not_copied(facts, move, job, options)
     if source is None:
         text = "no replica is proven to be current"
         return _stop(MoveState.TARGET_OFFLINE, denied(what, Reason.NO_SOURCE, text, partition))
     node = source[0]
     start = StartCopyJob(
-        ladder.job,
-        ladder.migration,
+        options.job,
+        options.migration,
         partition,
         node,
         facts.admin_port(node),
         target,
         facts.admin_port(target),
-        ladder.rate_limit_bytes,
+        options.rate_limit_bytes,
     )
     return Step(MoveState.TARGET_OFFLINE, (start,), message=f"it is copied from {node}")
 
 
-def _copying(facts: Facts, move: Move, replica: NodeReplica, job: JobView, ladder: Ladder) -> Step:
-    """Wait for it; one that does not begin is told of."""
+def _copying(facts: Facts, move: Move, replica: NodeReplica, job: JobView, options: ChangeOptions) -> Step:
+    """Wait for it; report a job that does not start."""
     if job.waits and facts.now - job.waits_since >= COPY_START_SECONDS:
-        text = f"copy job {ladder.job} does not start: {job.waits}"
+        text = f"copy job {options.job} does not start: {job.waits}"
         return _stop(MoveState.COPYING, denied(_what(move), Reason.POD_STUCK, text, move.partition))
     return Step(MoveState.COPYING, message=f"copied up to {replica.low_water_mark}")
 
 
-def _not_copied(facts: Facts, move: Move, job: JobView, ladder: Ladder) -> Step:
+def _not_copied(facts: Facts, move: Move, job: JobView, options: ChangeOptions) -> Step:
     """It ended and proves nothing: it is made again, after a pause when it did not work, else it might fail
     many times a minute."""
-    rests = facts.now - max(job.started_at, job.ended_at) < COPY_PAUSE_SECONDS
+    pausing = facts.now - max(job.started_at, job.ended_at) < COPY_PAUSE_SECONDS
     if job.state == "failed":
         text = f"the copy job failed: {job.message or 'it left no message'}"
         refusal = denied(_what(move), Reason.COPY_FAILED, text, move.partition)
-        if rests:
+        if pausing:
             return _stop(MoveState.TARGET_OFFLINE, refusal)
-        about = ladder.about or ObjectKey("WaltzCluster", facts.desired.name)
+        about = options.about or ObjectKey("WaltzCluster", facts.desired.name)
         event = EmitEvent(
             about, refusal.blocked.reason, f"{refusal.blocked.text}; it is tried again", "Warning"
         )
-        actions = (event, *_delete_job(ladder.job, job, f"it failed: {job.message}"))
+        actions = (event, *_delete_job(options.job, job, f"it failed: {job.message}"))
         return Step(MoveState.TARGET_OFFLINE, actions, message=text)
-    if job.verified_through is None and rests:
+    if job.verified_through is None and pausing:
         return Step(MoveState.COPYING, message="its report is not there yet")
     reason = "its result can't be read or no longer holds"
-    return Step(MoveState.TARGET_OFFLINE, _delete_job(ladder.job, job, reason), message=f"copy job: {reason}")
+    return Step(
+        MoveState.TARGET_OFFLINE, _delete_job(options.job, job, reason), message=f"copy job: {reason}"
+    )
 
 
 def verified(job: JobView, replica: NodeReplica) -> bool:
@@ -273,7 +277,8 @@ def verified(job: JobView, replica: NodeReplica) -> bool:
 
 
 def _empty(source: NodeReplica, target: NodeReplica) -> bool:
-    """Positively nothing to copy: the source tells that it has no record, and the target has none either."""
+    """Positively nothing to copy: the source reports that it has no record, and the target has none
+    either."""
     return source.max_transaction_id == -1 and target.max_transaction_id == -1
 
 
@@ -289,16 +294,16 @@ def _copy_source(facts: Facts, move: Move) -> tuple[str, NodeReplica] | None:
     )
 
 
-def _wait_current(facts: Facts, move: Move, target: str, ladder: Ladder) -> Step:
+def _wait_current(facts: Facts, move: Move, target: str, options: ChangeOptions) -> Step:
     reason = facts.not_current(move.partition, target)
     record = facts.record(move.partition)
     if reason and not isinstance(record, NeverStarted):
         return Step(MoveState.ASSIGNED, message=f"{target} catches up: {reason}")
     if isinstance(record, PartitionMetadata) and change_incomplete(record, facts.holders(move.partition)):
         return Step(MoveState.ASSIGNED, message="the new session is not complete")
-    job = facts.job(ladder.job)
+    job = facts.job(options.job)
     if job is not None:
-        return Step(MoveState.CAUGHT_UP, _delete_job(ladder.job, job, "its copy is in service"))
+        return Step(MoveState.CAUGHT_UP, _delete_job(options.job, job, "its copy is in service"))
     return Step(MoveState.CAUGHT_UP, finished=True)
 
 
@@ -324,7 +329,7 @@ def _unassign(facts: Facts, tree: TreeView, move: Move, source: str) -> Step:
     )
 
 
-def _take_out(facts: Facts, tree: TreeView, move: Move, source: str, ladder: Ladder) -> Step:
+def _take_out(facts: Facts, tree: TreeView, move: Move, source: str, options: ChangeOptions) -> Step:
     partition, what = move.partition, _what(move)
     if source in facts.holders(partition):
         return _unassign(facts, tree, move, source)
@@ -349,5 +354,5 @@ def _take_out(facts: Facts, tree: TreeView, move: Move, source: str, ladder: Lad
     answer = may_delete(facts, what, partition, source)
     if isinstance(answer, Denied):
         return _stop(MoveState.SOURCE_GONE, answer)
-    remove = RemoveOnNode(source, facts.admin_port(source), partition, ladder.delete_files, answer.proof)
+    remove = RemoveOnNode(source, facts.admin_port(source), partition, options.delete_files, answer.proof)
     return Step(MoveState.SOURCE_GONE, (remove,), message=answer.proof)

@@ -34,7 +34,7 @@ def seed(facts: Facts, tree: TreeView, decision: Decision) -> None:
 
 
 def equalise(facts: Facts, tree: TreeView, decision: Decision) -> None:
-    """Tell nodes of the partitions that ZooKeeper assigns to them and that they do not have, where that is
+    """Assign on nodes the partitions that ZooKeeper gives them and that they do not have, where that is
     proven to be harmless."""
     for node, held in sorted(tree.assignments.items()):
         view = facts.node(node)
@@ -54,7 +54,8 @@ def equalise(facts: Facts, tree: TreeView, decision: Decision) -> None:
 
 
 def release_nodes(facts: Facts, tree: TreeView, kube: KubeView, decision: Decision) -> None:
-    """One step towards the end of a node that is not wanted any more and was proven to be empty."""
+    """One step towards the end of a node that is no longer in the specification and was proven to be
+    empty."""
     for node in facts.leaving:
         if decision.risky:
             return
@@ -86,7 +87,7 @@ def _remove_objects(facts: Facts, kube: KubeView, node: NodeIdentity, decision: 
             DeleteObject(
                 ObjectKey("StatefulSet", node.statefulset),
                 view.uid,
-                "the node is not wanted any more and not registered",
+                "the node is no longer in the specification and not registered",
             )
         )
     else:

@@ -1,8 +1,8 @@
 """When Kubernetes objects are written. Pure.
 
-Storage nodes come after the key was recorded (they need the tree), servers after the first assignments stand
-in ZooKeeper (so that no partition starts with half its replicas). A changed template of the servers waits
-until storage is calm; the Deployment's own roll-out then takes one server at a time, each handing its
+Storage nodes come after the key was recorded (they need the tree), servers after the first assignments are
+there in ZooKeeper (so that no partition starts with half its replicas). A changed template of the servers
+waits until storage is calm; the Deployment's own roll-out then takes one server at a time, each handing its
 partitions over.
 """
 
@@ -35,7 +35,7 @@ def apply_objects(
     held: frozenset[ObjectKey] = frozenset(),
 ) -> None:
     """All objects that differ and whose time has come, but those that are ``held`` back; then those that are
-    not rendered any more."""
+    no longer rendered."""
     storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
     for one in objects:
         live = kube.objects.get(one.key)
@@ -50,7 +50,7 @@ def apply_objects(
         decision.actions.append(ApplyObject(one.key, one.body, why, live.uid if live is not None else ""))
         decision.soon()
     for key, view in surplus(objects, kube):
-        decision.actions.append(DeleteObject(key, view.uid, "the specification has it no more"))
+        decision.actions.append(DeleteObject(key, view.uid, "it is no longer in the specification"))
         decision.soon()
 
 

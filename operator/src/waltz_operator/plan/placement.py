@@ -18,12 +18,12 @@ from waltz_operator.model.task import Task, TaskKind, move_kind
 
 
 def group_nodes(facts: Facts, group: str) -> tuple[str, ...]:
-    """The wanted nodes of a group, in the order of the specification."""
+    """The nodes of a group, in the order of the specification."""
     return tuple(node.connect_string for node in facts.desired.nodes if node.group == group)
 
 
 def group_names(facts: Facts) -> tuple[str, ...]:
-    """The wanted groups, in the order of the specification."""
+    """The groups, in the order of the specification."""
     return tuple(dict.fromkeys(node.group for node in facts.desired.nodes))
 
 
@@ -33,7 +33,7 @@ def copies_in(facts: Facts, group: str | None, partition: int) -> tuple[str, ...
 
 
 def cordoned(facts: Facts) -> frozenset[str]:
-    """Nodes that get no new copies: they are being drained, or were and the migration still stands."""
+    """Nodes that get no new copies: they are being drained, or were and the migration still exists."""
     return frozenset(
         task.source
         for task in facts.tasks
@@ -80,10 +80,10 @@ def seeds(facts: Facts) -> dict[str, tuple[int, ...]]:
 def wanted(facts: Facts) -> Iterator[Move]:
     """The replica changes that the specification asks for, in the order in which they are tried.
 
-    First missing copies are added, then partitions leave nodes that are not wanted any more, to another node
-    of their group, and groups that are not wanted are emptied. A copy that still serves is given up only when
-    every wanted group has one; one that does not may be given up before, since a dead replica can keep the
-    others from being changed.
+    First missing copies are added, then partitions leave nodes that are no longer in the specification, to
+    another node of their group, and groups that are not in the specification are emptied. A copy that still
+    serves is given up only when every group of the specification has one; one that does not may be given up
+    before, since a dead replica can keep the others from being changed.
     """
     if not isinstance(facts.tree, TreeView):
         return

@@ -1,8 +1,9 @@
-"""Who steps back for whom: refilling a lost copy comes before any other change of that partition's replicas.
+"""Which change waits for which: refilling a lost copy comes before any other change of that partition's
+replicas.
 
-A lost copy can keep a change that is under way from going on, for ever: then the migration that refills it
-must not wait for that change. The change rests meanwhile, where it is (each of its steps is a safe stop), and
-goes on afterwards. Pure.
+A lost copy can block a change that is under way permanently: then the migration that refills it must not wait
+for that change. The change is suspended meanwhile, where it is (each of its steps is a safe stop), and
+continues afterwards. Pure.
 """
 
 from __future__ import annotations
@@ -23,5 +24,5 @@ def refills(facts: Facts, task: Task, partition: int) -> bool:
 
 
 def refiller(facts: Facts, partition: int) -> str | None:
-    """Name of the migration that other changes of this partition rest for."""
+    """Name of the migration that other changes of this partition wait for."""
     return next((task.name for task in facts.tasks if refills(facts, task, partition)), None)

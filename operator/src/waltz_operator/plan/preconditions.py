@@ -1,6 +1,6 @@
-"""Is what a destructive action rests on still so? Asked by the applier right before the write, of a second,
-fresh look: between the first one and the write anything may have happened, and the first one may have been an
-old answer. Pure."""
+"""Does the precondition of a destructive action still hold? Asked by the applier right before the write, of a
+second, fresh look: between the first one and the write anything may have happened, and the first one may have
+been an old answer. Pure."""
 
 from __future__ import annotations
 
@@ -59,14 +59,18 @@ def still_so(facts: Facts, action: Action) -> Answer:
         case DeletePod():
             node = next((one for one in facts.desired.nodes if one.pod == action.name), None)
             if node is None:
-                return denied(action.line, Reason.REFUSED_CHANGE, "it is no wanted storage node")
+                return denied(
+                    action.line, Reason.REFUSED_CHANGE, "it is not a storage node of the specification"
+                )
             return may_restart(facts, node)
         case RemoveOnNode():
             return may_delete(facts, action.line, action.partition, action.node)
         case RegisterNode():
             if not facts.staying(action.node):
-                return denied(action.line, Reason.REFUSED_CHANGE, "it is no wanted storage node")
-            return Allowed("it is wanted")
+                return denied(
+                    action.line, Reason.REFUSED_CHANGE, "it is not a storage node of the specification"
+                )
+            return Allowed("it is in the specification")
         case UnregisterNode():
             return may_unregister(facts, action.node)
         case AssignInZooKeeper():
@@ -135,7 +139,7 @@ def _volume_of(facts: Facts, claim: str) -> bool:
 
 def _object(facts: Facts, action: DeleteObject) -> Answer:
     if facts.desired.deleting or action.key.kind != "StatefulSet":
-        return Allowed("the specification has it no more")
+        return Allowed("it is no longer in the specification")
     node = next((one for one in facts.leaving if one.statefulset == action.key.name), None)
     if node is None:
         return denied(action.line, Reason.REFUSED_CHANGE, "it is no storage node that leaves")
@@ -143,7 +147,7 @@ def _object(facts: Facts, action: DeleteObject) -> Answer:
         return denied(
             action.line, Reason.STILL_LISTED, f"{node.connect_string} is not proven to be unregistered"
         )
-    return Allowed("the node is not wanted any more and not registered")
+    return Allowed("the node is no longer in the specification and not registered")
 
 
 def _tree(facts: Facts, action: DeleteTree) -> Answer:

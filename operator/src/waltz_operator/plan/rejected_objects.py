@@ -1,7 +1,7 @@
-"""What has to wait because the API server did not take an object that it rests on. Pure.
+"""What has to wait because the API server rejected an object that it depends on. Pure.
 
-A workload is not changed when something that its pods mount, or are found by, stands there as somebody
-else's, does not stand there at all, or is a configuration that did not change along with it: its pods would
+A workload is not changed when something that its pods mount, or are found by, exists as somebody
+else's, does not exist at all, or is a configuration that did not change along with it: its pods would
 run on what is not theirs, or come up with the old file and keep it. A volume that only cannot grow, or a
 Service that only cannot change, holds up nothing.
 """
@@ -25,8 +25,8 @@ _SOURCES = (
 def held_back(objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejection]) -> frozenset[ObjectKey]:
     """The rejected objects, and those that must not be changed without them."""
     needed = {key for key, one in rejected.items() if not one.there or key.kind == "ConfigMap"}
-    resting = {one.key for one in objects if needed.intersection(_rests_on(one.body))}
-    return frozenset(resting.union(rejected))
+    waiting = {one.key for one in objects if needed.intersection(_rests_on(one.body))}
+    return frozenset(waiting.union(rejected))
 
 
 def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:

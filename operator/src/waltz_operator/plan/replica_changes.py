@@ -15,22 +15,22 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView
 from waltz_operator.plan.builder import Decision
-from waltz_operator.plan.move_steps import Ladder, Step, next_step, undo_step
+from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
 from waltz_operator.plan.placement import still_wanted, wanted
 from waltz_operator.plan.precedence import refiller
 from waltz_operator.plan.safety_gates import Denied, denied, may_change
 
 CLUSTER_JOB = "scale"
-"""Stands for the migration's name in the name of a copy job that no WaltzMigration asked for."""
+"""Used for the migration's name in the name of a copy job that no WaltzMigration asked for."""
 COPY_RATE_BYTES = 50 * 1024 * 1024
 """Rate limit of such a job, bytes per second: the default of a WaltzMigration."""
 MAX_TRIED = 64
 """Blocked candidates that are looked at in one pass."""
 
 
-def cluster_ladder(facts: Facts, move: Move) -> Ladder:
+def cluster_ladder(facts: Facts, move: Move) -> ChangeOptions:
     """How the operator carries out a change of its own."""
-    return Ladder(
+    return ChangeOptions(
         facts.desired.copy_job(CLUSTER_JOB, move.partition),
         CLUSTER_JOB,
         COPY_RATE_BYTES,
@@ -50,24 +50,24 @@ def continue_change(facts: Facts, decision: Decision) -> None:
         blocked = denied(move.kind.value, Reason.WAITING_ITS_TURN, text, move.partition).blocked
         follow(decision, Step(MoveState.STARTED, blocked=blocked, message=text))
         return
-    ladder = cluster_ladder(facts, move)
+    options = cluster_ladder(facts, move)
     step: Step | None = None
-    if not still_wanted(facts, move) or _steps_aside(facts, move, ladder):
-        step = undo_step(facts, move, ladder)
+    if not still_wanted(facts, move) or _steps_aside(facts, move, options):
+        step = undo_step(facts, move, options)
         if step is None and move.target is not None and not facts.staying(move.target):
             step = Step(
-                next_step(facts, move, ladder).state, finished=True
+                next_step(facts, move, options).state, finished=True
             )  # its target leaves: that is the next change
     if step is None:
-        step = next_step(facts, move, ladder)
+        step = next_step(facts, move, options)
     if step.finished:
         decision.recorded(None)
         return
     follow(decision, step)
 
 
-def _steps_aside(facts: Facts, move: Move, ladder: Ladder) -> bool:
-    """Whether a change that can't go on now makes way for what may mend that: a migration, or giving up its
+def _steps_aside(facts: Facts, move: Move, options: ChangeOptions) -> bool:
+    """Whether a change that can't go on now makes way for what may repair that: a migration, or giving up its
     own source whose data is lost. Asked of a copy that was not put into service yet, and of one that is not
     given up yet."""
     holders = facts.holders(move.partition)
@@ -83,7 +83,7 @@ def _steps_aside(facts: Facts, move: Move, ladder: Ladder) -> bool:
     else:
         return False
     return waiting and isinstance(
-        may_change(facts, move.kind.value, move.partition, new, allow_pause=ladder.allow_pause), Denied
+        may_change(facts, move.kind.value, move.partition, new, allow_pause=options.allow_pause), Denied
     )
 
 
@@ -99,7 +99,7 @@ def follow(decision: Decision, step: Step) -> None:
 
 
 def begin_change(facts: Facts, decision: Decision) -> None:
-    """Record the first wanted change that may be made now; its first step comes when the record stands."""
+    """Record the first change that may be made now; its first step comes when the record is in the status."""
     if facts.memory.operation is not None or any(task.in_flight for task in facts.tasks):
         return
     for tried, move in enumerate(wanted(facts)):

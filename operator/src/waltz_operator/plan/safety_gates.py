@@ -84,7 +84,7 @@ def may_change(
     if isinstance(record, NeverStarted):
         return Allowed("the partition was never started")
     live = facts.current(partition, [node for node in old if node in new])
-    return Allowed(f"of the replicas that stay {len(live)} are current: {', '.join(live)}")
+    return Allowed(f"of the remaining replicas {len(live)} are current: {', '.join(live)}")
 
 
 def may_delete(facts: Facts, what: str, partition: int, node: str) -> Answer:
@@ -110,7 +110,7 @@ def _not_current(facts: Facts, partition: int, nodes: Collection[str]) -> dict[s
 
 
 def may_assign_on_node(facts: Facts, partition: int, node: str) -> Answer:
-    """Whether a node that does not have the partition may be told that it has: only where no session ever
+    """Whether a node that does not have the partition may get it assigned: only where no session ever
     counted on data of it there, for an empty disk must not become a voter (safety rule A1)."""
     what, record = f"partition {partition} on {node}", facts.record(partition)
     if isinstance(record, Unknown):
@@ -237,14 +237,14 @@ def _ending(facts: Facts, node: str) -> bool:
 
 def _in_service(facts: Facts, partition: int, node: str) -> bool:
     """Whether the node answers and its copy takes part, or is about to, whatever is said of its pod: what
-    runs beside it may crash."""
+    runs alongside it may crash."""
     replica = facts.replica(partition, node)
-    return isinstance(replica, NodeReplica) and replica.available and not replica.trouble
+    return isinstance(replica, NodeReplica) and replica.available and not replica.problem
 
 
 def _well(view: NodeView | Unknown) -> bool:
     """Whether the node answers, and says of nothing that it is out of service."""
-    return isinstance(view, NodeView) and not any(one.trouble for one in view.partitions.values())
+    return isinstance(view, NodeView) and not any(one.problem for one in view.partitions.values())
 
 
 def _other_down(facts: Facts, kube: KubeView, node: str, ready: bool) -> str:

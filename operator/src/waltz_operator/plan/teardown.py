@@ -5,9 +5,9 @@ collection. With Retain the tree and all volumes stay. Pure.
 A tree in a managed ZooKeeper goes with that one's volumes, unasked: when a whole namespace is deleted its
 pods go before the cluster's turn comes.
 
-The managed ZooKeeper's claims go by our hand, not by the retention policy of its StatefulSet: that one may
-still say Retain when the policy was changed just before the deletion. They are only asked to go: each waits
-for its pod, which goes after the finalizer.
+The managed ZooKeeper's claims are deleted by the operator, not by the retention policy of its StatefulSet:
+that one may still say Retain when the policy was changed just before the deletion. They are only asked to go:
+each waits for its pod, which goes after the finalizer.
 
 ``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for
 ever.
@@ -90,7 +90,7 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
         return True
     annotate = f"annotate the WaltzCluster with waltz.dev/skip-teardown={facts.desired.name}"
     if isinstance(tree, Unknown):
-        text = f"{tree.reason}; if this ZooKeeper is gone for ever, {annotate}"
+        text = f"{tree.reason}; if this ZooKeeper is lost for good, {annotate}"
         decision.block(Blocked("deletion of the tree", Reason.ZOOKEEPER_UNKNOWN, text))
         return True
     if tree.rest_of(facts.desired.label, key):
@@ -99,7 +99,7 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
         return True
     if tree.cluster_key not in (None, key):
         return False
-    text = f"what stands at the root is not proven to be this cluster's: {tree.reason}; to leave it there, {annotate}"
+    text = f"what is at the root is not proven to be this cluster's: {tree.reason}; to leave it there, {annotate}"
     decision.block(Blocked("deletion of the tree", Reason.TREE_BROKEN, text))
     return True
 

@@ -1,4 +1,4 @@
-"""The cluster in ZooKeeper: made once, recognised by its key for ever. Pure.
+"""The cluster in ZooKeeper: made once, recognised by its key forever. Pure.
 
 A tree is ours when it has the recorded key; when none was recorded yet, the key that this object would have
 made (a crash came before the record) or the one that the specification adopts. Anything else is never
@@ -29,7 +29,7 @@ def check_tree(facts: Facts, decision: Decision) -> None:
         reason = Reason.TREE_BROKEN if recorded is None else Reason.TREE_LOST
         decision.invalid = (
             reason,
-            f"what stands at the root in ZooKeeper is not a complete cluster: {tree.reason}",
+            f"what is at the root in ZooKeeper is not a complete cluster: {tree.reason}",
         )
 
 
@@ -113,8 +113,8 @@ def _claim_of_node(facts: Facts, name: str) -> bool:
 
 
 def group_numbers(facts: Facts, tree: TreeView) -> dict[str, int]:
-    """Number of each wanted group in ZooKeeper: as its nodes are registered, else as the specification
-    wishes, else the smallest that nobody has."""
+    """Number of each group of the specification in ZooKeeper: as its nodes are registered, else as the
+    specification wishes, else the smallest that nobody has."""
     numbers: dict[str, int] = {}
     for node in (*facts.desired.nodes, *facts.leaving):
         known = tree.groups.get(node.connect_string)
@@ -134,7 +134,7 @@ def group_numbers(facts: Facts, tree: TreeView) -> dict[str, int]:
 
 
 def register_nodes(facts: Facts, tree: TreeView, decision: Decision) -> None:
-    """Register the wanted nodes that are not, or only half, in ZooKeeper."""
+    """Register the nodes of the specification that are not, or only half, in ZooKeeper."""
     numbers = group_numbers(facts, tree)
     for node in facts.desired.nodes:
         name = node.connect_string

@@ -72,7 +72,7 @@ def make(
     owned: bool = True,
     more: Mapping[str, str] | None = None,
 ) -> Obj:
-    """An object with its metadata. ``body``: everything beside metadata; ``more``: labels by short name."""
+    """An object with its metadata. ``body``: everything besides metadata; ``more``: labels by short name."""
     metadata: Obj = {
         "name": name,
         "namespace": cluster.metadata.namespace,

@@ -1,4 +1,4 @@
-"""What tells Prometheus where to look."""
+"""What Prometheus scrapes."""
 
 from __future__ import annotations
 

@@ -56,14 +56,13 @@ _PASSING = (
     AdminLockBusyError,
     AdminLockLostError,
 )
-"""Nothing was written because somebody else was at work, or the write's own look found that it is not safe
-(any more)."""
+"""Nothing was written: somebody else was at work, or the precondition no longer held."""
 
 Look = Callable[[str, str], Awaitable[Observation]]
 
 NOT_INSTALLED = "KindNotInstalled"
 MAX_TEXT = 600
-"""Characters of an error that are told: the API server may print whole objects."""
+"""Characters of an error that are reported: the API server may print whole objects."""
 _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 
@@ -80,8 +79,8 @@ class Outcome:
 
     @property
     def rejected(self) -> ApplyObject | None:
-        """The object that the API server will not take, however often it is asked; whatever does not rest on
-        it may go on."""
+        """The object that the API server rejects, however often it is asked; whatever does not depend on
+        it may continue."""
         return self.failed if isinstance(self.failed, ApplyObject) and not self.retriable else None
 
 
@@ -111,7 +110,7 @@ class Applier:
                     second = second or await self._look(metadata.namespace, metadata.name)
                     answer = prove(observation.snapshot, second.snapshot, action)
                     if not isinstance(answer, Allowed):
-                        text = f"not so any more at a second look: {answer.blocked.text}"
+                        text = f"the precondition no longer holds: {answer.blocked.text}"
                         _log.warning("%s: %s: %s", metadata.name, action.line, text)
                         return Outcome(tuple(done), action, text, passing=True)
                     self._check()
@@ -153,8 +152,8 @@ class Applier:
         return ""
 
     async def _tell_not_installed(self, action: Action, observation: Observation) -> None:
-        """Somebody asked for an object of a kind whose definition is not installed: said, and the rest goes
-        on."""
+        """Somebody asked for an object of a kind whose definition is not installed: reported, and the rest
+        goes on."""
         about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)
         text = f"{action.line}: its definition is not installed in the Kubernetes cluster, or not permitted"
         await self._kube.carry_out(EmitEvent(about, NOT_INSTALLED, text, "Warning"), observation)

@@ -1,5 +1,5 @@
-"""Events about our objects (events.k8s.io/v1). The same news is not told twice within a while, and never
-stops anything."""
+"""Events about the operator's objects (events.k8s.io/v1). The same Event is not sent twice within a while,
+and never stops anything."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class EventWriter:
         action: str = "Reconcile",
     ) -> bool:
         """Write one about the object ``regarding`` (apiVersion, kind, name, namespace, uid); False when it
-        was told lately, or could not be written: that is logged, no more."""
+        was sent lately, or could not be written: that is only logged."""
         now = self._wall_clock()
         key = (str(regarding.get("uid", "")), reason, text)
         if now - self._told.get(key, float("-inf")) < QUIET_SECONDS:

@@ -1,5 +1,5 @@
-"""The explicit registry of kopf handlers, and kopf's settings. All names of ours, so that nothing depends on
-kopf's defaults."""
+"""The explicit registry of kopf handlers, and kopf's settings. All names are given, so that nothing depends
+on kopf's defaults."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def build_registry(
 
 
 def _quiet() -> None:
-    """kopf tells of every event that it has called a handler: that is not news."""
+    """kopf logs for every event that it has called a handler: that is of no interest."""
     for name in ("kopf.objects", "kopf.activities"):
         logging.getLogger(name).setLevel(logging.WARNING)
 

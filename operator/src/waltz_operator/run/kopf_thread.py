@@ -19,13 +19,13 @@ STOP_SECONDS = 10.0
 
 
 class WatcherError(Exception):
-    """kopf ended by itself: nothing is watched any more, so the process must not go on."""
+    """kopf ended unasked: nothing is watched any longer, so the process must end too."""
 
     retriable = False
 
 
 class Watcher:
-    """``async with Watcher(...)``; ``ended`` is set when kopf ends, by itself or because it was asked to."""
+    """``async with Watcher(...)``; ``ended`` is set when kopf ends, unasked or because it was asked to."""
 
     def __init__(
         self,
@@ -74,7 +74,7 @@ class Watcher:
             finally:
                 try:
                     loop.call_soon_threadsafe(self.ended.set)
-                except RuntimeError:  # the loop is closed: nobody waits any more
+                except RuntimeError:  # the loop is closed: nobody waits any longer
                     pass
 
         self._thread = threading.Thread(target=work, name="kopf", daemon=True)
@@ -95,4 +95,4 @@ class Watcher:
         """Until kopf ends; WatcherError unless that was asked for."""
         await self.ended.wait()
         if not stop.is_set():
-            raise WatcherError(f"kopf ended by itself: {self.problem or 'without a reason'}")
+            raise WatcherError(f"kopf ended unasked: {self.problem or 'without a reason'}")

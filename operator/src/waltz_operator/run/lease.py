@@ -1,6 +1,6 @@
 """The Lease that keeps two operators from acting together (coordination.k8s.io).
 
-Holder: writes its name and renews. Everyone else: takes the Lease only after having *watched it stand still*
+Holder: writes its name and renews. Everyone else: takes the Lease only after having *watched it unchanged*
 for its whole duration by the own clock, so clocks of different machines need not agree. The holder counts its
 time from the moment a renewal that succeeded was *sent*; ``check`` refuses a write that might still be on its
 way when the time is over. So a write that passes ``check`` has left the operator's hands before another
@@ -8,8 +8,8 @@ operator may begin.
 
 One writer: the task that awaits ``run``. Invariants
   1. ``check`` passes only while ``holding`` and with at least ``write_seconds`` left.
-  2. Once lost, a Lease object of ours is never taken again by this instance: the process ends and starts
-     anew.
+  2. Once lost, a Lease object of this instance is never taken again by this instance: the process ends and
+     starts anew.
 """
 
 import asyncio
@@ -84,7 +84,7 @@ class OperatorLease:
         """To be called right before each write. LeaseLostError unless there is time for one."""
         if self._held is None or self.lost.is_set() or self._remaining() < self._times.write_seconds:
             raise LeaseLostError(
-                f"the Lease {self._namespace}/{self._name} is not surely ours any more; nothing was written"
+                f"the Lease {self._namespace}/{self._name} may no longer be held by this process; nothing was written"
             )
 
     async def acquire(self) -> None:
@@ -136,7 +136,7 @@ class OperatorLease:
             await asyncio.sleep(self._times.renew)
             await self._renew()
         self.lost.set()
-        _log.error("the lease %s/%s was lost: nothing is written any more", self._namespace, self._name)
+        _log.error("the lease %s/%s was lost: nothing is written from here on", self._namespace, self._name)
 
     async def _renew(self) -> None:
         """One renewal, repeated until it succeeds or the time is over."""
@@ -162,8 +162,8 @@ class OperatorLease:
             await asyncio.sleep(min(self._times.retry, max(self._remaining(), 0.0)))
 
     async def _still_ours(self) -> bool:
-        """After a conflict: an answer of ours may have been lost, or somebody edited the object. Ours only if
-        it says so."""
+        """After a conflict: an answer to this process may have been lost, or somebody edited the object. Ours
+        only if it says so."""
         try:
             lease = await self._kube.get(LEASE, self._namespace, self._name)
         except KubeNotFoundError:

@@ -51,7 +51,7 @@ class OperatorMetrics:
         self._writes = counter("writes_total", "Writes carried out.", (*_OBJECT, "action"))
         self._blocked = counter(
             "gate_blocked_seconds_total",
-            "Time that wanted steps have waited for their gate, seconds.",
+            "Time that steps have waited for their gate, seconds.",
             (*_OBJECT, "reason"),
         )
         self._replicas = gauge("replicas", "Replicas assigned in ZooKeeper.")
@@ -69,7 +69,7 @@ class OperatorMetrics:
         self._blocked_at: dict[Key, tuple[float, frozenset[str]]] = {}
         self._counted_jobs: dict[Key, set[str]] = {}
 
-    # ---- told by the loop
+    # ---- called by the loop
 
     def pass_done(self, key: Key, seconds: float, now: float, error: str | None) -> None:
         """A pass ended; ``error``: a short word, None when it was complete."""
@@ -98,7 +98,7 @@ class OperatorMetrics:
         self._blocked_at[key] = (now, reasons)
 
     def observed(self, key: Key, snapshot: Snapshot, expiry: Mapping[str, float]) -> None:
-        """The figures of a look. What is not known keeps no old value."""
+        """The figures of an observation. What is not known keeps no old value."""
         silent = sum(not isinstance(view, NodeView) for view in snapshot.nodes.values())
         silent += sum(not hasattr(view, "healthy") for view in snapshot.servers.values())
         self._unreachable.labels(*key).set(silent)

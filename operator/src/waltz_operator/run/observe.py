@@ -154,7 +154,7 @@ class Observer:
         """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be
         read as one.
 
-        Other errors of the API server about the object itself pass; all further trouble is in the snapshot.
+        Other errors of the API server about the object itself pass; every further error is in the snapshot.
         """
         body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
         try:

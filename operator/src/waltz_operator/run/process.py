@@ -110,7 +110,7 @@ class OperatorParts:
         )
 
     async def resync(self) -> None:
-        """Wake the worker of every cluster there is, now and then, for ever: watches may stall or lose an
+        """Wake the worker of every cluster there is, now and then, forever: watches may stall or lose an
         event without a word."""
         while True:
             for namespace in self.settings.namespaces or (None,):
@@ -121,11 +121,11 @@ class OperatorParts:
                     continue
                 for body in bodies:
                     metadata = body["metadata"]
-                    self.workers.wake((metadata["namespace"], metadata["name"]), news=False)
+                    self.workers.wake((metadata["namespace"], metadata["name"]), changed=False)
             await asyncio.sleep(self.settings.resync_seconds)
 
     async def gone(self, key: tuple[str, str]) -> None:
-        """A cluster does not exist any more: nothing of it is kept, and migrations that name it can go when
+        """A cluster no longer exists: nothing of it is kept, and migrations that name it can go when
         they are deleted."""
         await self.ensembles.release(key)
         self.tls_files.forget(key)

@@ -87,7 +87,7 @@ def _template_hash(obj: Object) -> str:
 
 
 def object_view(obj: Object) -> ObjectView:
-    """Any object of ours."""
+    """Any object of the operator."""
     return ObjectView(
         _uid(obj),
         str(_part(obj, "metadata").get("resourceVersion", "")),

@@ -56,7 +56,7 @@ REPORTED_CONFLICTS = 3
 """After so many passes in a row that a conflict ended, the conflict is reported in the status: a single one
 is nothing unusual."""
 _NO_CHANGE = SetStatus | EmitEvent
-"""What is only said: a pass that did nothing else is at rest."""
+"""What is only reported: a pass that did nothing else has reached the fixed point."""
 
 
 class Planner(Protocol):

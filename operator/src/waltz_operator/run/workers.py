@@ -4,7 +4,7 @@ two at once.
 Watch events only wake: what they say is read again. A storm of them makes one pass. After an error the pause
 doubles, per object, up to ``MAX_BACKOFF_SECONDS``, and a wake-up does not shorten it to nothing. What has
 been waited for in vain for a while is looked at less often (``IDLE``) until an event, or a change made by a
-pass, says that something goes on.
+pass, says that something is in progress.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Workers:
         resync_seconds: float,
         rng: random.Random,
     ) -> None:
-        """``gone``: the object does not exist (any more). ``failed``: a pass ended with this line, or had to
+        """``gone``: the object does not exist. ``failed``: a pass ended with this line, or had to
         leave out what it says. ``resync_seconds``: no pause is longer, but after an error."""
         self._reconcile = reconcile
         self._gone = gone
@@ -70,16 +70,16 @@ class Workers:
         self._workers: dict[Key, _Worker] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
-    def wake(self, key: Key, *, news: bool = True) -> None:
-        """Something that concerns this cluster may have changed; without ``news`` nothing says so. Makes its
-        worker when there is none."""
+    def wake(self, key: Key, *, changed: bool = True) -> None:
+        """Something that concerns this cluster may have changed; without ``changed`` nothing says so. Makes
+        its worker when there is none."""
         worker = self._workers.get(key)
         if worker is None and self._tasks is not None:
             worker = self._workers[key] = _Worker()
             worker.task = self._tasks.create_task(self._run(key, worker), name=f"cluster {key[0]}/{key[1]}")
         if worker is not None:
             worker.wake.set()
-            if news:
+            if changed:
                 worker.idle = 0
 
     async def run(self, stop: asyncio.Event) -> None:

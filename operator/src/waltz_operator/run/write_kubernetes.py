@@ -76,7 +76,7 @@ class KubernetesWriter:
                 await self._status(action, namespace, observation.own_writes)
 
     async def tell_unreadable(self, error: UnreadableError) -> None:
-        """Into the status of the object that cannot be read, when it does not stand there yet, and as an
+        """Into the status of the object that cannot be read, when it is not there yet, and as an
         Event. KubeError."""
         body, status = error.body, unreadable_status(error)
         about = _about(body)
@@ -210,7 +210,7 @@ def _about(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(name: str) -> Kind:
-    """Of an ``ObjectKey``: kinds are told apart by their name alone."""
+    """Of an ``ObjectKey``: kinds are distinguished by their name alone."""
     found = [kind for kind in kinds.ALL if kind.kind == name]
     if len(found) != 1:
         raise KubeError(f"the operator does not know objects of kind {name}")

@@ -1,9 +1,9 @@
 """Sessions with ZooKeeper: one per ensemble and credentials, shared by the clusters that live in it, opened
 when first needed.
 
-A session that was lost comes back by itself (``waltz_cluster.zk_client``); one that never came up is tried
-again at the next call. A call waits ``patience_seconds`` for a new session, which goes on being opened behind
-its back: clusters whose ZooKeeper is away must not take up the passes of the others.
+A session that was lost is renewed (``waltz_cluster.zk_client``); one that never came up is tried again at the
+next call. A call waits ``patience_seconds`` for a new session, which continues to be opened behind its back:
+clusters whose ZooKeeper is away must not take up the passes of the others.
 """
 
 import asyncio
@@ -88,11 +88,9 @@ class Ensembles:
         if not opening.done():
             raise ConnectError(f"ZooKeeper at {ensemble.connect_string} has not answered yet")
         if self._opening.get(key) is opening:
-            del self._opening[key]  # a failure is told once; the next call tries again
+            del self._opening[key]  # a failure is reported once; the next call tries again
         if opening.cancelled():
-            raise ConnectError(
-                f"the session with ZooKeeper at {ensemble.connect_string} is not wanted any more"
-            )
+            raise ConnectError(f"the session with ZooKeeper at {ensemble.connect_string} is no longer needed")
         found = opening.result()
         if isinstance(found, ClusterError):
             raise found

@@ -4,15 +4,15 @@ Pure.
 Certificates are renewed at two thirds of their life. A new authority comes in steps; before each of them
 every pod has to have taken over the one before (``settled``: all pods run with the present Secrets):
 
-1. *announce*: the next authority is made and stands in every trust store beside the current one, which still
+1. *announce*: the next authority is made and is in every trust store alongside the current one, which still
    signs;
 2. *switch*: the next one signs; the one before stays trusted; all certificates are signed again;
 3. *retire*: only the current one is trusted.
 
-An authority that cannot sign any more (its Secret or key is lost, or it has expired) is replaced in the same
+An authority that can no longer sign (its Secret or key is lost, or it has expired) is replaced in the same
 steps, though it cannot take part in them: *replace* puts it down as what it is, a certificate that stays
-trusted, with the next authority beside it; roles keep their certificates and only trust more; then *switch*
-and *retire* as above. Certificates that are due wait for the switch.
+trusted, with the next authority alongside it; roles keep their certificates and only trust more; then
+*switch* and *retire* as above. Certificates that are due wait for the switch.
 
 The step is read from the Secrets themselves: nothing else remembers it, so a crash between any two writes
 loses nothing.
@@ -40,8 +40,8 @@ class Step(enum.Enum):
 
     NOTHING = "nothing"
     MAKE_AUTHORITY = "make the first authority"
-    REPLACE_AUTHORITY = "trust a new authority beside the lost one"
-    ANNOUNCE_AUTHORITY = "trust a new authority beside the old one"
+    REPLACE_AUTHORITY = "trust a new authority alongside the lost one"
+    ANNOUNCE_AUTHORITY = "trust a new authority alongside the old one"
     SWITCH_AUTHORITY = "sign with the new authority"
     RETIRE_AUTHORITY = "trust the new authority only"
     SIGN_CERTIFICATES = "sign certificates"
@@ -69,11 +69,11 @@ class Authorities:
     signs: bool = True
     """False: the key of ``current`` is lost, or it has expired."""
     listed: bool = True
-    """False: roles need an authority that the authority's Secret does not name (any more)."""
+    """False: roles need an authority that the authority's Secret does not name."""
 
     @property
     def trusted(self) -> frozenset[bytes]:
-        """Key ids of all that must stand in trust stores."""
+        """Key ids of all that must be in trust stores."""
         following = () if self.next is None else (self.next,)
         return frozenset(one.key_id for one in (self.current, *following, *self.previous))
 
@@ -100,7 +100,7 @@ def decide(
     """The next step; ``wanted``: the DNS names each role's certificate needs.
 
     A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else
-    goes on, as long as the current authority can sign.
+    continues, as long as the current authority can sign.
     """
     if authorities is None:
         return Decision(Step.MAKE_AUTHORITY, reason="there is no authority")
@@ -123,7 +123,7 @@ def decide(
         if foreign:
             return Decision(Step.SIGN_CERTIFICATES, foreign, "the new authority is trusted everywhere")
         if settled:
-            return Decision(Step.RETIRE_AUTHORITY, reason="the old authority is not needed any more")
+            return Decision(Step.RETIRE_AUTHORITY, reason="the old authority is no longer needed")
     elif authorities.next is not None:
         if settled:
             return _SWITCH
@@ -146,9 +146,7 @@ def _without_signer(
     """The current authority cannot sign: what it has signed stays in use until everybody trusts the next
     one."""
     if authorities.next is None or not authorities.listed:
-        return Decision(
-            Step.REPLACE_AUTHORITY, reason="the authority of the certificates cannot sign any more"
-        )
+        return Decision(Step.REPLACE_AUTHORITY, reason="the authority of the certificates can no longer sign")
     useless = tuple(
         role for role in wanted if role not in certificates or certificates[role].info.not_after <= now
     )

@@ -49,7 +49,7 @@ class TlsSecrets:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Whom a certificate is for: ``names`` are DNS names and addresses."""
+    """Who a certificate is for: ``names`` are DNS names and addresses."""
 
     common_name: str
     names: tuple[str, ...]
@@ -132,7 +132,7 @@ def carry_out(
         return {AUTHORITY: _as("tls", _new(cluster, now, lives))}
     match step:
         case Step.REPLACE_AUTHORITY if not ca:
-            # With its lasting key only: whoever creates an object owns the keys for ever, beside those who
+            # With its lasting key only: whoever creates an object owns the keys forever, besides those who
             # apply it later, and what two own is not removed by leaving it out. The next pass writes the
             # rest.
             return {AUTHORITY: {"tls.crt": trust.current}}

@@ -3,8 +3,8 @@ trust. Pure.
 
 The authority's Secret has ``tls.crt`` and ``tls.key``; while it is replaced also ``next.crt`` and
 ``next.key``, or ``previous.crt`` (a bundle). It may be deleted, lose its key or be overwritten by somebody at
-any moment, while all processes go on with what the lost authority has signed. Its certificate is not lost
-with it: it stands in ``ca.crt`` of every role, and so do the others that a rotation had made trusted. All of
+any moment, while all processes continue with what the lost authority has signed. Its certificate is not lost
+with it: it is in ``ca.crt`` of every role, and so do the others that a rotation had made trusted. All of
 them stay trusted until a new authority has replaced them, since a pod may still run with a certificate of
 any.
 """

@@ -45,7 +45,7 @@ MISTAKES: list[tuple[Spec, list[str]]] = [
     (groups({"name": "1", "nodes": [EXTERNAL]}, {"name": "2", "nodes": [EXTERNAL]}), ["spec.storage.groups: two nodes have the connect string h:1"]),
     ({"tls": {"mode": "Secret"}}, ["spec.tls.secrets: goes with mode Secret, which needs it"]),
     ({"tls": {"issuerRef": {"name": "i"}}}, ["spec.tls.issuerRef: goes with mode CertManager, which needs it"]),
-    ({"tls": {"mode": "Disabled", "allowedPeers": {"admin": ["a"]}}}, ["spec.tls.allowedPeers.admin: needs TLS: without it nobody has a name"]),
+    ({"tls": {"mode": "Disabled", "allowedPeers": {"admin": ["a"]}}}, ["spec.tls.allowedPeers.admin: needs TLS: without it a peer has no name"]),
     ({"tls": {"allowedPeers": {"storage": [" "]}}}, ["spec.tls.allowedPeers.storage: a name is empty"]),
     ({"tls": {"clientAuthentication": "None", "allowedPeers": {"server": ["a"]}}}, ["spec.tls.allowedPeers.server: needs clientAuthentication: Required"]),
     ({"tls": {"authorityLifetimeHours": 2160}}, ["spec.tls.authorityLifetimeHours: must be longer than certificateLifetimeHours"]),

@@ -18,7 +18,7 @@ from waltz_operator.model.snapshot import NOT_STARTED, JobView, NodeReplica, Nod
 from waltz_operator.model.task import Record, Task, TaskKind
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.migration import TaskDecision, decide_task
-from waltz_operator.plan.move_steps import COPY_PAUSE_SECONDS, COPY_START_SECONDS, Ladder, next_step
+from waltz_operator.plan.move_steps import COPY_PAUSE_SECONDS, COPY_START_SECONDS, ChangeOptions, next_step
 from waltz_operator.plan.status.conditions import conditions
 from waltz_operator.plan.status.partition_health import health_of
 from waltz_operator.run import read_kubernetes
@@ -28,7 +28,7 @@ START = "2026-01-01T00:00:00Z"
 START_SECONDS = 1767225600.0
 MOVE = Move(MoveKind.MOVE, 0, name(2), name(3))
 ADD = Move(MoveKind.ADD, 0, None, name(3), 1.0)
-LADDER = Ladder("copy", "m", about=ObjectKey("WaltzMigration", "m"))
+LADDER = ChangeOptions("copy", "m", about=ObjectKey("WaltzMigration", "m"))
 ACTIVE = JobView("j", "m", 0, name(2), name(3), "active", NOW - 500.0)
 IMAGE = replace(ACTIVE, waits="ErrImagePull", waits_since=NOW - COPY_START_SECONDS)
 FAILED = replace(ACTIVE, state="failed", message="no route to n2", ended_at=NOW - 1.0)

@@ -1,5 +1,5 @@
-"""The ladder of one replica change: which step comes next is derived from what is seen, and what is not known
-stops it."""
+"""The options of one replica change: which step comes next is derived from what is seen, and what is not
+known stops it."""
 
 from __future__ import annotations
 
@@ -33,12 +33,20 @@ from waltz_operator.model.snapshot import (
     TreeView,
     Unknown,
 )
-from waltz_operator.plan.move_steps import DISK_MARGIN, Ladder, Step, next_step, undo_step, undoable, verified
+from waltz_operator.plan.move_steps import (
+    DISK_MARGIN,
+    ChangeOptions,
+    Step,
+    next_step,
+    undo_step,
+    undoable,
+    verified,
+)
 
 FOUR = (0, 1, 2, 3)
 SOURCE, TARGET = name(2), name(3)
 MOVE = Move(MoveKind.MOVE, 0, SOURCE, TARGET)
-LADDER = Ladder("copy", "m", rate_limit_bytes=7)
+LADDER = ChangeOptions("copy", "m", rate_limit_bytes=7)
 SILENT = Unknown("no route")
 OFFLINE = NodeReplica(False, max_transaction_id=-1)
 COPIED = NodeReplica(False, low_water_mark=5, max_transaction_id=5)

@@ -145,7 +145,7 @@ def test_a_step_that_waits_for_a_person_stands_still(reason: Reason) -> None:
 @pytest.mark.parametrize("reason", [Reason.NO_QUORUM_WITHOUT, Reason.UNSAFE_CHANGE, Reason.NO_SOURCE])
 @pytest.mark.parametrize(
     "says",
-    [answer(), answer(replica(session_id=3)), answer(replica(trouble="x")), answer(replica(available=False))],
+    [answer(), answer(replica(session_id=3)), answer(replica(problem="x")), answer(replica(available=False))],
     ids=["empty disk", "set back", "out of service", "switched off"],
 )
 def test_copies_that_do_not_come_back_stand_still(reason: Reason, says: object) -> None:
@@ -179,7 +179,7 @@ def test_a_pod_that_starts_is_progress_beside_one_that_cannot_run() -> None:
 
 
 def test_a_node_that_says_itself_what_is_wrong_is_not_starting() -> None:
-    found = facts(kube({1: pod(ready=False)}), {1: answer(replica(trouble="the disk is full"))})
+    found = facts(kube({1: pod(ready=False)}), {1: answer(replica(problem="the disk is full"))})
     assert told(found, blocked(Reason.DISK_FULL))[:2] == ("False", "DiskFull")
 
 

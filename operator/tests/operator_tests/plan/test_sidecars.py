@@ -146,13 +146,13 @@ def test_a_copy_that_is_about_to_come_back_is_not_given_up_for_its_unready_pod()
     back."""
     out = look({1: None}, 1, closed=(0, 1))
     assert isinstance(may_restart(out, identity(0)), Denied)
-    broken = replace(out, nodes={**out.nodes, "n0:1": answer(replica(trouble="a sync failed"))})
+    broken = replace(out, nodes={**out.nodes, "n0:1": answer(replica(problem="a sync failed"))})
     assert isinstance(may_restart(broken, identity(0)), Allowed)
 
 
 def test_two_nodes_that_are_partly_out_of_service_do_not_wait_for_each_other() -> None:
     """Both are unready by their own word: a new template may be what mends them."""
-    half = replace(answer(replica()), partitions={0: replica(), 1: replica(trouble="a sync failed")})
+    half = replace(answer(replica()), partitions={0: replica(), 1: replica(problem="a sync failed")})
     found = facts(kube(dict.fromkeys((0, 1), pod())), dict.fromkeys((0, 1), half))
     assert isinstance(may_restart(found, identity(0)), Allowed)
 

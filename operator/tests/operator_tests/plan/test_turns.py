@@ -47,7 +47,7 @@ def test_servers_wait_for_a_node_that_is_away() -> None:
     [
         answer(),
         answer(replica(session_id=3)),
-        answer(replica(trouble="no room")),
+        answer(replica(problem="no room")),
         answer(replica(available=False)),
     ],
     ids=["empty disk", "set back", "out of service", "switched off"],

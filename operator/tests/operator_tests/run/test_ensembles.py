@@ -84,4 +84,4 @@ async def test_a_session_that_nobody_wants_any_more_is_not_opened_on() -> None:
     await ensembles.release(ONE)
     (answer,) = await waiting
     assert isinstance(answer, ConnectError)
-    assert "not wanted any more" in str(answer)
+    assert "no longer needed" in str(answer)

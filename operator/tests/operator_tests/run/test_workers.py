@@ -180,7 +180,7 @@ async def test_the_resynchronisation_is_no_news() -> None:
         stage.body = waiting
         stage.workers.wake(A)
         await asyncio.sleep(100)
-        stage.workers.wake(A, news=False)
+        stage.workers.wake(A, changed=False)
         await asyncio.sleep(25)
         assert stage.gaps()[-2:] == [pytest.approx(10.0)] * 2
 

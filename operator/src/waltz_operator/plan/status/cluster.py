@@ -38,7 +38,7 @@ MAX_SHOWN = 10
 
 
 def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> WaltzClusterStatus:
-    """The status that is to stand."""
+    """The status to be written."""
     health = health_of(facts)
     meta, last = snapshot.cluster.metadata, snapshot.cluster.status
     found = conditions(facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation)
@@ -108,7 +108,7 @@ def _node(facts: Facts, node: NodeIdentity) -> NodeStatus:
     name, view = node.connect_string, facts.node(node.connect_string)
     tree = facts.tree if isinstance(facts.tree, TreeView) else None
     answer = view if isinstance(view, NodeView) else None
-    troubles = sorted(p for p, r in answer.partitions.items() if r.trouble) if answer is not None else []
+    problems = sorted(p for p, r in answer.partitions.items() if r.problem) if answer is not None else []
     lag = facts.worst_lag(name) if answer is not None else None
     return NodeStatus(
         name=node.reference,
@@ -116,22 +116,22 @@ def _node(facts: Facts, node: NodeIdentity) -> NodeStatus:
         phase=_phase(facts, node),
         pod=None if node.external else node.pod,
         zone=node.zone,
-        ready=None if answer is None else not troubles,
+        ready=None if answer is None else not problems,
         registered=None if tree is None else name in tree.groups,
         partitions=None if tree is None else len(tree.assignments.get(name, ())),
         worst_lag=None if lag is None else rounded(lag),
         disk_bytes=answer.disk_total_bytes if answer is not None else None,
         disk_free_bytes=_whole_gib(answer.disk_free_bytes) if answer is not None else None,
         restart_needed=_restart_needed(facts, node),
-        message="" if answer is not None and not troubles else _trouble(facts, name, troubles),
+        message="" if answer is not None and not problems else _problem(facts, name, problems),
     )
 
 
-def _trouble(facts: Facts, node: str, troubles: list[int]) -> str:
+def _problem(facts: Facts, node: str, problems: list[int]) -> str:
     view = facts.node(node)
     if not isinstance(view, NodeView):
         return view.reason
-    return f"partition {troubles[0]}: {view.partitions[troubles[0]].trouble}"
+    return f"partition {problems[0]}: {view.partitions[problems[0]].problem}"
 
 
 def _restart_needed(facts: Facts, node: NodeIdentity) -> str | None:

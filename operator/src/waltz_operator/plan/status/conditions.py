@@ -82,8 +82,8 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if isinstance(facts.kube, KubeView):
         for node in facts.desired.nodes:
             pod = facts.kube.pods.get(node.pod)
-            if pod is not None and pod.trouble:
-                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.trouble}"
+            if pod is not None and pod.problem:
+                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.problem}"
     for node in facts.desired.nodes:
         view = facts.node(node.connect_string)
         if (

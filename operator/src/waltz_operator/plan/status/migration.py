@@ -1,4 +1,4 @@
-"""The status of a WaltzMigration: where each partition stands, how far the copy is, when it will be done.
+"""The status of a WaltzMigration: how far each partition has come, how far the copy is, when it will be done.
 Pure."""
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def migration_status(
     reason: Reason,
     message: str,
 ) -> WaltzMigrationStatus:
-    """The status that is to stand."""
+    """The status to be written."""
     last = migration.status
     begun = task.phase not in (MigrationPhase.PENDING, MigrationPhase.PLANNED)
     started_at = last.started_at or (timestamp(facts.now) if begun else None)
@@ -100,7 +100,7 @@ def _progress(task: Task) -> str:
 
 
 def _figures(facts: Facts, task: Task) -> tuple[int | None, int | None]:
-    """Transactions to copy and copied; None as long as a partition does not tell."""
+    """Transactions to copy and copied; None as long as a partition does not report it."""
     total = copied = 0
     for record in task.records:
         if record.state is MoveState.CANCELLED:

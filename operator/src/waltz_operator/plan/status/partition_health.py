@@ -65,7 +65,7 @@ def why_unhealthy(facts: Facts, tree: TreeView, partition: int) -> str:
         return "it has not been started yet"
     short = shortage({node: facts.not_current(partition, node) for node in holders})
     if not short and not server.healthy.get(partition, False):
-        return f"its server {owner} says that it is not healthy"
+        return f"its server {owner} reports that it is not healthy"
     return short
 
 

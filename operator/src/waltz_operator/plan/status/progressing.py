@@ -1,5 +1,5 @@
-"""The condition Progressing: False at rest, or when nothing goes on until a person acts; else True, with what
-is done or waited for. Pure.
+"""The condition Progressing: False when the cluster is up to date, or when nothing continues until a person
+acts; else True, with what is done or waited for. Pure.
 
 So ``kubectl wait --for=condition=Progressing=False`` ends when there is nothing to wait for: a step that is
 only held back by time, a pod that is starting, a change that has just been chosen are all progress.
@@ -16,7 +16,7 @@ from waltz_operator.plan.replica_changes import describe, waiting_text
 from waltz_operator.plan.status.stalled import stands_still, starting, stuck_pod
 
 Fact = tuple[ConditionStatus, Reason, str]
-News = tuple[Reason, str]
+Report = tuple[Reason, str]
 
 
 def progressing(facts: Facts, decision: Decision) -> Fact:
@@ -28,21 +28,21 @@ def progressing(facts: Facts, decision: Decision) -> Fact:
     if facts.desired.paused:
         return "False", Reason.PAUSED, "spec.paused: nothing is changed"
     if not _moves(facts, decision):
-        still = _stands(facts, decision)
-        if still is not None:
-            return "False", *still
-    news = _held_back(facts, decision) or _under_way(facts, decision) or _coming(facts)
-    if news is not None:
-        return "True", *news
+        waiting = _needs_person(facts, decision)
+        if waiting is not None:
+            return "False", *waiting
+    found = _held_back(facts, decision) or _under_way(facts, decision) or _coming(facts)
+    if found is not None:
+        return "True", *found
     if decision.rejected:
         return "False", Reason.REFUSED_CHANGE, "; ".join(decision.rejected)
     if decision.requeue_seconds < LATER:
         return "True", Reason.APPLYING, "what was begun is being finished"
-    return "False", Reason.AS_WANTED, "nothing is to be done"
+    return "False", Reason.AS_WANTED, "up to date"
 
 
 def _moves(facts: Facts, decision: Decision) -> bool:
-    """Whether something is done in this pass, or goes on by itself."""
+    """Whether something is done in this pass, or is in progress."""
     changing = facts.memory.operation is not None and not decision.held
     return (
         bool(decision.actions)
@@ -53,7 +53,7 @@ def _moves(facts: Facts, decision: Decision) -> bool:
     )
 
 
-def _stands(facts: Facts, decision: Decision) -> News | None:
+def _needs_person(facts: Facts, decision: Decision) -> Report | None:
     """What a person has to see to, when all that is left waits for that."""
     if decision.blocked:
         first = decision.blocked[0]
@@ -64,7 +64,7 @@ def _stands(facts: Facts, decision: Decision) -> News | None:
     return (Reason.POD_STUCK, stuck) if stuck is not None else None
 
 
-def _held_back(facts: Facts, decision: Decision) -> News | None:
+def _held_back(facts: Facts, decision: Decision) -> Report | None:
     """The first step that waits for time, in a pass that takes no other one."""
     if decision.risky:
         return None
@@ -72,7 +72,7 @@ def _held_back(facts: Facts, decision: Decision) -> News | None:
     return (Reason(found.reason), f"{found.what}: {found.text}") if found is not None else None
 
 
-def _under_way(facts: Facts, decision: Decision) -> News | None:
+def _under_way(facts: Facts, decision: Decision) -> Report | None:
     if decision.waiting is not None:
         return decision.waiting
     change = waiting_text(facts)
@@ -87,7 +87,7 @@ def _under_way(facts: Facts, decision: Decision) -> News | None:
     return None
 
 
-def _coming(facts: Facts) -> News | None:
+def _coming(facts: Facts) -> Report | None:
     """Pods that Kubernetes is still bringing up."""
     node = starting(facts)
     if node is not None:

@@ -1,4 +1,4 @@
-"""Does what holds a step back pass by itself, or does it stand still until a person acts?
+"""Does what blocks a step pass without help, or does it last until a person acts?
 
 For the condition Progressing, and for the question whether servers still wait for storage nodes.
 What is not known counts as passing: an answer may come at any moment. Pure.
@@ -45,7 +45,7 @@ def _copy_cannot_start(facts: Facts, partition: int | None) -> bool:
 
 
 def _no_copy_comes_back(facts: Facts, partition: int) -> bool:
-    """Copies are missing, and none of them becomes current by itself."""
+    """Copies are missing, and none of them becomes current without help."""
     behind = [node for node in facts.holders(partition) if facts.not_current(partition, node)]
     return bool(behind) and all(_is_down(facts, partition, node) for node in behind)
 
@@ -54,14 +54,14 @@ def _is_down(facts: Facts, partition: int, node: str) -> bool:
     """Whether a copy is lost, out of service or switched off, or its node can't run."""
     identity, replica = facts.identity(node), facts.replica(partition, node)
     if isinstance(replica, NodeReplica):
-        return bool(replica.trouble) or not replica.available or facts.data_lost(partition, node)
+        return bool(replica.problem) or not replica.available or facts.data_lost(partition, node)
     pod = _pod(facts, identity)
     return facts.data_lost(partition, node) or (pod is not None and bool(pod.stuck) and _is_stuck(pod))
 
 
 def starting(facts: Facts) -> str | None:
-    """The first wanted storage node whose pod is not there or not ready yet, and comes by itself; None when
-    there is none."""
+    """The first storage node of the specification whose pod is not there or not ready yet, and will be; None
+    when there is none."""
     if not isinstance(facts.kube, KubeView):
         return None
     for node in facts.desired.nodes:
@@ -69,16 +69,16 @@ def starting(facts: Facts) -> str | None:
             continue
         pod = _pod(facts, node)
         if pod is None or pod.deleting:
-            return f"{node.pod} is to start again" if pod is not None else f"{node.pod} is not there yet"
-        if not pod.ready and not _is_stuck(pod) and not _troubled(facts, node):
+            return f"{node.pod} is restarting" if pod is not None else f"{node.pod} is not there yet"
+        if not pod.ready and not _is_stuck(pod) and not _has_problem(facts, node):
             return f"{node.pod} is not ready yet"
     return None
 
 
-def _troubled(facts: Facts, node: NodeIdentity) -> bool:
+def _has_problem(facts: Facts, node: NodeIdentity) -> bool:
     """Whether the node itself says why it is not ready."""
     view = facts.node(node.connect_string)
-    return isinstance(view, NodeView) and any(replica.trouble for replica in view.partitions.values())
+    return isinstance(view, NodeView) and any(replica.problem for replica in view.partitions.values())
 
 
 def stuck_pod(facts: Facts) -> str | None:
@@ -87,12 +87,12 @@ def stuck_pod(facts: Facts) -> str | None:
     if isinstance(facts.kube, KubeView):
         for name, pod in sorted(facts.kube.pods.items()):
             if pod.component != "migration" and _is_stuck(pod):
-                return f"{name}: {pod.trouble}"
+                return f"{name}: {pod.problem}"
     return None
 
 
 def _is_stuck(pod: PodView) -> bool:
-    return pod.trouble not in ("", UNSCHEDULABLE) and not pod.ready and not pod.deleting
+    return pod.problem not in ("", UNSCHEDULABLE) and not pod.ready and not pod.deleting
 
 
 def _pod(facts: Facts, node: NodeIdentity | None) -> PodView | None:

@@ -16,7 +16,7 @@ from waltz_operator.model.reasons import Reason
 from waltz_operator.model.times import timestamp
 
 _SEEN = (ConditionType.AVAILABLE, ConditionType.DEGRADED, ConditionType.REPLICAS_CAUGHT_UP)
-"""Conditions that rest on a look at the cluster: nobody looks."""
+"""Conditions that need an observation of the cluster: there is none."""
 
 
 class UnreadableError(ResourceError):

@@ -92,7 +92,7 @@ MUTANTS = {
             (
                 f"{_OPERATOR}/plan/safety_gates.py",
                 "    if pod is not None and pod.stuck and not pod.ready and silent:\n",
-                "    if pod is not None and pod.trouble and not pod.ready:\n",
+                "    if pod is not None and pod.problem and not pod.ready:\n",
             ),
         ),
         "lost its quorum",
