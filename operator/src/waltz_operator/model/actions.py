@@ -283,7 +283,7 @@ class DeleteJob:
         return f"delete Job {self.name}: {self.reason}"
 
 
-# ------------------------------------------------------------------------------------------ reporting to people
+# ---------------------------------------------------------------------------------------- reporting to people
 
 
 @dataclass(frozen=True, slots=True)
