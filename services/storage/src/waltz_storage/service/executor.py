@@ -31,9 +31,9 @@ from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
-from waltz_storage.service.jobs import READ_KINDS, Job, JobResult, ReadLimits
+from waltz_storage.service.jobs import Job, JobResult, ReadLimits
 from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
-from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
+from waltz_storage.service.requests import APPEND, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError
@@ -34,16 +34,22 @@ MAX_APPEND_RECORDS = 65_536
 """In one request. Servers send at most `storage.maxBatchSize` (100); a record costs some hundred bytes while
 it is converted, so a large frame of tiny ones would cost many times its size."""
 
+ReadMessage: TypeAlias = (
+    storage.RecordHeaderRequest
+    | storage.RecordRequest
+    | storage.RecordHeaderListRequest
+    | storage.RecordListRequest
+)
 RoutedMessage: TypeAlias = (
     storage.LastSessionInfoRequest
     | storage.SetLowWaterMarkRequest
     | storage.TruncateRequest
-    | storage.RecordHeaderRequest
-    | storage.RecordRequest
     | storage.MaxTransactionIdRequest
-    | storage.RecordHeaderListRequest
-    | storage.RecordListRequest
+    | ReadMessage
 )
+"""What goes to a partition, without Append, which is not made into a message."""
+READ_KINDS = frozenset(message.TYPE for message in get_args(ReadMessage))
+"""For one comparison per queued request, appends included."""
 
 COUNTERS: dict[int, str] = {
     storage.LastSessionInfoRequest.TYPE: "last-session-info-request",
@@ -229,7 +235,7 @@ def parse_routed(channel: ReplyChannel, message: RoutedMessage, now_seconds: flo
         channel, message.TYPE, message.session_id, message.seq_num, message.partition_id, now_seconds
     )
     request.message = message
-    request.offline = getattr(message, "offline", False)
+    request.offline = not isinstance(message, ReadMessage) and message.offline
     return request
 
 
