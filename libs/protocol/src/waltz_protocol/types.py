@@ -22,6 +22,8 @@ UNRESOLVED = -(2**63)
 
 _REQ_ID = struct.Struct(">iiii")
 REQ_ID_SIZE = _REQ_ID.size
+pack_req_id = _REQ_ID.pack
+"""`ReqId.pack` of four numbers, without the tuple."""
 
 
 class ReqId(NamedTuple):

@@ -75,7 +75,7 @@ class MountResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append a transaction. The hot path uses `append_frame` instead; a null lock array means "drop it"."""
+    """Append a transaction. The hot path uses `frames.append` instead; a null lock array means "drop it"."""
 
     TYPE: ClassVar[int] = 2
     SINCE: ClassVar[int] = 0
@@ -108,7 +108,7 @@ class FeedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedData:
-    """One committed transaction; the data is fetched separately. See `feed_frame` for the hot path."""
+    """One committed transaction; the data is fetched separately. See `frames.feed` for the hot path."""
 
     TYPE: ClassVar[int] = 4
     SINCE: ClassVar[int] = 0

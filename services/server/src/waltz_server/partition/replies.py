@@ -1,85 +1,20 @@
-"""Frames the server sends on its busy paths, packed with one `struct` call each (client-server protocol,
-catalogue).
+"""Moved to `waltz_protocol.frames`."""
 
-Pure. The general codec makes the same bytes; these functions exist because they cost a tenth of it.
-All `version` arguments are negotiated versions 0 to 4; `req_id` is the 16 bytes of the request answered.
-"""
-
-from __future__ import annotations
-
-import struct
-
-from waltz_protocol.frame import Magic
-from waltz_protocol.messages.client import (
-    FeedSuspended,
-    FlushResponse,
-    HighWaterMarkResponse,
-    LockFailure,
-    MountResponse,
-    MountState,
-    TransactionDataResponse,
+from waltz_protocol.frames.data import data_failure, data_response
+from waltz_protocol.frames.replies import (
+    feed_suspended,
+    flush_response,
+    high_water_mark_response,
+    lock_failure,
+    mount_response,
 )
 
-_MAGIC = int(Magic.CLIENT)
-_FRAME = struct.Struct(">bhib16s")
-_FRAME_WITH_ID = struct.Struct(">bhib16sq")
-_FRAME_WITH_STATE = struct.Struct(">bhib16si")
-_FRAME_WITH_BOOL = struct.Struct(">bhib16s?")
-_DATA_HEAD = struct.Struct(">bhib16sq?")
-_BODY = 17
-_TAIL_HEADER_BYTES = 4
-_FIRST_VERSION_WITH_MOUNT_STATE = 3
-MAX_ERROR_TEXT_BYTES = 4096
-
-
-def mount_response(version: int, req_id: bytes, state: MountState) -> bytes:
-    """MOUNT_RESPONSE: i32 state since version 3, a bool before."""
-    if version >= _FIRST_VERSION_WITH_MOUNT_STATE:
-        return _FRAME_WITH_STATE.pack(_MAGIC, version, _BODY + 4, MountResponse.TYPE, req_id, state)
-    ready = state is MountState.READY
-    return _FRAME_WITH_BOOL.pack(_MAGIC, version, _BODY + 1, MountResponse.TYPE, req_id, ready)
-
-
-def feed_suspended(version: int, req_id: bytes) -> bytes:
-    """FEED_SUSPENDED: the credit of the feed request is used up."""
-    return _FRAME.pack(_MAGIC, version, _BODY, FeedSuspended.TYPE, req_id)
-
-
-def flush_response(version: int, req_id: bytes, high_water_mark: int) -> bytes:
-    """FLUSH_RESPONSE with the high-water mark after all earlier appends were resolved."""
-    return _FRAME_WITH_ID.pack(_MAGIC, version, _BODY + 8, FlushResponse.TYPE, req_id, high_water_mark)
-
-
-def lock_failure(version: int, req_id: bytes, transaction_id: int) -> bytes:
-    """LOCK_FAILURE with the id of the (estimated) youngest conflicting transaction."""
-    return _FRAME_WITH_ID.pack(_MAGIC, version, _BODY + 8, LockFailure.TYPE, req_id, transaction_id)
-
-
-def high_water_mark_response(version: int, req_id: bytes, high_water_mark: int) -> bytes:
-    """HIGH_WATER_MARK_RESPONSE with the last committed id, -1 for an empty log."""
-    return _FRAME_WITH_ID.pack(
-        _MAGIC, version, _BODY + 8, HighWaterMarkResponse.TYPE, req_id, high_water_mark
-    )
-
-
-def data_response(version: int, req_id: bytes, transaction_id: int, tail: bytes) -> tuple[bytes, memoryview]:
-    """TRANSACTION_DATA_RESPONSE as (head, rest); `tail` is i32 header | i32 length | data | i32 crc, sent
-    from byte 4."""
-    size = _BODY + 9 + len(tail) - _TAIL_HEADER_BYTES
-    head = _DATA_HEAD.pack(_MAGIC, version, size, TransactionDataResponse.TYPE, req_id, transaction_id, True)
-    return head, memoryview(tail)[_TAIL_HEADER_BYTES:]
-
-
-def data_failure(version: int, req_id: bytes, transaction_id: int, text: str) -> bytes:
-    """TRANSACTION_DATA_RESPONSE that carries an error text instead of data (clients treat it as opaque)."""
-    raw = text.encode()[:MAX_ERROR_TEXT_BYTES]
-    head = _DATA_HEAD.pack(
-        _MAGIC,
-        version,
-        _BODY + 13 + len(raw),
-        TransactionDataResponse.TYPE,
-        req_id,
-        transaction_id,
-        False,
-    )
-    return b"".join((head, len(raw).to_bytes(4, "big"), raw))
+__all__ = [
+    "data_failure",
+    "data_response",
+    "feed_suspended",
+    "flush_response",
+    "high_water_mark_response",
+    "lock_failure",
+    "mount_response",
+]

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
@@ -22,7 +21,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import ADMIN
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frame import Magic, frame_header
+from waltz_protocol.frames.storage import admin_record_list_parts
 from waltz_protocol.messages import admin
 from waltz_protocol.messages.fields import Message, RpcError
 from waltz_protocol.types import SessionInfo
@@ -38,7 +37,6 @@ MAX_WAITING = 100
 MAX_REQUEST_BYTES = 4 * MAX_LIST_INTEGERS + 64
 """The longest list of partitions; nothing else that is a request of this port takes a hundred bytes."""
 _WITH_LIST = (admin.PartitionAvailableRequest.TYPE, admin.PartitionAssignmentRequest.TYPE)
-_LIST_HEAD = struct.Struct(">bqii")
 _log = logging.getLogger(__name__)
 
 
@@ -219,9 +217,7 @@ class AdminHandler:
             return len(records), b"".join(records)
 
         count, records = await self._on_partition(message.partition_id, read)
-        kind = admin.RecordListResponse.TYPE
-        head = _LIST_HEAD.pack(kind, message.seq_num, message.partition_id, count)
-        return frame_header(Magic.ADMIN, 0, len(head) + len(records)), head, records
+        return admin_record_list_parts(message.seq_num, message.partition_id, count, records)
 
     async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
         self._checked((partition_id,))

@@ -11,11 +11,11 @@ Invariants:
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from waltz_protocol.codec import STORAGE
+from waltz_protocol.frames.storage import found_parts, list_parts
 from waltz_protocol.messages import storage
 from waltz_protocol.types import SessionInfo
 from waltz_storage.engine.errors import StorageError
@@ -26,8 +26,6 @@ from waltz_storage.service.fence import Fence
 from waltz_storage.service.requests import Call, ReadMessage, ReplyChannel, Request, RoutedMessage
 
 Reply: TypeAlias = tuple[ReplyChannel, Sequence[bytes]]
-
-_COUNT = struct.Struct(">i")
 
 
 class ReadLimits(NamedTuple):
@@ -182,24 +180,23 @@ class Job:
                 return self._max_transaction_id(request, partition)
             case storage.RecordRequest():
                 records = self._read(partition, message.transaction_id, 1)
-                return self._found(request, storage.RecordResponse.TYPE, records)
+                return found_parts(storage.RecordResponse.TYPE, *request.ids, next(iter(records), None))
             case storage.RecordHeaderRequest():
                 headers = self._read_headers(partition, message.transaction_id, 1)
-                return self._found(request, storage.RecordHeaderResponse.TYPE, headers)
+                return found_parts(storage.RecordHeaderResponse.TYPE, *request.ids, next(iter(headers), None))
             case storage.RecordListRequest():
                 records = self._read(partition, message.transaction_id, message.max_count)
-                return self._list(request, storage.RecordListResponse.TYPE, records)
+                return list_parts(storage.RecordListResponse.TYPE, *request.ids, records)
             case storage.RecordHeaderListRequest():
                 headers = self._read_headers(partition, message.transaction_id, message.max_count)
-                return self._list(request, storage.RecordHeaderListResponse.TYPE, headers)
+                return list_parts(storage.RecordHeaderListResponse.TYPE, *request.ids, headers)
 
     @staticmethod
     def _last_session_info(request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
         info = partition.info
         session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-        ids = (request.session_id, request.seq_num, request.partition_id)
-        return (STORAGE.encode(storage.LastSessionInfoResponse(*ids, session), 0),)
+        return (STORAGE.encode(storage.LastSessionInfoResponse(*request.ids, session), 0),)
 
     def _max_transaction_id(self, request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
@@ -207,8 +204,7 @@ class Job:
 
     @staticmethod
     def _max_reply(request: Request, txid: int) -> Sequence[bytes]:
-        ids = (request.session_id, request.seq_num, request.partition_id)
-        return (STORAGE.encode(storage.MaxTransactionIdResponse(*ids, txid), 0),)
+        return (STORAGE.encode(storage.MaxTransactionIdResponse(*request.ids, txid), 0),)
 
     def _read(self, partition: Partition, first: int, max_count: int) -> list[bytes]:
         records = partition.read(first, max_count, self._limits.max_list_bytes)
@@ -217,13 +213,3 @@ class Job:
 
     def _read_headers(self, partition: Partition, first: int, max_count: int) -> list[bytes]:
         return [record[:RECORD_HEADER_SIZE] for record in self._read(partition, first, max_count)]
-
-    @staticmethod
-    def _found(request: Request, kind: int, records: list[bytes]) -> Sequence[bytes]:
-        body = b"\1" + records[0] if records else b"\0"
-        return request.head(kind, len(body)), body
-
-    @staticmethod
-    def _list(request: Request, kind: int, items: list[bytes]) -> Sequence[bytes]:
-        body = b"".join(items)
-        return request.head(kind, len(body) + _COUNT.size), _COUNT.pack(len(items)), body

@@ -12,19 +12,13 @@ from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frame import Magic
+from waltz_protocol.frames.storage import APPEND_HEAD_BYTES, parse_prefix, reply_head, unpack_append_head
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import WireFormatError
 from waltz_storage.engine.layout import RecordBatch, wire_to_disk
 from waltz_storage.engine.storage_manager import StorageManager
 
-APPEND = storage.AppendRequest.TYPE
-
-_APPEND_HEAD = struct.Struct(">bqqii")
-_PREFIX = struct.Struct(">bqqi")
-_FRAME_HEAD = struct.Struct(">bhibqqi")
-_PREFIX_SIZE = 21
 _SMALL_REQUEST_BYTES = 64
 _COPIED_REQUEST_BYTES = 1 << 20
 STEP_RECORDS = 2048
@@ -51,6 +45,7 @@ RoutedMessage: TypeAlias = (
 READ_KINDS = frozenset(message.TYPE for message in get_args(ReadMessage))
 """For one comparison per queued request, appends included."""
 
+APPEND = storage.AppendRequest.TYPE
 COUNTERS: dict[int, str] = {
     storage.LastSessionInfoRequest.TYPE: "last-session-info-request",
     storage.SetLowWaterMarkRequest.TYPE: "set-low-water-mark-request",
@@ -118,18 +113,16 @@ class Request:
 
     def success(self) -> bytes:
         """The Success frame."""
-        return _frame(storage.SuccessResponse.TYPE, self, 0)
+        return reply_head(storage.SuccessResponse.TYPE, self.session_id, self.seq_num, self.partition_id)
 
     def failure(self, text: str) -> bytes:
         """The Failure frame: a text for people, never a stack (weakness 17)."""
-        error = RpcError(text)
-        return STORAGE.encode(
-            storage.FailureResponse(self.session_id, self.seq_num, self.partition_id, error), 0
-        )
+        return STORAGE.encode(storage.FailureResponse(*self.ids, RpcError(text)), 0)
 
-    def head(self, kind: int, body_size: int) -> bytes:
-        """Frame header and prefix of a reply whose other fields take ``body_size`` bytes."""
-        return _frame(kind, self, body_size)
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        """What a reply echoes: session, sequence number, partition."""
+        return self.session_id, self.seq_num, self.partition_id
 
 
 class Call:
@@ -150,11 +143,7 @@ class Call:
 
 def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
     """Only whom to answer and with which ids: for a request that is refused unseen."""
-    try:
-        kind, session_id, seq_num, partition_id = _PREFIX.unpack_from(body)
-    except struct.error:
-        raise ProtocolError("a request is cut short") from None
-    return Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
+    return Request(channel, *parse_prefix(body), now_seconds)
 
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
@@ -171,7 +160,7 @@ def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) ->
 def is_much(body: memoryview) -> bool:
     """An Append request that is worth converting in steps."""
     return len(body) > _COPIED_REQUEST_BYTES or (
-        len(body) > _APPEND_HEAD.size and _APPEND_HEAD.unpack_from(body)[4] > STEP_RECORDS
+        len(body) > APPEND_HEAD_BYTES and unpack_append_head(body)[4] > STEP_RECORDS
     )
 
 
@@ -181,7 +170,7 @@ def parse_append_in_steps(
     """The same; yields after each step what it cost, about two microseconds for a record and for each KiB. A
     body larger than `_COPIED_REQUEST_BYTES` must stay as it is until the end."""
     try:
-        kind, session_id, seq_num, partition_id, count = _APPEND_HEAD.unpack_from(body)
+        kind, session_id, seq_num, partition_id, count = unpack_append_head(body)
     except struct.error:
         raise ProtocolError("an append request is cut short") from None
     if count < 0:
@@ -191,7 +180,7 @@ def parse_append_in_steps(
     # Slices of bytes are faster than those of a view, but a large request is not worth a second copy.
     raw = bytes(body) if len(body) <= _COPIED_REQUEST_BYTES else body
     batches: list[RecordBatch] = []
-    offset, problem, left = _APPEND_HEAD.size, None, count
+    offset, problem, left = APPEND_HEAD_BYTES, None, count
     while left or not batches:
         try:
             converted = wire_to_disk(raw, offset, min(left, STEP_RECORDS))
@@ -237,15 +226,3 @@ def parse_routed(channel: ReplyChannel, message: RoutedMessage, now_seconds: flo
     request.message = message
     request.offline = not isinstance(message, ReadMessage) and message.offline
     return request
-
-
-def _frame(kind: int, request: Request, body_size: int) -> bytes:
-    return _FRAME_HEAD.pack(
-        Magic.STORAGE,
-        0,
-        _PREFIX_SIZE + body_size,
-        kind,
-        request.session_id,
-        request.seq_num,
-        request.partition_id,
-    )
