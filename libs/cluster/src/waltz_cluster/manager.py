@@ -349,7 +349,7 @@ class ClusterManager:
         choose: Callable[[frozenset[PartitionId]], Iterable[int]],
         timeout_seconds: float,
     ) -> None:
-        """See ``ServerRegistration.set_preferred``; ``choose`` gets the present set and gives the new one."""
+        """See `ServerRegistration.add_preferred`; ``choose`` gets the present set and gives the new one."""
         async with self._preferences_lock:  # one change at a time, first come, first served
             chosen = check_preferred(choose(registration.preferred), self.cluster_params.num_partitions)
 

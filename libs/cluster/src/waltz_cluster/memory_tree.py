@@ -36,8 +36,7 @@ class Node:
     children: set[str] = field(default_factory=set)
 
     def stat(self) -> ZnodeStat:
-        size = 0 if self.data is None else len(self.data)
-        return ZnodeStat(self.version, self.creations + self.deletions, self.owner, len(self.children), size)
+        return ZnodeStat(self.version, self.creations + self.deletions, self.owner, len(self.children))
 
 
 def _parent(path: str) -> str:

@@ -58,23 +58,19 @@ class ServerRegistration:
     def preferred(self) -> frozenset[PartitionId]:
         return frozenset(self.descriptor.preferred)
 
-    async def set_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer exactly these partitions from now on, also after a restart.
+    async def add_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
+        """Prefer these partitions too from now on, also after a restart.
 
         Serialised with every other change of this manager; the new assignment is version-checked and tried
-        again, with growing pauses, until ``timeout_seconds`` have passed (then the last error is raised).
+        again, with growing pauses, until `timeout_seconds` have passed (then the last error is raised).
         ClusterError for an unknown id. Cancellation may leave the preference stored and the assignment to the
         next evaluation.
         """
-        await self._manager.change_preferred(self, lambda _: partitions, timeout_seconds)
-
-    async def add_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer these too; else as ``set_preferred``."""
         added = [PartitionId(partition_id) for partition_id in partitions]
         await self._manager.change_preferred(self, lambda present: present.union(added), timeout_seconds)
 
     async def remove_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer these no more; else as ``set_preferred``."""
+        """Prefer these no longer; else as `add_preferred`."""
         removed = [PartitionId(partition_id) for partition_id in partitions]
         await self._manager.change_preferred(
             self, lambda present: present.difference(removed), timeout_seconds

@@ -300,9 +300,6 @@ class PartitionMetadata:
         )
 
 
-EMPTY_PARTITION_METADATA = PartitionMetadata()
-
-
 @dataclass(frozen=True, slots=True)
 class Preferences:
     """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its

@@ -28,7 +28,6 @@ class ZnodeStat(NamedTuple):
     cversion: int
     ephemeral_owner: int
     num_children: int = 0
-    data_length: int = 0
 
 
 class SessionState(enum.Enum):

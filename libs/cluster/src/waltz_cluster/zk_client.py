@@ -364,4 +364,4 @@ _TEXTS: dict[type[errors.StoreError], str] = {
 
 
 def _stat(stat: Any) -> ZnodeStat:
-    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren, stat.dataLength)
+    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren)

@@ -1,8 +1,8 @@
 """FEED_DATA frames without message objects: all have 36 bytes, so many of them are one slice of a cache.
 
-Pure. A server encodes each committed transaction once, for version 4, and writes the same bytes to every client
-that follows the log; peers with an older version get the same frames with another version number (FEED_DATA
-has not changed since version 0).
+Pure. A server encodes each committed transaction once, for version 4, and writes the same bytes to every
+client that follows the log; peers with an older version get the same frames with another version number
+(FEED_DATA has not changed since version 0).
 """
 
 import struct

@@ -5,14 +5,14 @@ While the node runs the end of a log may move between two looks; everything belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import MAX_PARTITIONS
 from waltz_storage.engine.errors import PartitionDamagedError, StorageStartError
-from waltz_storage.engine.files import File, FileSystem, OsFileSystem, join
-from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wire
+from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.layout import ControlHeader, SegmentHeader
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry
 from waltz_storage.engine.scan import scan
 from waltz_storage.engine.segment_view import index_entries, index_path
@@ -165,34 +165,6 @@ def _inspect_segment(
     elif entries[:count] != list(found.offsets)[: len(entries)]:
         problem = f"{index_path(path)}: the index does not match the data"
     return SegmentReport(path, head.first_txid, count, found.end, size, len(entries), problem)
-
-
-def iterate_records(
-    directory: str, partition_id: int, first_txid: int = 0, *, fs: FileSystem | None = None
-) -> Iterator[bytes]:
-    """Wire records of a partition from ``first_txid`` up to the first one that is not there or not valid."""
-    disk = fs if fs is not None else OsFileSystem()
-    path = join(directory, str(partition_id))
-    names = [name for name in disk.listdir(path) if name.endswith(layout.DATA_SUFFIXES)]
-    expected = 0
-    for name in sorted(names):
-        file = disk.open(join(path, name), read_only=True)
-        try:
-            raw = file.pread(layout.HEADER_SIZE, 0)
-            if len(raw) < layout.HEADER_SIZE or SegmentHeader.from_bytes(raw).first_txid != expected:
-                return
-            found = scan(file, layout.HEADER_SIZE, expected, file.size())
-            ends = [*found.offsets[1:], found.end]
-            for number, (start, end) in enumerate(zip(found.offsets, ends, strict=False)):
-                if expected + number >= first_txid:
-                    yield _one_record(file, start, end, expected + number)
-            expected = found.next_txid
-        finally:
-            file.close()
-
-
-def _one_record(file: File, start: int, end: int, txid: int) -> bytes:
-    return disk_to_wire(file.pread(end - start, start), txid)[0]
 
 
 def _whole(fs: FileSystem, path: str) -> bytes:

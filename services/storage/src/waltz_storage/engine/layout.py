@@ -24,7 +24,6 @@ ENTRY_PREFIX_SIZE = 4
 INDEX_ENTRY_SIZE = 8
 RECORD_HEAD_SIZE = 32  # txid, ReqId, header, data length
 RECORD_FIXED_SIZE = 40  # a disk record without its data
-WIRE_FIXED_SIZE = 36  # a wire record without its data
 RECORD_HEADER_SIZE = 28  # txid, ReqId, header
 CHECKPOINT_INTERVAL = 1000  # records between two syncs of the index, fixed
 NO_TRANSACTION = -1
