@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Self
 
 from waltz_cluster import assignment as policy
-from waltz_cluster.backoff import Backoff
 from waltz_cluster.cluster_params import patiently, read_cluster_params
 from waltz_cluster.errors import (
     ClusterError,
@@ -59,6 +58,7 @@ from waltz_cluster.serializers import (
 )
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.backoff import AROUND, Backoff
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 _log = logging.getLogger(__name__)
@@ -84,7 +84,7 @@ class ClusterManager:
         self._lock = asyncio.Lock()
         self._preferences_lock = asyncio.Lock()
         self._reader = MembershipReader(store, self._paths, self._wake.set)
-        self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng)
+        self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng, spread=AROUND)
         self._registrations: dict[int, ServerRegistration] = {}
         self._listeners: list[EndpointsListener] = []
         self._adopted: Endpoints | None = None
@@ -397,7 +397,7 @@ class ClusterManager:
         repeated blindly."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, self._rng)
+        backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, self._rng, spread=AROUND)
         while True:
             try:
                 async with self._lock:

@@ -5,10 +5,10 @@ import logging
 import random
 from collections.abc import Callable
 
-from waltz_cluster.backoff import Backoff
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.serializers import ReplicaAssignments
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
+from waltz_protocol.backoff import AROUND, Backoff
 
 _log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class ReplicaAssignmentWatcher:
         self._closed = False
         self._armed = False
         self._last: ReplicaAssignments | None = None
-        self._backoff = Backoff(0.1, 2.0, rng or random.Random(0))
+        self._backoff = Backoff(0.1, 2.0, rng or random.Random(0), spread=AROUND)
 
     def close(self) -> None:
         """Make ``run`` return; no callback comes after this."""
