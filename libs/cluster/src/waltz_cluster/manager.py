@@ -349,7 +349,7 @@ class ClusterManager:
         choose: Callable[[frozenset[PartitionId]], Iterable[int]],
         timeout_seconds: float,
     ) -> None:
-        """See `ServerRegistration.add_preferred`; ``choose`` gets the present set and gives the new one."""
+        """See `Registrar`."""
         async with self._preferences_lock:  # one change at a time, first come, first served
             chosen = check_preferred(choose(registration.preferred), self.cluster_params.num_partitions)
 
@@ -373,7 +373,7 @@ class ClusterManager:
         self._wake.set()
 
     async def leave(self, registration: ServerRegistration, timeout_seconds: float) -> None:
-        """See ``ServerRegistration.unregister``."""
+        """See `Registrar`."""
         if self._registrations.get(registration.server_id) is not registration:
             return
         async with self._lock:  # an evaluation under way may be writing the descriptor

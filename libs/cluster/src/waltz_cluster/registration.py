@@ -14,7 +14,7 @@ One writer: the server itself, inside the manager's lock. Invariants
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_cluster.errors import AuthError, ClusterError, NodeExistsError, NoNodeError, SerializationError
 from waltz_cluster.membership import Member, Snapshot
@@ -23,12 +23,24 @@ from waltz_cluster.serializers import Preferences, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
-if TYPE_CHECKING:
-    from waltz_cluster.manager import ClusterManager
-
 _log = logging.getLogger(__name__)
 
 OnPartitions = Callable[[dict[PartitionId, Generation]], None]
+
+
+class Registrar(Protocol):
+    """What a registration asks of the cluster manager that made it."""
+
+    async def change_preferred(
+        self,
+        registration: "ServerRegistration",
+        choose: Callable[[frozenset[PartitionId]], Iterable[int]],
+        timeout_seconds: float,
+    ) -> None:
+        """`choose` gets the present set and gives the new one; see `ServerRegistration.add_preferred`."""
+
+    async def leave(self, registration: "ServerRegistration", timeout_seconds: float) -> None:
+        """See `ServerRegistration.unregister`."""
 
 
 class ServerRegistration:
@@ -36,13 +48,13 @@ class ServerRegistration:
 
     def __init__(
         self,
-        manager: "ClusterManager",
+        registrar: Registrar,
         store: ZooKeeperStore,
         paths: ClusterPaths,
         descriptor: ServerDescriptor,
         on_partitions: OnPartitions,
     ) -> None:
-        self._manager = manager
+        self._registrar = registrar
         self._store = store
         self._paths = paths
         self._on_partitions = on_partitions
@@ -67,12 +79,12 @@ class ServerRegistration:
         next evaluation.
         """
         added = [PartitionId(partition_id) for partition_id in partitions]
-        await self._manager.change_preferred(self, lambda present: present.union(added), timeout_seconds)
+        await self._registrar.change_preferred(self, lambda present: present.union(added), timeout_seconds)
 
     async def remove_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
         """Prefer these no longer; else as `add_preferred`."""
         removed = [PartitionId(partition_id) for partition_id in partitions]
-        await self._manager.change_preferred(
+        await self._registrar.change_preferred(
             self, lambda present: present.difference(removed), timeout_seconds
         )
 
@@ -82,7 +94,7 @@ class ServerRegistration:
 
         When ZooKeeper cannot be reached in time the descriptor goes with the session. Idempotent.
         """
-        await self._manager.leave(self, timeout_seconds)
+        await self._registrar.leave(self, timeout_seconds)
 
     def deliver(self, partitions: Mapping[PartitionId, Generation]) -> None:
         """Tell the server its partitions, if they are others than the last time."""

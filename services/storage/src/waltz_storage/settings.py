@@ -25,7 +25,7 @@ from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HAN
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.inline import InlineLimits
 
 _MAX_PORT = 65535

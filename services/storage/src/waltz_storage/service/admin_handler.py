@@ -30,7 +30,7 @@ from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, S
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.data_handler import SMALL_MESSAGE_BYTES, STRANGER_FRAME_BYTES, NodeIdentity
-from waltz_storage.service.executor import DiskPool
+from waltz_storage.service.disk_pool import DiskPool
 
 T = TypeVar("T")
 MAX_WAITING = 100

@@ -20,7 +20,7 @@ from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import StorageError
-from waltz_storage.service.executor import DiskPool, PartitionQueue
+from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
 from waltz_storage.service.requests import (
     APPEND,
     Request,

@@ -14,10 +14,12 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.room import DiskUsage
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.executor import DiskPool
+from waltz_storage.service.disk_pool import DiskPool
 from waltz_storage.service.growth import Growth
+from waltz_storage.service.metrics import GROUP
 
 LOOK_SECONDS = 10.0
 
@@ -62,6 +64,21 @@ class DiskWatch:
     def days_to_full(self) -> float | None:
         """See :meth:`Growth.days_to_full`."""
         return self.growth.days_to_full(self.reserve_bytes)
+
+    def publish(self, registry: MetricsRegistry) -> None:
+        """Gauges of the disk, in bytes, as of the last observation; no value where nothing is known."""
+
+        def gauge(name: str, fn: Callable[[], object]) -> None:
+            registry.gauge(f"{GROUP}.{name}", fn)
+
+        gauge("log-bytes", lambda: self.log_bytes)
+        gauge("log-growth-bytes-per-day", lambda: self.growth.bytes_per_day)
+        gauge("log-growth-window-seconds", lambda: self.growth.window_seconds)
+        gauge("disk-size-bytes", lambda: None if self.usage is None else self.usage.size_bytes)
+        gauge("disk-free-bytes", lambda: None if self.usage is None else self.usage.free_bytes)
+        gauge("disk-reserve-bytes", lambda: self.reserve_bytes)
+        gauge("disk-days-to-full", lambda: self.days_to_full)
+        gauge("disk-full", lambda: self.full is not None)
 
     async def run(self) -> None:
         """Look until cancelled."""

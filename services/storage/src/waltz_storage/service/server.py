@@ -27,8 +27,8 @@ from waltz_storage import __version__
 from waltz_storage.engine.storage_manager import StorageManager, run_in_order
 from waltz_storage.service.admin_handler import AdminHandler, MetricsDesk
 from waltz_storage.service.data_handler import DataHandler, NodeIdentity
+from waltz_storage.service.disk_pool import DiskPool, QueueLimits
 from waltz_storage.service.disk_watch import DiskWatch
-from waltz_storage.service.executor import DiskPool, QueueLimits
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
@@ -90,7 +90,7 @@ class StorageNode:
         )
         self.disk = DiskWatch(manager, self.pool, executor)
         """Its figures are in the metrics; whoever runs the node runs ``disk.run()`` beside it."""
-        self._metrics.disk_watched(self.disk)
+        self.disk.publish(registry)
         budget, turns = ReceiveBudget(options.receive_bytes), Turns()
         self._data = Listener(budget, turns)
         self._admin = Listener(budget, turns)

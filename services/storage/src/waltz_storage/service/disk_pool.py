@@ -32,7 +32,7 @@ from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
 from waltz_storage.service.jobs import Job, JobResult, ReadLimits
-from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
+from waltz_storage.service.metrics import StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
@@ -305,6 +305,3 @@ def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
     if isinstance(item, Call) or item.kind != APPEND or item.batch is None:
         return False
     return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes
-
-
-__all__ = ["DiskPool", "PartitionMetrics", "PartitionQueue", "QueueLimits"]
