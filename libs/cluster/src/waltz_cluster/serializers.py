@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from uuid import UUID
 
 from waltz_cluster.errors import SerializationError
-from waltz_cluster.wire import Reader, Writer
+from waltz_cluster.znode_bytes import ZnodeReader, ZnodeWriter
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId
 
 CLUSTER_MAGIC = 0xB4E87347 - (1 << 32)
@@ -38,15 +38,15 @@ class ClusterParams:
     num_partitions: int
 
     def to_bytes(self) -> bytes:
-        return Writer().int32(CLUSTER_MAGIC).byte(1).utf(self.name).int32(self.num_partitions).done()
+        return ZnodeWriter().i32(CLUSTER_MAGIC).i8(1).java_text(self.name).i32(self.num_partitions).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "cluster parameters")
-        if reader.int32() != CLUSTER_MAGIC:
+        reader = ZnodeReader(data, "cluster parameters")
+        if reader.i32() != CLUSTER_MAGIC:
             raise reader.error("not the root of a Waltz cluster")
         reader.version(1)
-        return cls(reader.utf(), reader.int32())
+        return cls(reader.java_text(), reader.i32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +56,11 @@ class Counter:
     value: int = 0
 
     def to_bytes(self) -> bytes:
-        return Writer().int32(self.value).done()
+        return ZnodeWriter().i32(self.value).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls(Reader(data, "id counter").int32())
+        return cls(ZnodeReader(data, "id counter").i32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,19 +72,19 @@ class ServerDescriptor:
     preferred: tuple[PartitionId, ...] = ()
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(self.server_id)
-        writer.utf(self.endpoint.host).int32(self.endpoint.port).int32(len(self.preferred))
+        writer = ZnodeWriter().i8(1).i32(self.server_id)
+        writer.java_text(self.endpoint.host).i32(self.endpoint.port).i32(len(self.preferred))
         for partition_id in self.preferred:
-            writer.int32(partition_id)
-        return writer.done()
+            writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "server descriptor")
+        reader = ZnodeReader(data, "server descriptor")
         reader.version(1)
-        server_id = reader.int32()
-        endpoint = Endpoint(reader.utf(), reader.int32())
-        return cls(server_id, endpoint, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))
+        server_id = reader.i32()
+        endpoint = Endpoint(reader.java_text(), reader.i32())
+        return cls(server_id, endpoint, tuple(PartitionId(reader.i32()) for _ in range(reader.count(4))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,24 +97,24 @@ class PartitionAssignment:
     servers: Mapping[int, tuple[tuple[PartitionId, Generation], ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(3).int32(self.cversion).int32(self.num_partitions).int32(len(self.servers))
+        writer = ZnodeWriter().i8(3).i32(self.cversion).i32(self.num_partitions).i32(len(self.servers))
         for server_id, partitions in self.servers.items():
-            writer.int32(server_id).int32(len(partitions))
+            writer.i32(server_id).i32(len(partitions))
             for partition_id, generation in partitions:
-                writer.int32(partition_id).int32(generation)
-        return writer.done()
+                writer.i32(partition_id).i32(generation)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "partition assignment")
+        reader = ZnodeReader(data, "partition assignment")
         reader.version(3)
-        cversion, num_partitions = reader.int32(), reader.int32()
+        cversion, num_partitions = reader.i32(), reader.i32()
 
         def one_server() -> tuple[int, tuple[tuple[PartitionId, Generation], ...]]:
-            server_id = reader.int32()
+            server_id = reader.i32()
             count = reader.count(8)
             return server_id, tuple(
-                (PartitionId(reader.int32()), Generation(reader.int32())) for _ in range(count)
+                (PartitionId(reader.i32()), Generation(reader.i32())) for _ in range(count)
             )
 
         servers = _unique((one_server() for _ in range(reader.count(8))), "partition assignment")
@@ -132,13 +132,13 @@ class StoreParams:
     num_partitions: int
 
     def to_bytes(self) -> bytes:
-        return Writer().byte(1).uuid(self.cluster_key).int32(self.num_partitions).done()
+        return ZnodeWriter().i8(1).uuid(self.cluster_key).i32(self.num_partitions).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "store parameters")
+        reader = ZnodeReader(data, "store parameters")
         reader.version(1)
-        return cls(reader.uuid(), reader.int32())
+        return cls(reader.uuid(), reader.i32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,21 +148,21 @@ class ReplicaAssignments:
     nodes: Mapping[str, tuple[PartitionId, ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(len(self.nodes))
+        writer = ZnodeWriter().i8(1).i32(len(self.nodes))
         for connect_string, partitions in self.nodes.items():
-            writer.utf(connect_string).int32(len(partitions))
+            writer.java_text(connect_string).i32(len(partitions))
             for partition_id in partitions:
-                writer.int32(partition_id)
-        return writer.done()
+                writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "replica assignments")
+        reader = ZnodeReader(data, "replica assignments")
         reader.version(1)
 
         def one_node() -> tuple[str, tuple[PartitionId, ...]]:
-            connect_string = reader.utf()
-            return connect_string, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4)))
+            connect_string = reader.java_text()
+            return connect_string, tuple(PartitionId(reader.i32()) for _ in range(reader.count(4)))
 
         return cls(_unique((one_node() for _ in range(reader.count(6))), "replica assignments"))
 
@@ -172,16 +172,16 @@ class ReplicaAssignments:
 
 
 def _write_int_map(values: Mapping[str, int]) -> bytes:
-    writer = Writer().byte(1).int32(len(values))
+    writer = ZnodeWriter().i8(1).i32(len(values))
     for connect_string, value in values.items():
-        writer.utf(connect_string).int32(value)
-    return writer.done()
+        writer.java_text(connect_string).i32(value)
+    return writer.bytes()
 
 
 def _read_int_map(data: bytes | None, kind: str) -> dict[str, int]:
-    reader = Reader(data, kind)
+    reader = ZnodeReader(data, kind)
     reader.version(1)
-    return _unique(((reader.utf(), reader.int32()) for _ in range(reader.count(6))), kind)
+    return _unique(((reader.java_text(), reader.i32()) for _ in range(reader.count(6))), kind)
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,22 +220,22 @@ class ReplicaId:
     partition_id: PartitionId
     connect_string: str
 
-    def write(self, writer: Writer) -> None:
-        writer.byte(1).int32(self.partition_id).utf(self.connect_string)
+    def write(self, writer: ZnodeWriter) -> None:
+        writer.i8(1).i32(self.partition_id).java_text(self.connect_string)
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: ZnodeReader) -> Self:
         reader.version(1)
-        return cls(PartitionId(reader.int32()), reader.utf())
+        return cls(PartitionId(reader.i32()), reader.java_text())
 
     def to_bytes(self) -> bytes:
-        writer = Writer()
+        writer = ZnodeWriter()
         self.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls.read(Reader(data, "replica id"))
+        return cls.read(ZnodeReader(data, "replica id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,25 +252,25 @@ class ReplicaState:
     def resolved(self) -> bool:
         return self.closing_high_water_mark != UNRESOLVED
 
-    def write(self, writer: Writer) -> None:
-        writer.byte(1)
+    def write(self, writer: ZnodeWriter) -> None:
+        writer.i8(1)
         ReplicaId(self.partition_id, self.connect_string).write(writer)
-        writer.int64(self.session_id).int64(self.closing_high_water_mark)
+        writer.i64(self.session_id).i64(self.closing_high_water_mark)
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: ZnodeReader) -> Self:
         reader.version(1)
         replica_id = ReplicaId.read(reader)
-        return cls(replica_id.partition_id, replica_id.connect_string, reader.int64(), reader.int64())
+        return cls(replica_id.partition_id, replica_id.connect_string, reader.i64(), reader.i64())
 
     def to_bytes(self) -> bytes:
-        writer = Writer()
+        writer = ZnodeWriter()
         self.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls.read(Reader(data, "replica state"))
+        return cls.read(ZnodeReader(data, "replica state"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -282,16 +282,16 @@ class PartitionMetadata:
     replicas: Mapping[str, ReplicaState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(self.generation).int64(self.session_id).int32(len(self.replicas))
+        writer = ZnodeWriter().i8(1).i32(self.generation).i64(self.session_id).i32(len(self.replicas))
         for state in self.replicas.values():
             state.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "partition metadata")
+        reader = ZnodeReader(data, "partition metadata")
         reader.version(1)
-        generation, session_id = reader.int32(), reader.int64()
+        generation, session_id = reader.i32(), reader.i64()
         states = [ReplicaState.read(reader) for _ in range(reader.count(24))]
         if len({state.partition_id for state in states}) > 1:
             raise reader.error("replica states of different partitions")
@@ -308,13 +308,13 @@ class Preferences:
     partitions: tuple[PartitionId, ...] = ()
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(len(self.partitions))
+        writer = ZnodeWriter().i8(1).i32(len(self.partitions))
         for partition_id in self.partitions:
-            writer.int32(partition_id)
-        return writer.done()
+            writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "preferred partitions")
+        reader = ZnodeReader(data, "preferred partitions")
         reader.version(1)
-        return cls(tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))
+        return cls(tuple(PartitionId(reader.i32()) for _ in range(reader.count(4))))
