@@ -233,7 +233,12 @@ class ClusterManager:
                     data, _ = await self._store.get(self._paths.partition(partition_id))
                     floor[partition_id] = Generation(PartitionMetadata.from_bytes(data).generation)
                 except (NoNodeError, SerializationError) as error:
-                    _log.error("the generation of partition %d is not known: %s", partition_id, error)
+                    _log.error(
+                        "the generation of partition %d is not known: %s",
+                        partition_id,
+                        error,
+                        extra={"partition": partition_id},
+                    )
         return policy.with_generations(old, floor)
 
     def _adopt(self, snapshot: Snapshot, epoch: int) -> None:

@@ -16,10 +16,11 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar
 from uuid import UUID
+
+import structlog
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
@@ -38,7 +39,7 @@ from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
 from waltz_storage.engine.witness import REFILL, Witness
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
@@ -143,7 +144,7 @@ class StorageManager:
             if _found_no_room(error):
                 self.without_room.add(partition_id)
         except Exception as error:
-            _log.exception("partition %d could not be opened", partition_id)
+            log.error("the partition could not be opened", partition=partition_id, exc_info=error)
             self.damaged[partition_id] = f"internal error: {type(error).__name__}: {error}"
 
     def reopen(self, partition_id: int) -> bool:

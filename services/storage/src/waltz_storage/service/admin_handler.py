@@ -11,10 +11,11 @@ A request names each partition once: further mentions in the same list change no
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
+
+import structlog
 
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.tasks import spawn
@@ -37,7 +38,7 @@ MAX_WAITING = 100
 MAX_REQUEST_BYTES = 4 * MAX_LIST_INTEGERS + 64
 """The longest list of partitions; nothing else that is a request of this port takes a hundred bytes."""
 _WITH_LIST = (admin.PartitionAvailableRequest.TYPE, admin.PartitionAssignmentRequest.TYPE)
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class MetricsDesk:
@@ -130,7 +131,7 @@ class AdminHandler:
         except (StorageError, OSError) as error:
             failure = str(error)
         except Exception as error:
-            _log.exception("an admin request failed")
+            log.error("an admin request failed", request=type(message).__name__, exc_info=error)
             failure = f"internal error: {type(error).__name__}: {error}"
         return (ADMIN.encode(admin.FailureResponse(seq_num, RpcError(failure)), 0),)
 

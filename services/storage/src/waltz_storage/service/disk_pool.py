@@ -18,12 +18,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import NamedTuple, TypeVar
+
+import structlog
 
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_storage.engine.errors import StorageError
@@ -36,7 +37,7 @@ from waltz_storage.service.metrics import StorageMetrics
 from waltz_storage.service.requests import APPEND, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class QueueLimits(NamedTuple):
@@ -242,7 +243,7 @@ class DiskPool:
         try:
             return job.run()
         except BaseException as error:
-            _log.exception("the job of partition %d failed", queue.partition_id)
+            log.error("a job of the partition failed", partition=queue.partition_id, exc_info=error)
             return self._broken(queue.partition_id, items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:

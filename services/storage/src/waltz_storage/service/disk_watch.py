@@ -9,10 +9,11 @@ that could not be opened for want of room. Appends do not wait for it: each look
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
+
+import structlog
 
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.room import DiskUsage
@@ -23,7 +24,7 @@ from waltz_storage.service.metrics import GROUP
 
 LOOK_SECONDS = 10.0
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class DiskWatch:
@@ -93,7 +94,7 @@ class DiskWatch:
             self.growth.look(self._clock(), self.log_bytes, self.usage.free_bytes)
         full = self.full
         if (full is None) != (self._reported is None):
-            _log.warning("%s", full if full is not None else "the disk has room again: appends are taken")
+            log.warning(full if full is not None else "the disk has free space again: appends are taken")
         self._reported = full
         if full is None:
             await self._reopen()
@@ -104,7 +105,7 @@ class DiskWatch:
             room.refresh()
             return room.usage()
         except OSError as error:
-            _log.warning("the file system cannot be asked for its room: %s", error)
+            log.warning("the free space of the file system cannot be read", reason=str(error))
             return None
 
     async def _reopen(self) -> None:
@@ -112,4 +113,6 @@ class DiskWatch:
             opened = await self._pool.run(partition_id, lambda manager, pid=partition_id: manager.reopen(pid))  # type: ignore[misc]
             self._pool.refresh(partition_id)
             if opened:
-                _log.warning("partition %d has found room on the disk and is in service", partition_id)
+                log.warning(
+                    "the partition has free space on the disk and is in service", partition=partition_id
+                )

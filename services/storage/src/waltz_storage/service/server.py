@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
@@ -32,8 +31,6 @@ from waltz_storage.service.disk_watch import DiskWatch
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
-
-_log = logging.getLogger(__name__)
 
 
 class NodeOptions(NamedTuple):
