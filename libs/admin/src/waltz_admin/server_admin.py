@@ -69,7 +69,7 @@ class _AnswerHandler:
 
 
 class ServerAdminConnection(AdminRequests):
-    """`async with ServerAdminConnection(endpoint, tls) as server`; UnreachableError for all that goes wrong."""
+    """`async with ServerAdminConnection(endpoint, tls) as server`; UnreachableError when anything fails."""
 
     def __init__(
         self, endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS

@@ -49,14 +49,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
-from waltz_protocol.append_frame import MAX_LOCKS, Append
+from waltz_protocol.frames.append import MAX_LOCKS, Append
+from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.partition.markers import Marker
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
-from waltz_server.partition.replies import lock_failure
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 
 APPEND_UNITS = 20

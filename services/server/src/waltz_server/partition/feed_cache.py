@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 
-from waltz_protocol.frames.feed import FRAME_BYTES, frame_of_entry, frames_of_records
+from waltz_protocol.frames.feed import FRAME_BYTES
 
 BLOCK_FRAMES = 1024
 _BLOCK_BYTES = FRAME_BYTES * BLOCK_FRAMES
@@ -135,14 +135,3 @@ class PartitionFeedCache:
     def drop(self) -> None:
         """Forget everything of this partition."""
         self._cache.drop(self._partition_id)
-
-
-__all__ = [
-    "BLOCK_FRAMES",
-    "FRAME_BYTES",
-    "FeedCache",
-    "Frames",
-    "PartitionFeedCache",
-    "frame_of_entry",
-    "frames_of_records",
-]
