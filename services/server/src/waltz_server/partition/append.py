@@ -409,8 +409,7 @@ class AppendQueue:
             if item.marked and locks is not None:
                 slots: Iterable[int]
                 if item.check is None:
-                    slots = locks.mark(item.append.write_locks, item.append.append_locks)
-                    locks.unmark(slots)
+                    slots = locks.slots_to_raise(item.append.write_locks, item.append.append_locks)
                 else:
                     slots = item.check.slots
                     self._many_locks_in_flight -= _lock_count(item.append)
