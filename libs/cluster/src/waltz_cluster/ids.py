@@ -25,7 +25,7 @@ async def take_id(
     store: ZooKeeperStore, path: str, rng: random.Random, *, timeout_seconds: float = 30.0
 ) -> int:
     """The next id; IdsExhaustedError at the end of the counter, ConnectionLostError when ZooKeeper stays away
-    for ``timeout_seconds``. Cancellation may burn an id."""
+    for `timeout_seconds`. Cancellation may burn an id."""
     backoff = Backoff(0.005, 0.5, rng, spread=AROUND)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds

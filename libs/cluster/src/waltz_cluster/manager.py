@@ -10,8 +10,8 @@ every attempt gives the lock back before it pauses, so nothing waits behind an e
      with the version of the data it was computed from.
   2. An assignment is adopted only when its child version is that of the members, and only while the session
      whose reads produced it is still the present one.
-  3. No partitions are served after the session may have ended (``lease``): at LOST at once, else when
-     ``last_contact + session timeout`` has passed on the own clock.
+  3. No partitions are served after the session may have ended (`lease`): at LOST at once, else when
+     `last_contact + session timeout` has passed on the own clock.
 
 What the layout does not let us mend: the assignment of a cluster without servers stays in the znode, because
 it holds the generations, which must never go back; the number of partitions cannot change, it is part of
@@ -71,7 +71,7 @@ _MAX_PAUSE_SECONDS = 2.0
 
 
 class ClusterManager:
-    """``async with ClusterManager(store, root, rng=…) as manager``. See the module."""
+    """`async with ClusterManager(store, root, rng=…) as manager`. See the module."""
 
     cluster_params: ClusterParams
 
@@ -277,7 +277,7 @@ class ClusterManager:
         return await take_id(self._store, self._paths.server_ids, self._rng)
 
     def add_endpoints_listener(self, listener: EndpointsListener) -> Callable[[], None]:
-        """Call ``listener`` with all endpoints and their partitions: now, if they are known, and whenever
+        """Call `listener` with all endpoints and their partitions: now, if they are known, and whenever
         they change.
 
         It is a synchronous call on the loop. Returns the function that removes it. Losing ZooKeeper changes
@@ -299,8 +299,8 @@ class ClusterManager:
     ) -> ServerRegistration:
         """Take part as a server. Open the port first: clients come as soon as this is written.
 
-        ``on_partitions`` is called on the loop with all partitions of this server and their generations
-        whenever they change, ``{}`` when the ZooKeeper session is, or may be, over; it may be called before
+        `on_partitions` is called on the loop with all partitions of this server and their generations
+        whenever they change, `{}` when the ZooKeeper session is, or may be, over; it may be called before
         this returns. The registration survives the loss of the session with the same server id. ConnectError
         when ZooKeeper stays away meanwhile for 30 s; other errors pass. Cancellation may leave a descriptor
         behind that goes with the session.
@@ -397,7 +397,7 @@ class ClusterManager:
             registration.deliver({})
 
     async def _attempt(self, action: Callable[[], Awaitable[None]], timeout_seconds: float) -> None:
-        """Run ``action`` under the lock; after a retriable error pause without it and try again, until the
+        """Run `action` under the lock; after a retriable error pause without it and try again, until the
         time is up. Every action reads before it writes and may be begun anew at any point, so nothing is
         repeated blindly."""
         loop = asyncio.get_running_loop()

@@ -1,6 +1,6 @@
 """ZooKeeper's tree in memory: znodes, versions, watches, sessions and transactions, as its server keeps them.
 
-No time and no connections: ``memory_store`` and the simulator put those around it.
+No time and no connections: `memory_store` and the simulator put those around it.
 
 Server-side rules kept (ZooKeeper): data version counts sets; child version counts creations plus deletions of
 children; the number of a sequential znode is the number of creations so far under its parent; watches are
@@ -54,7 +54,7 @@ class MemoryTree:
         self._before: dict[str, Node | None] | None = None  # in a transaction: what it has changed
 
     def tree(self) -> dict[str, tuple[bytes | None, ZnodeStat]]:
-        """Everything below ``/``, for tests."""
+        """Everything below `/`, for tests."""
         return {path: (node.data, node.stat()) for path, node in sorted(self._nodes.items()) if path != "/"}
 
     # -- sessions

@@ -8,7 +8,7 @@ One writer: the server itself, inside the manager's lock. Invariants
      (the port is ours now), and until its session ends its partitions would have no server. Never later, and
      never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
      puts its own back, and neither goes on deleting the other's.
-  3. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that
+  3. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
      a server that restarts, and gets a new server id, prefers what it preferred.
 """
 
@@ -44,7 +44,7 @@ class Registrar(Protocol):
 
 
 class ServerRegistration:
-    """A server that takes part. Made by ``ClusterManager.register_server``."""
+    """A server that takes part. Made by `ClusterManager.register_server`."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ServerRegistration:
 
     async def unregister(self, *, timeout_seconds: float = 5.0) -> None:
         """Leave in order: delete the descriptor, so that the others take over at once; then
-        ``on_partitions({})``.
+        `on_partitions({})`.
 
         When ZooKeeper cannot be reached in time the descriptor goes with the session. Idempotent.
         """

@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 class ReplicaAssignmentWatcher:
     """Reads the assignments, calls back when they differ from the last ones, waits for the watch, and so on.
 
-    Owner: whoever awaits ``run()``; it ends by ``close()`` or cancellation. Errors are retried (100 ms
+    Owner: whoever awaits `run()`; it ends by `close()` or cancellation. Errors are retried (100 ms
     doubling to 2 s): the last known assignments stay in use meanwhile.
     """
 
@@ -39,7 +39,7 @@ class ReplicaAssignmentWatcher:
         self._backoff = Backoff(0.1, 2.0, rng or random.Random(0), spread=AROUND)
 
     def close(self) -> None:
-        """Make ``run`` return; no callback comes after this."""
+        """Make `run` return; no callback comes after this."""
         self._closed = True
         self._changed.set()
 

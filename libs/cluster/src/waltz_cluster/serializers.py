@@ -1,7 +1,7 @@
 """The bytes of every znode (ZooKeeper layout, part 1), each as one frozen dataclass.
 
-``to_bytes`` writes maps in the order they have, so bytes that were read are written back unchanged.
-``from_bytes`` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for
+`to_bytes` writes maps in the order they have, so bytes that were read are written back unchanged.
+`from_bytes` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for
 everything that is not the layout. Pure.
 """
 
@@ -51,7 +51,7 @@ class ClusterParams:
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Data of ``ids/client`` and ``ids/server``: the last id given out."""
+    """Data of `ids/client` and `ids/server`: the last id given out."""
 
     value: int = 0
 
@@ -89,7 +89,7 @@ class ServerDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
-    """Data of ``serverDescriptors``: who serves which partition in which generation, for one child
+    """Data of `serverDescriptors`: who serves which partition in which generation, for one child
     version."""
 
     cversion: int = -1
@@ -126,7 +126,7 @@ class PartitionAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """Data of ``store``: the key every storage node of the cluster carries, and the number of partitions."""
+    """Data of `store`: the key every storage node of the cluster carries, and the number of partitions."""
 
     cluster_key: UUID
     num_partitions: int
@@ -143,7 +143,7 @@ class StoreParams:
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignments:
-    """Data of ``store/assignment``: the partitions of every storage node, by connect string."""
+    """Data of `store/assignment`: the partitions of every storage node, by connect string."""
 
     nodes: Mapping[str, tuple[PartitionId, ...]] = field(default_factory=dict)
 
@@ -186,7 +186,7 @@ def _read_int_map(data: bytes | None, kind: str) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescriptor:
-    """Data of ``store/group``: the group (one full copy of the data) of every storage node."""
+    """Data of `store/group`: the group (one full copy of the data) of every storage node."""
 
     groups: Mapping[str, int] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ class GroupDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetadata:
-    """Data of ``store/connection``: the admin port of every storage node; its host is that of the connect
+    """Data of `store/connection`: the admin port of every storage node; its host is that of the connect
     string."""
 
     admin_ports: Mapping[str, int] = field(default_factory=dict)
@@ -275,7 +275,7 @@ class ReplicaState:
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Data of ``store/partition/<id>``: the store session of the partition and the states of its replicas."""
+    """Data of `store/partition/<id>`: the store session of the partition and the states of its replicas."""
 
     generation: int = -1
     session_id: int = -1
@@ -302,7 +302,7 @@ class PartitionMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its
+    """Ours: data of `preferredPartitions/<endpoint>`, the preferred partitions of a server across its
     restarts."""
 
     partitions: tuple[PartitionId, ...] = ()

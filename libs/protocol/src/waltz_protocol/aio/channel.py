@@ -48,21 +48,21 @@ class ChannelSettings:
     hello_text: str
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     handshake_timeout_seconds: float = 10.0
-    #: The connecting side writes a keep-alive after this much write silence.
     keep_alive_seconds: float = 600.0
-    #: Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three
-    #: keep-alives of a peer) and to never on connecting ones, where the peer sends none.
+    """The connecting side writes a keep-alive after this much write silence."""
     read_idle_seconds: float | None = None
+    """Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three
+    keep-alives of a peer) and to never on connecting ones, where the peer sends none."""
     write_high_bytes: int = 1024 * 1024
     write_low_bytes: int = 256 * 1024
-    #: Close when the peer acknowledges nothing for so long.
     tcp_user_timeout_ms: int = 30_000
-    #: The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all
-    #: the time is closed after `not_reading_seconds`.
+    """Close when the peer acknowledges nothing for so long."""
     peers_may_pause: bool = False
+    """The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all
+    the time is closed after `not_reading_seconds`."""
     not_reading_seconds: float = 900.0
-    #: How long a graceful close may take to write what is queued before the connection is cut.
     close_timeout_seconds: float = 5.0
+    """How long a graceful close may take to write what is queued before the connection is cut."""
 
 
 class ChannelHandler(Protocol):

@@ -33,8 +33,8 @@ from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo
 
 _M = TypeVar("_M", bound=Message)
 
-#: Called with None when the append is durable on the node, else with the error.
 AppendCallback = Callable[[WaltzProtocolError | None], None]
+"""Called with None when the append is durable on the node, else with the error."""
 
 _OPEN_SEQ_NUM = -1
 

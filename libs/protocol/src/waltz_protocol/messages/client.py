@@ -157,8 +157,8 @@ class TransactionDataResponse:
 
     TYPE: ClassVar[int] = 7
     SINCE: ClassVar[int] = 0
-    #: The fields behind `transaction_id` depend on each other: written and read together.
     REST: ClassVar[Wire] = Wire(_write_data_or_error, _read_data_or_error)
+    """The fields behind `transaction_id` depend on each other: written and read together."""
     req_id: WireReqId
     transaction_id: Long
     data: bytes | None

@@ -21,7 +21,7 @@ from waltz_storage.engine.witness import inspect_files
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """One segment. ``problem`` is ``None`` when every record follows its predecessor and carries its
+    """One segment. `problem` is `None` when every record follows its predecessor and carries its
     checksum."""
 
     path: str
@@ -35,7 +35,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition: control entry (``None`` when unreadable) and segments in order."""
+    """One partition: control entry (`None` when unreadable) and segments in order."""
 
     partition_id: int
     info: PartitionInfo | None
@@ -73,10 +73,10 @@ def inspect_directory(
     fs: FileSystem | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> DirectoryReport:
-    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no
+    """Read the control file and every record of every partition. `StorageStartError` if it is no
     directory of ours.
 
-    ``progress`` is told how many partitions are done, of how many.
+    `progress` is told how many partitions are done, of how many.
     """
     disk = fs if fs is not None else OsFileSystem()
     header, entries = inspect_control_file(directory, fs=disk)
@@ -93,7 +93,7 @@ def inspect_directory(
 def inspect_control_file(
     directory: str, *, fs: FileSystem | None = None
 ) -> tuple[ControlHeader, list[PartitionInfo | str]]:
-    """Header and, per partition, the current entry or what is wrong with it. :class:`StorageStartError`
+    """Header and, per partition, the current entry or what is wrong with it. `StorageStartError`
     without one."""
     disk = fs if fs is not None else OsFileSystem()
     path = join(directory, layout.CONTROL_FILE_NAME)

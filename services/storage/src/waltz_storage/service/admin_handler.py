@@ -82,7 +82,7 @@ class AdminHandler:
         channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
-        """Queue a request; :class:`ProtocolError` ends the connection."""
+        """Queue a request; `ProtocolError` ends the connection."""
         if len(body) > SMALL_MESSAGE_BYTES and body[0] not in _WITH_LIST:
             raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
         self._waiting.append(ADMIN.decode(body, 0))

@@ -2,8 +2,8 @@
 
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job
 takes everything queued (bounded in count and bytes) to a disk thread; when it is done, one
-``call_soon_threadsafe`` brings all replies back. While a job runs, the next batch forms by itself. One append
-of one record that is alone may run on the loop instead, while the disk is fast: see ``inline``.
+`call_soon_threadsafe` brings all replies back. While a job runs, the next batch forms by itself. One append
+of one record that is alone may run on the loop instead, while the disk is fast: see `inline`.
 
 Invariants:
 
@@ -108,8 +108,8 @@ class PartitionQueue:
         self.kick()
 
     def kick(self, *, alone: bool = False) -> None:
-        """Start a job unless one is running. ``alone``: nothing else arrived, so it may run on the loop (see
-        ``inline``)."""
+        """Start a job unless one is running. `alone`: nothing else arrived, so it may run on the loop (see
+        `inline`)."""
         if self._running is not None or not self._items:
             return
         limits = self._pool.queue_limits
@@ -160,7 +160,7 @@ class DiskPool:
         read_limits: ReadLimits = ReadLimits(),  # noqa: B008 - immutable
         inline_limits: InlineLimits | None = None,
     ) -> None:
-        """Without ``inline_limits`` every job goes to the executor."""
+        """Without `inline_limits` every job goes to the executor."""
         self.manager = manager
         self.queue_limits = queue_limits
         self.queued_bytes = 0  # of all queues, waiting and running; they count it

@@ -3,7 +3,7 @@ closed.
 
 It logs once when the disk has become full and once when there is room again, and then opens the partitions
 that could not be opened for want of room. Appends do not wait for it: each looks for itself
-(``engine.room``).
+(`engine.room`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 
 
 class DiskWatch:
-    """Figures of the disk below a node. Owner: the loop; only :meth:`_measure` runs on a disk thread."""
+    """Figures of the disk below a node. Owner: the loop; only `_measure` runs on a disk thread."""
 
     def __init__(
         self,
@@ -44,7 +44,7 @@ class DiskWatch:
         self._reported: str | None = None
         self.growth = Growth()
         self.usage: DiskUsage | None = None
-        """Of the last look; ``None`` before the first, or when the file system cannot be asked."""
+        """Of the last look; `None` before the first, or when the file system cannot be asked."""
 
     @property
     def log_bytes(self) -> int:
@@ -63,7 +63,7 @@ class DiskWatch:
 
     @property
     def days_to_full(self) -> float | None:
-        """See :meth:`Growth.days_to_full`."""
+        """See `Growth.days_to_full`."""
         return self.growth.days_to_full(self.reserve_bytes)
 
     def publish(self, registry: MetricsRegistry) -> None:

@@ -6,7 +6,7 @@ Invariants:
 * Appends that follow one another are written together with one data sync. Anything that could see them (and
   every change of marks or log) waits for that sync; a read that ends below them does not.
 * Exactly one reply per request, in order per partition and connection.
-* A job writes at most ``max_reply_bytes`` of read results (plus one); the rest goes back to the queue.
+* A job writes at most `max_reply_bytes` of read results (plus one); the rest goes back to the queue.
 """
 
 from __future__ import annotations

@@ -74,7 +74,7 @@ class ReplyChannel(Protocol):
 
 
 class Request:
-    """One request of the storage port. ``problem`` set = to be answered with Failure when its turn comes."""
+    """One request of the storage port. `problem` set = to be answered with Failure when its turn comes."""
 
     __slots__ = (
         "arrived_seconds",
@@ -126,7 +126,7 @@ class Request:
 
 
 class Call:
-    """Something the admin port wants done as the partition's job. ``done`` gets result or error, on the
+    """Something the admin port wants done as the partition's job. `done` gets result or error, on the
     loop."""
 
     __slots__ = ("action", "done", "size_bytes")
@@ -147,7 +147,7 @@ def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Re
 
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
-    """An Append request with its records in disk form. :class:`ProtocolError` when it is malformed."""
+    """An Append request with its records in disk form. `ProtocolError` when it is malformed."""
     steps = parse_append_in_steps(channel, body, now_seconds)
     while True:
         try:

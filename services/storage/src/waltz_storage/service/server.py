@@ -34,7 +34,7 @@ from waltz_storage.service.metrics import StorageMetrics
 
 
 class NodeOptions(NamedTuple):
-    """What a node needs beside its directory. Port 0 takes a free one (tests); ``http_port`` None = no
+    """What a node needs beside its directory. Port 0 takes a free one (tests); `http_port` None = no
     HTTP."""
 
     host: str
@@ -52,7 +52,7 @@ class NodeOptions(NamedTuple):
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
-    """A ``run_all`` for :meth:`StorageManager.open` that opens partitions in parallel."""
+    """A `run_all` for `StorageManager.open` that opens partitions in parallel."""
 
     def run_all(actions: Sequence[Callable[[], None]]) -> None:
         if len(actions) < 2:
@@ -65,7 +65,7 @@ def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]
 
 
 class StorageNode:
-    """One running node on an opened directory. Owns the manager from :meth:`start` on and closes it."""
+    """One running node on an opened directory. Owns the manager from `start` on and closes it."""
 
     def __init__(
         self, manager: StorageManager, options: NodeOptions, executor: Executor, registry: MetricsRegistry
@@ -86,7 +86,7 @@ class StorageNode:
             options.inline_limits,
         )
         self.disk = DiskWatch(manager, self.pool, executor)
-        """Its figures are in the metrics; whoever runs the node runs ``disk.run()`` beside it."""
+        """Its figures are in the metrics; whoever runs the node runs `disk.run()` beside it."""
         self.disk.publish(registry)
         budget, turns = ReceiveBudget(options.receive_bytes), Turns()
         self._data = Listener(budget, turns)
@@ -107,7 +107,7 @@ class StorageNode:
 
     @property
     def http_port(self) -> int | None:
-        """The HTTP port, ``None`` without one."""
+        """The HTTP port, `None` without one."""
         return None if self._options.http_port is None else self._http.port
 
     async def start(self) -> None:
