@@ -166,8 +166,8 @@ async def test_servers_and_clients_write_the_recorded_trees(new_session: NewSess
             assert await reached(admin, "05-after-workload") == []
             assert [await client.new_client_id() for _ in range(5)] == [4, 5, 6, 7, 8]
             assert seen[-1] == {SERVER: dict.fromkeys(range(4), 1)}
-        await registration.set_preferred({2})
-        await registration.set_preferred(set())
+        await registration.add_preferred({2})
+        await registration.remove_preferred({2})
         assert await reached(admin, "06-after-preferred", stages_of_writes=True) == []
     await first.close()
     async with ClusterManager(await new_session(), ROOT, rng=random.Random(3)) as manager:

@@ -3,10 +3,10 @@
 import pytest
 
 from tests.interop.recordings import SESSIONS, RecordedFrame, frames
-from waltz_protocol.append_frame import parse_append
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import FrameSplitter
+from waltz_protocol.frames.append import parse_append
 from waltz_protocol.handshake import decode_hello, encode_hello
 
 PROTOCOLS = {"L": CLIENT, "S": STORAGE, "A": ADMIN}

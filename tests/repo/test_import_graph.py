@@ -15,11 +15,8 @@ CYCLES = {
         ("client._internal.", ("contexts", "core")),
         ("client._internal.", ("append_window", "readers", "stream_partition", "stream_session")),
         ("client.testing.", ("connection", "feeds", "partition")),
-        ("cluster.", ("manager", "registration")),
-        ("protocol.aio.", ("channel", "channel_roles")),
         ("server.store.", ("confirm", "replica_session", "session")),
         ("server.store.", ("replica_recovery", "session_run", "store")),
-        ("storage.service.", ("disk_watch", "executor", "metrics")),
     )
 }
 """Imports for type checkers and inside functions count. This list may only become shorter."""

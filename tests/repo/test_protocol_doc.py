@@ -82,8 +82,8 @@ def _row(protocol: str, message: type[Message], names: dict[int, str]) -> str:
             break
         cells.append(f"{_words(field.name)}: {_form(message, field.name, metadata, names)}")
     meaning = (message.__doc__ or "").split("\n\n")[0].replace("\n", " ")
-    meaning = re.sub(r" See `\w+` for the hot path\.", "", meaning)
-    meaning = re.sub(r"The hot path uses `\w+` instead; a null", "A null", meaning)
+    meaning = re.sub(r" See `[\w.]+` for the hot path\.", "", meaning)
+    meaning = re.sub(r"The hot path uses `[\w.]+` instead; a null", "A null", meaning)
     since = f", since {message.SINCE}" if message.SINCE else ""
     return f"| {message.TYPE} | {_words(message.__name__)}{since} | {'<br>'.join(cells)} | {re.sub(' +', ' ', meaning)} |"
 

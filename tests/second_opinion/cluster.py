@@ -29,10 +29,10 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.quorum_backend import QuorumBackend
 from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
-from waltz_storage.engine.inspect import iterate_records
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode
 from waltz_testkit.faulty_disk import FaultyDisk
+from waltz_testkit.stored_records import iterate_records
 
 ROOT = "/waltz"
 DATA = "/data"

@@ -85,21 +85,18 @@ def ignore_read_locks(table: LockTable, write_locks: Iterable[int], read_locks: 
     return _estimate(table, write_locks, ())
 
 
-def nobody_is_in_flight(*_: object) -> bool:
-    return False
+def raise_write_locks_only(
+    table: LockTable, write_locks: Sequence[int], append_locks: Sequence[int]
+) -> Slots:
+    return _slots_to_raise(table, write_locks, ())
 
 
-def mark_write_locks_only(table: LockTable, write_locks: Sequence[int], append_locks: Sequence[int]) -> Slots:
-    return _mark(table, write_locks, ())
-
-
-_estimate, _mark = LockTable.estimate, LockTable.mark
+_estimate, _slots_to_raise = LockTable.estimate, LockTable.slots_to_raise
 
 
 @pytest.mark.parametrize("name", ["bank", "contexts"])
 def test_bank_sees_write_locks_ignored(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(LockTable, "estimate", ignore_write_locks)
-    monkeypatch.setattr(LockTable, "check_in_flight", nobody_is_in_flight)
     assert broken(run(CATALOGUE[name])) == {"bank", "serializable"}
 
 
@@ -114,7 +111,7 @@ def test_duty_sees_write_skew(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_counters_see_append_locks_ignored(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(LockTable, "mark", mark_write_locks_only)
+    monkeypatch.setattr(LockTable, "slots_to_raise", raise_write_locks_only)
     assert broken(run(CATALOGUE["counters"])) == {"counters", "serializable", "linearizable"}
 
 

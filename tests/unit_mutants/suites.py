@@ -131,7 +131,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_weaknesses.py",
     ),
-    "waltz_storage/service/executor.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
+    "waltz_storage/service/disk_pool.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
     "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),

@@ -1,5 +1,4 @@
-"""Administrative requests to single servers, over the RPC connection (client-server protocol, messages 13 to
-22)."""
+"""Administrative requests to single servers, over the RPC connection."""
 
 from __future__ import annotations
 
@@ -7,19 +6,8 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TypeVar
 
 from waltz_client.errors import UsageError
-from waltz_protocol.messages.client import (
-    AddPreferredPartitionRequest,
-    AddPreferredPartitionResponse,
-    CheckStorageConnectivityRequest,
-    CheckStorageConnectivityResponse,
-    RemovePreferredPartitionRequest,
-    RemovePreferredPartitionResponse,
-    ServerPartitionsAssignmentRequest,
-    ServerPartitionsAssignmentResponse,
-    ServerPartitionsHealthStatRequest,
-    ServerPartitionsHealthStatResponse,
-)
 from waltz_protocol.messages.fields import Message
+from waltz_protocol.server_requests import AdminRequests
 from waltz_protocol.types import Endpoint, ReqId
 
 if TYPE_CHECKING:
@@ -46,52 +34,29 @@ class ServerRequests:
         self, server: Endpoint, *, deadline_seconds: float | None = None
     ) -> dict[str, bool]:
         """Which storage nodes the server reaches."""
-        response = await self._request(
-            server, CheckStorageConnectivityRequest, CheckStorageConnectivityResponse, deadline_seconds
-        )
-        return dict(response.connectivity)
+        return await self._one(server, deadline_seconds).storage_connectivity()
 
     async def partitions(self, server: Endpoint, *, deadline_seconds: float | None = None) -> list[int]:
         """The partitions the server holds."""
-        response = await self._request(
-            server, ServerPartitionsAssignmentRequest, ServerPartitionsAssignmentResponse, deadline_seconds
-        )
-        return sorted(response.partitions)
+        return await self._one(server, deadline_seconds).partitions()
 
     async def health(self, server: Endpoint, *, deadline_seconds: float | None = None) -> dict[int, bool]:
         """Health of each partition the server holds."""
-        response = await self._request(
-            server, ServerPartitionsHealthStatRequest, ServerPartitionsHealthStatResponse, deadline_seconds
-        )
-        return dict(response.health)
+        return await self._one(server, deadline_seconds).health()
 
     async def add_preferred(
         self, server: Endpoint, partitions: Iterable[int], *, deadline_seconds: float | None = None
     ) -> bool:
         """Ask the server to prefer these partitions; false when it refuses."""
         ids = self._checked(partitions)
-        response = await self._request(
-            server,
-            lambda req_id: AddPreferredPartitionRequest(req_id, ids),
-            AddPreferredPartitionResponse,
-            deadline_seconds,
-            routing_partition=ids[0],
-        )
-        return response.result
+        return await self._one(server, deadline_seconds).add_preferred(ids)
 
     async def remove_preferred(
         self, server: Endpoint, partitions: Iterable[int], *, deadline_seconds: float | None = None
     ) -> bool:
-        """Ask the server to prefer these partitions no more; false when it refuses."""
+        """Ask the server to prefer these partitions no longer; false when it refuses."""
         ids = self._checked(partitions)
-        response = await self._request(
-            server,
-            lambda req_id: RemovePreferredPartitionRequest(req_id, ids),
-            RemovePreferredPartitionResponse,
-            deadline_seconds,
-            routing_partition=ids[0],
-        )
-        return response.result
+        return await self._one(server, deadline_seconds).remove_preferred(ids)
 
     def _checked(self, partitions: Iterable[int]) -> tuple[int, ...]:
         ids = tuple(partitions)
@@ -103,23 +68,27 @@ class ServerRequests:
             self._core.check_partition(partition_id)
         return ids
 
-    async def _request(
-        self,
-        server: Endpoint,
-        make_request: Callable[[ReqId], Message],
-        response_type: type[M],
-        deadline_seconds: float | None,
-        *,
-        routing_partition: int = 0,
-    ) -> M:
+    def _one(self, server: Endpoint, deadline_seconds: float | None) -> AdminRequests:
         seconds = (
             self._core.settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
         )
+        return _OneServer(self._core, server, seconds)
+
+
+class _OneServer(AdminRequests):
+    def __init__(self, core: ClientCore, server: Endpoint, deadline_seconds: float) -> None:
+        self._core = core
+        self._server = server
+        self._deadline_seconds = deadline_seconds
+
+    async def ask(
+        self, make_request: Callable[[ReqId], Message], response_type: type[M], partition_id: int
+    ) -> M:
         return await self._core.rpc.admin(
-            server,
+            self._server,
             make_request,
             response_type,
-            routing_partition=routing_partition,
+            routing_partition=partition_id,
             client_id=self._core.client_id,
-            deadline_seconds=seconds,
+            deadline_seconds=self._deadline_seconds,
         )

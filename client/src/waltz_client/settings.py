@@ -15,7 +15,7 @@ from pydantic import Field
 from waltz_cluster.config.files import flatten, load_file
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
-from waltz_protocol.append_frame import MAX_LOCKS
+from waltz_protocol.frames.append import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]
 

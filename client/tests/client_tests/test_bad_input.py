@@ -15,8 +15,8 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_cluster.errors import ClusterNotFoundError, ConfigError, ConnectError
-from waltz_protocol.append_frame import MAX_LOCKS
 from waltz_protocol.errors import TlsSettingsError
+from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_testkit.fake_cluster import FakeCluster
 
 MINIMUM: dict[str, object] = {

@@ -24,7 +24,7 @@ from waltz_client import (
     UsageError,
 )
 from waltz_client.errors import AppendFailedError
-from waltz_protocol.append_frame import Append as WireAppend
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 

@@ -23,7 +23,7 @@ from waltz_client import (
     WaltzClient,
 )
 from waltz_protocol.aio.tasks import spawn
-from waltz_protocol.append_frame import Append as WireAppend
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 

@@ -15,7 +15,7 @@ from waltz_client import (
     Outcome,
     WaltzClient,
 )
-from waltz_protocol.append_frame import Append as WireAppend
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
 from waltz_testkit.fake_server import Fate

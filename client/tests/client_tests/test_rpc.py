@@ -16,9 +16,9 @@ from waltz_client import (
 )
 from waltz_client._internal import rpc_client
 from waltz_client._internal.rpc_client import SCAN_SECONDS
-from waltz_client._internal.wire import pack_data_request, parse_data_response
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frames.data import pack_data_request, parse_data_response
 from waltz_protocol.messages.client import TransactionDataRequest, TransactionDataResponse
 from waltz_protocol.types import Endpoint, ReqId, data_checksum
 from waltz_testkit.fake_cluster import FakeCluster, fake_cluster

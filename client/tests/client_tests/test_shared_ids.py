@@ -12,7 +12,7 @@ from client_tests.helpers import settings_for, until
 from client_tests.test_conformance import StaticDiscovery
 from waltz_client import Committed, LockId, WaltzClient
 from waltz_client._internal.req_ids import NEAR
-from waltz_protocol.append_frame import Append as WireAppend
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_protocol.types import Endpoint, ReqId
 from waltz_testkit.client_peers import make_append
 from waltz_testkit.fake_cluster import FakeCluster

@@ -19,7 +19,7 @@ from waltz_client import (
     PendingAppend,
     ViewAheadError,
 )
-from waltz_protocol.append_frame import Append as WireAppend
+from waltz_protocol.frames.append import Append as WireAppend
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 

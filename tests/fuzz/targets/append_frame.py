@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 from tests.fuzz.codec_properties import recorded_bodies
 from tests.fuzz.target import Target
-from waltz_protocol.append_frame import APPEND_TYPE, MAX_LOCKS, Append, encode_append, parse_append
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError, TooManyLocksError
 from waltz_protocol.frame import FRAME_HEADER_SIZE, Magic
+from waltz_protocol.frames.append import APPEND_TYPE, MAX_LOCKS, Append, encode_append, parse_append
 from waltz_protocol.messages import client
 from waltz_protocol.records import unpack_record, verify_record
 

@@ -21,11 +21,12 @@ from tests.fuzz.disk_form import HEADER, sidecar_fence
 from tests.fuzz.target import Target
 from waltz_storage.engine.control_file import MAX_PARTITIONS
 from waltz_storage.engine.errors import PartitionDamagedError, StorageError, StorageStartError
-from waltz_storage.engine.inspect import inspect_directory, iterate_records
+from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import disk_to_wire
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+from waltz_testkit.stored_records import iterate_records
 
 
 class Outcome(NamedTuple):

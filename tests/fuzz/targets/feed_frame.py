@@ -9,14 +9,15 @@ from tests.fuzz.codec_properties import recorded_bodies
 from tests.fuzz.target import Target
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError, ProtocolError
-from waltz_protocol.feed_frame import (
-    FEED_DATA_TYPE,
-    FEED_FRAME_SIZE,
+from waltz_protocol.frame import Magic
+from waltz_protocol.frames.feed import (
+    FEED_DATA,
+    FEED_DATA_BODY_BYTES,
+    FRAME_BYTES,
     feed_frames_for_version,
     pack_feed_frame,
-    parse_feed_data,
+    unpack_feed_data,
 )
-from waltz_protocol.frame import Magic
 from waltz_protocol.messages import client
 
 
@@ -28,29 +29,25 @@ def check(data: bytes) -> None:
         message: object = CLIENT.decode(body, version)
     except ProtocolError:
         message = None
-    try:
-        req_id, transaction_id, header = parse_feed_data(body)
-    except ProtocolError:
-        assert not isinstance(message, client.FeedData), f"refused, but it is {message}"
-    else:
-        assert isinstance(message, client.FeedData)
-        assert (req_id, transaction_id, header) == (
-            message.req_id.pack(),
-            message.transaction_id,
-            message.header,
-        )
-        assert pack_feed_frame(req_id, transaction_id, header, version) == CLIENT.encode(message, version)
+    if body[:1] == bytes((FEED_DATA,)):  # what a client looks at before it takes the fields
+        taken = len(body) == FEED_DATA_BODY_BYTES
+        assert taken == isinstance(message, client.FeedData)
+        if isinstance(message, client.FeedData):
+            fields = (*message.req_id, message.transaction_id, message.header)
+            assert unpack_feed_data(body, 1) == fields
+            packed = pack_feed_frame(message.req_id.pack(), message.transaction_id, message.header, version)
+            assert packed == CLIENT.encode(message, version)
     try:
         stamped = feed_frames_for_version(body, version)
     except EncodeError:
-        assert len(body) % FEED_FRAME_SIZE
+        assert len(body) % FRAME_BYTES
     else:
         assert len(stamped) == len(body)
 
 
 def seeds() -> Iterator[bytes]:
     for version, body in recorded_bodies(Magic.CLIENT):
-        if body[0] == FEED_DATA_TYPE:
+        if body[0] == FEED_DATA:
             yield bytes((version,)) + body
     yield bytes((2,)) + pack_feed_frame(bytes(range(16)), 5, 6) * 2
 

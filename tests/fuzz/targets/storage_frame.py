@@ -9,28 +9,32 @@ from __future__ import annotations
 
 import zlib
 from collections.abc import Iterator
+from typing import cast
 
 from tests.fuzz.codec_properties import recorded_bodies
 from tests.fuzz.target import Target
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frame import Magic
-from waltz_protocol.messages import storage
-from waltz_protocol.records import pack_record, split_records, unpack_record, verify_record
-from waltz_protocol.storage_frame import (
+from waltz_protocol.frames.storage import (
+    APPEND_HEAD_BYTES,
     APPEND_TYPE,
     RECORD_LIST_RESPONSE_TYPE,
     is_success,
+    list_parts,
     parse_record_list,
-    parse_storage_append,
-    record_list_parts,
     storage_append_parts,
 )
+from waltz_protocol.messages import storage
+from waltz_protocol.records import pack_record, split_records, unpack_record, verify_record
 from waltz_protocol.types import Record, ReqId, data_checksum
 from waltz_storage.engine.errors import RecordDamagedError, WireFormatError
 from waltz_storage.engine.layout import disk_to_wire, wire_to_disk
+from waltz_storage.service.requests import ReplyChannel, parse_append
 
 _RECORDS_AT = 25
+_NOBODY = cast(ReplyChannel, None)
+"""Nothing is answered here."""
 
 
 def check(data: bytes) -> None:
@@ -54,21 +58,24 @@ def check(data: bytes) -> None:
 
 
 def _check_append(body: bytes, message: object) -> tuple[bytes, int] | None:
+    if body[:1] != bytes((APPEND_TYPE,)):
+        return None
     try:
-        append = parse_storage_append(memoryview(body))
-        parts = split_records(append.records, append.record_count)
+        request = parse_append(_NOBODY, memoryview(body), 0.0)
     except ProtocolError:
         assert not isinstance(message, storage.AppendRequest), f"refused, but it is {message}"
         return None
     assert isinstance(message, storage.AppendRequest)
-    assert append[:3] == (message.session_id, message.seq_num, message.partition_id)
-    assert append.offline == message.offline
-    _check_records(parts, message.records)
-    head, records, tail = storage_append_parts(
-        *append[:4], wire_records=bytes(append.records), offline=append.offline
-    )
-    assert head + records + tail == STORAGE.encode(message, 0)
-    return bytes(append.records), append.record_count
+    assert request.ids == (message.session_id, message.seq_num, message.partition_id)
+    assert request.offline == message.offline
+    records, count = body[APPEND_HEAD_BYTES:-1], len(message.records)
+    _check_records(split_records(memoryview(records), count), message.records)
+    assert (request.batch is None) == (request.problem is not None)
+    if request.batch is not None and count:
+        assert b"".join(disk_to_wire(request.batch.data, request.batch.first_txid)) == records
+    parts = storage_append_parts(*request.ids, count, records, offline=request.offline)
+    assert b"".join(parts) == STORAGE.encode(message, 0)
+    return records, count
 
 
 def _check_record_list(body: bytes, message: object) -> tuple[bytes, int] | None:
@@ -81,7 +88,9 @@ def _check_record_list(body: bytes, message: object) -> tuple[bytes, int] | None
     assert isinstance(message, storage.RecordListResponse)
     _check_records(parts, message.records)
     prefix = (message.session_id, message.seq_num, message.partition_id)
-    assert b"".join(record_list_parts(*prefix, count, bytes(view))) == STORAGE.encode(message, 0)
+    assert b"".join(list_parts(RECORD_LIST_RESPONSE_TYPE, *prefix, [bytes(part) for part in parts])) == (
+        STORAGE.encode(message, 0)
+    )
     return bytes(view), count
 
 

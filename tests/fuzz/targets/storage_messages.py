@@ -8,7 +8,7 @@ from tests.fuzz.codec_properties import decoded, recorded_bodies
 from tests.fuzz.target import Target
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.frame import Magic
-from waltz_protocol.storage_frame import parse_prefix
+from waltz_protocol.frames.storage import parse_prefix
 
 
 def check(data: bytes) -> None:

@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 from tests.integration.hostile.wires import Target, Wire, abort_all, careless_tls, crowd, wire
-from waltz_protocol.append_frame import MAX_LOCKS, encode_append
 from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import ADMIN, CLIENT
+from waltz_protocol.frames.append import MAX_LOCKS, encode_append
 from waltz_protocol.messages import admin, client
 from waltz_protocol.types import ReqId
 

@@ -11,7 +11,8 @@ from waltz_client import WaltzClient
 from waltz_client.errors import WaltzClientError
 from waltz_protocol.records import unpack_record
 from waltz_protocol.types import Record
-from waltz_storage.engine.inspect import inspect_directory, iterate_records
+from waltz_storage.engine.inspect import inspect_directory
+from waltz_testkit.stored_records import iterate_records
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World

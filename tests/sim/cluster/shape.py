@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 
 T = TypeVar("T")
 

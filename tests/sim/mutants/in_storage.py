@@ -31,7 +31,7 @@ STORAGE_MUTANTS = (
         rule="B1",
         edits=(
             Edit(
-                f"{_SERVICE}/executor.py",
+                f"{_SERVICE}/disk_pool.py",
                 "        raised = self._pool.raises_fence(self, request.session_id)\n",
                 "        raised = request.kind == 4 and self._pool.raises_fence(self, request.session_id)\n",
             ),
@@ -53,7 +53,7 @@ STORAGE_MUTANTS = (
         rule="B1",
         edits=(
             Edit(
-                f"{_SERVICE}/executor.py",
+                f"{_SERVICE}/disk_pool.py",
                 "        raised = self._pool.raises_fence(self, request.session_id)\n",
                 "        partition = self._pool.manager.partitions.get(self.partition_id)\n"
                 "        refused = partition is not None and not partition.info.available\n"

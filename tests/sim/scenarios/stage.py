@@ -25,7 +25,7 @@ from tests.sim.kernel.process import Process
 from tests.sim.kernel.zookeeper import HOST as ZOOKEEPER
 from tests.sim.workloads.tracked import TrackedClient, open_client
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 
 T = TypeVar("T")
 Machine = StorageRole | ServerRole

@@ -10,7 +10,7 @@ import pytest
 from tests.sim.cluster.server_role import CLUSTER_ROOT
 from tests.sim.scenarios.stage import Stage, play, seeds
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import EMPTY_PARTITION_METADATA, PartitionMetadata
+from waltz_cluster.serializers import PartitionMetadata
 from waltz_cluster.store import ZooKeeperStore
 
 
@@ -82,11 +82,7 @@ def damaged(how: str, saved: bytes | None) -> bytes | None:
     if how == "without data":
         return None
     old = PartitionMetadata.from_bytes(saved)
-    return (
-        replace(old, replicas={}).to_bytes()
-        if how == "without states"
-        else EMPTY_PARTITION_METADATA.to_bytes()
-    )
+    return replace(old, replicas={}).to_bytes() if how == "without states" else PartitionMetadata().to_bytes()
 
 
 @pytest.mark.parametrize("seed", seeds(1))

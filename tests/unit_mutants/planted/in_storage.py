@@ -464,7 +464,7 @@ STORAGE_BUGS = (
     _service(
         "left_requests_turn_round",
         "C1",
-        "executor.py",
+        "disk_pool.py",
         "        self._items.extendleft(reversed(result.left))\n",
         "        self._items.extendleft(result.left)\n",
         "Requests that a job did not reach are queued again in the opposite order.",
@@ -472,7 +472,7 @@ STORAGE_BUGS = (
     _service(
         "bytes_of_left_requests_are_lost",
         "bounds",
-        "executor.py",
+        "disk_pool.py",
         "            sum(item.size_bytes for item in result.left) - sum(item.size_bytes for item in items)\n",
         "            -sum(item.size_bytes for item in items)\n",
         "Requests that a job did not reach are not counted any more: the bound on bytes rises.",
@@ -480,7 +480,7 @@ STORAGE_BUGS = (
     _service(
         "raise_answered_before_it_is_durable",
         "B2",
-        "executor.py",
+        "disk_pool.py",
         "        if problem is not None and not raised:\n",
         "        if problem is not None:\n",
         "A full queue refuses a request that raised the fence before the fence is on the disk.",

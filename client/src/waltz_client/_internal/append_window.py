@@ -23,7 +23,7 @@ from waltz_client.errors import (
     OutcomeUnknownError,
 )
 from waltz_client.transaction import Committed, FeedFields
-from waltz_protocol.append_frame import encode_append
+from waltz_protocol.frames.append import encode_append
 from waltz_protocol.types import ReqId
 
 log = logging.getLogger("waltz_client.append")

@@ -7,7 +7,6 @@ from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
 from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.backoff import Backoff
 from waltz_client._internal.core import AppendRequest
 from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.errors import (
@@ -24,6 +23,7 @@ from waltz_client.errors import (
     WindowFullError,
 )
 from waltz_client.transaction import Committed
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.locks import LockId
 
 if TYPE_CHECKING:

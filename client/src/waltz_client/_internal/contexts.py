@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from waltz_client._internal.append_window import PendingAppend
 from waltz_client._internal.applier import Applier, reportable, settle
-from waltz_client._internal.backoff import Backoff
 from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import (
@@ -27,6 +26,7 @@ from waltz_client.errors import (
     PartitionUnavailableError,
     WaltzClientError,
 )
+from waltz_protocol.backoff import Backoff
 
 if TYPE_CHECKING:
     from waltz_client._internal.core import ClientCore

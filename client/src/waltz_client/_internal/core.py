@@ -16,7 +16,6 @@ from typing import Any, Protocol
 
 from waltz_client._internal.append_window import LockHashes
 from waltz_client._internal.applier import Applier
-from waltz_client._internal.backoff import Random
 from waltz_client._internal.contexts import Submissions
 from waltz_client._internal.link import LinkSettings
 from waltz_client._internal.req_ids import ReqIdSource
@@ -37,6 +36,7 @@ from waltz_client.errors import (
 )
 from waltz_client.settings import ClientSettings
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.backoff import Random
 from waltz_protocol.locks import LockId
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 

@@ -15,9 +15,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from waltz_client._internal.backoff import Backoff, Random
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.connector import connect
+from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint
 

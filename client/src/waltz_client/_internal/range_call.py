@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from waltz_client._internal.rpc_client import PartitionCall, RpcClient
-from waltz_client._internal.wire import DataResponse, pack_data_request
 from waltz_client.transaction import FeedFields
+from waltz_protocol.frames.data import DataResponse, pack_data_request
 
 if TYPE_CHECKING:
     from waltz_client._internal.req_ids import ReqIdSource

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 from collections import deque
 
-from waltz_client._internal.backoff import Random
-from waltz_client._internal.wire import pack_req_id
-from waltz_protocol.types import ReqId
+from waltz_protocol.backoff import Random
+from waltz_protocol.types import ReqId, pack_req_id
 
 NEAR = 2**29
 """Another client's numbers are too close within this distance; a server keeps as many for the earlier of two

@@ -12,14 +12,14 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-from waltz_client._internal.backoff import Random
 from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.rpc_session import RpcSession
-from waltz_client._internal.wire import DataResponse, pack_data_request
 from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
+from waltz_protocol.backoff import Random
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError
+from waltz_protocol.frames.data import DataResponse, pack_data_request
 from waltz_protocol.messages.client import HighWaterMarkRequest
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId

@@ -6,10 +6,10 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from waltz_client._internal.backoff import Random
 from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.stream_partition import StreamPartition
 from waltz_client._internal.stream_session import StreamSession
+from waltz_protocol.backoff import Random
 from waltz_protocol.connection_number import first_connection_number
 from waltz_protocol.types import Endpoint
 

@@ -21,7 +21,6 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 from waltz_client._internal.append_window import AppendWindow, LockHashes, PendingAppend
-from waltz_client._internal.backoff import Backoff, Random
 from waltz_client._internal.feed_cursor import FeedCursor
 from waltz_client._internal.readers import Readers
 from waltz_client._internal.req_ids import ReqIdSource, follows
@@ -35,6 +34,7 @@ from waltz_client.errors import (
     WaltzClientError,
 )
 from waltz_client.transaction import FeedFields
+from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import EncodeError
 from waltz_protocol.messages.client import MountState
 from waltz_protocol.types import ReqId

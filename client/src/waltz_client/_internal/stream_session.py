@@ -14,10 +14,10 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
-from waltz_client._internal.wire import FEED_DATA, FEED_DATA_BODY_BYTES, unpack_feed_data
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frames.feed import FEED_DATA, FEED_DATA_BODY_BYTES, unpack_feed_data
 from waltz_protocol.messages.client import (
     FeedData,
     FeedRequest,

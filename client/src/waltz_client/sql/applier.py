@@ -16,7 +16,6 @@ from typing import Literal, Self, TypeVar
 
 import sqlalchemy as sa
 
-from waltz_client._internal.backoff import Backoff
 from waltz_client.client import WaltzClient
 from waltz_client.errors import StopApplyingError, UsageError
 from waltz_client.sql.database import ApplyFailed, ApplyFunction, Database
@@ -25,6 +24,7 @@ from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.threads import DatabaseThreads
 from waltz_client.sql.transient import is_transient
 from waltz_client.transaction import FeedTransaction
+from waltz_protocol.backoff import Backoff
 
 log = logging.getLogger("waltz_client.sql")
 

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from waltz_protocol.aio.channel import Channel
-from waltz_protocol.append_frame import APPEND_TYPE, parse_append
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frames.append import APPEND_TYPE, parse_append
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId, data_checksum

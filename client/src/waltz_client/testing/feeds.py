@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from waltz_protocol.feed_frame import pack_feed_frame
+from waltz_protocol.frames.feed import pack_feed_frame
 from waltz_protocol.types import ReqId
 
 if TYPE_CHECKING:

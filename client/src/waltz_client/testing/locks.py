@@ -39,9 +39,7 @@ class TableLocks:
 
     def commit(self, write_locks: Sequence[int], append_locks: Sequence[int], transaction_id: int) -> None:
         """See ``LockTable.commit``."""
-        slots = self._table.mark(write_locks, append_locks)
-        self._table.commit(slots, transaction_id)
-        self._table.unmark(slots)
+        self._table.commit(self._table.slots_to_raise(write_locks, append_locks), transaction_id)
 
 
 class ExactLocks:

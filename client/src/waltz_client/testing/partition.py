@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from waltz_client.errors import UsageError
 from waltz_client.testing.feeds import MIN_CREDIT, Feeds
 from waltz_client.testing.locks import make_locks
-from waltz_protocol.append_frame import Append
+from waltz_protocol.frames.append import Append
 from waltz_protocol.locks import LockId
 from waltz_protocol.messages import client as m
 from waltz_protocol.types import ReqId

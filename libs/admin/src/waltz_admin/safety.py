@@ -79,7 +79,13 @@ class AdminPortProbe:
             available = (await connection.partition_status()).get(partition_id)
             return NotHeld() if available is None else await ask_copy(connection, partition_id, available)
         except (WaltzProtocolError, OSError) as error:
-            _log.debug("%s does not answer about partition %d: %s", connect_string, partition_id, error)
+            _log.debug(
+                "%s does not answer about partition %d: %s",
+                connect_string,
+                partition_id,
+                error,
+                extra={"partition": partition_id},
+            )
             return NoAnswer(str(error))
         finally:
             connection.close()

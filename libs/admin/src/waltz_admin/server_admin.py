@@ -8,7 +8,7 @@ import asyncio
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -24,7 +24,8 @@ from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ConnectError, WaltzProtocolError
 from waltz_protocol.frame import Magic
-from waltz_protocol.messages import client as messages
+from waltz_protocol.messages.fields import Message
+from waltz_protocol.server_requests import AdminRequests
 from waltz_protocol.types import Endpoint, ReqId
 
 DEFAULT_TIMEOUT_SECONDS = 10.0
@@ -67,9 +68,8 @@ class _AnswerHandler:
             self.waiting[1].set_exception(UnreachableError(self._closed))
 
 
-class ServerAdminConnection:
-    """``async with ServerAdminConnection(endpoint, tls) as server``; UnreachableError for all that goes
-    wrong."""
+class ServerAdminConnection(AdminRequests):
+    """`async with ServerAdminConnection(endpoint, tls) as server`; UnreachableError when anything fails."""
 
     def __init__(
         self, endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -98,16 +98,20 @@ class ServerAdminConnection:
             self._channel.close("done")
             await self._channel.wait_closed()
 
-    async def _ask(self, request: Any, kind: type[_T]) -> _T:
+    async def ask(
+        self, make_request: Callable[[ReqId], Message], response_type: type[_T], partition_id: int
+    ) -> _T:
+        """The answer to one request; UnreachableError."""
         if self._channel is None:
             raise UnreachableError(f"server {self._endpoint}: not connected")
         try:
+            request = make_request(ReqId(-1, 0, partition_id, 0))
             frame = CLIENT.encode(request, self._channel.version)
         except WaltzProtocolError as error:
             raise UnreachableError(
                 f"server {self._endpoint} is too old for this question: {error}"
             ) from error
-        answer = self._handler.expect(kind)
+        answer = self._handler.expect(response_type)
         self._channel.send(frame)
         try:
             return await asyncio.wait_for(answer, self._timeout_seconds)
@@ -115,33 +119,6 @@ class ServerAdminConnection:
             raise UnreachableError(
                 f"server {self._endpoint} did not answer within {self._timeout_seconds:g} s"
             ) from None
-
-    async def storage_connectivity(self) -> dict[str, bool]:
-        """Storage node → whether this server reaches it."""
-        request = messages.CheckStorageConnectivityRequest(_req_id(0))
-        return dict((await self._ask(request, messages.CheckStorageConnectivityResponse)).connectivity)
-
-    async def assigned_partitions(self) -> list[int]:
-        """The partitions this server believes to have."""
-        request = messages.ServerPartitionsAssignmentRequest(_req_id(0))
-        return sorted((await self._ask(request, messages.ServerPartitionsAssignmentResponse)).partitions)
-
-    async def health(self) -> dict[int, bool]:
-        """Partition → healthy."""
-        request = messages.ServerPartitionsHealthStatRequest(_req_id(0))
-        return dict((await self._ask(request, messages.ServerPartitionsHealthStatResponse)).health)
-
-    async def add_preferred(self, partitions: Iterable[int]) -> bool:
-        """False when the server does not know one of the partitions."""
-        chosen = tuple(sorted(set(partitions)))
-        request = messages.AddPreferredPartitionRequest(_req_id(_first(chosen)), chosen)
-        return bool((await self._ask(request, messages.AddPreferredPartitionResponse)).result)
-
-    async def remove_preferred(self, partitions: Iterable[int]) -> bool:
-        """False when the server does not know one of the partitions."""
-        chosen = tuple(sorted(set(partitions)))
-        request = messages.RemovePreferredPartitionRequest(_req_id(_first(chosen)), chosen)
-        return bool((await self._ask(request, messages.RemovePreferredPartitionResponse)).result)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,19 +136,9 @@ async def inspect_server(
     """Everything a server says of itself, over one connection; UnreachableError when any part of it is
     missing."""
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
-        partitions = frozenset(await server.assigned_partitions())
+        partitions = frozenset(await server.partitions())
         healthy = await server.health()
         return ServerInspection(partitions, healthy, await server.storage_connectivity())
-
-
-def _req_id(partition_id: int) -> ReqId:
-    return ReqId(-1, 0, partition_id, 0)
-
-
-def _first(chosen: tuple[int, ...]) -> int:
-    if not chosen:
-        raise AdminError("name at least one partition")
-    return chosen[0]
 
 
 async def change_preferred(
@@ -186,7 +153,9 @@ async def change_preferred(
 ) -> None:
     """Make a server prefer these partitions, or prefer them no more; AdminError when it refuses."""
     _, params = await read_params(store, root)
-    chosen = sorted(set(partitions))
+    chosen = tuple(sorted(set(partitions)))
+    if not chosen:
+        raise AdminError("name at least one partition")
     for partition_id in chosen:
         if not 0 <= partition_id < params.num_partitions:
             raise AdminError(f"there is no partition {partition_id}: the cluster has {params.num_partitions}")

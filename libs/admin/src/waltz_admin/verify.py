@@ -171,7 +171,7 @@ async def _ask_server(server: ServerDescriptor, tls: TlsSettings, timeout_second
             asyncio.timeout(timeout_seconds),
             ServerAdminConnection(server.endpoint, tls, timeout_seconds=timeout_seconds) as connection,
         ):
-            partitions = frozenset(await connection.assigned_partitions())
+            partitions = frozenset(await connection.partitions())
             health = await connection.health()
             connectivity = await connection.storage_connectivity()  # may take long when nodes are away
     except (AdminError, TimeoutError):

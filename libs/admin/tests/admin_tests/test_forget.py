@@ -20,7 +20,7 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.replica_rules import Answer, NoAnswer, ReplicaAnswer
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_cluster.store import ZooKeeperStore
-from waltz_protocol.types import Generation, PartitionId, SessionId
+from waltz_protocol.types import Generation, PartitionId
 
 ROOT = "/test"
 LOST = "h:3"
@@ -42,8 +42,8 @@ class Nodes:
 
 
 def _metadata(*ports: int) -> PartitionMetadata:
-    replicas = {f"h:{port}": ReplicaState(PartitionId(0), f"h:{port}", SessionId(4)) for port in ports}
-    return PartitionMetadata(Generation(2), SessionId(4), replicas)
+    replicas = {f"h:{port}": ReplicaState(PartitionId(0), f"h:{port}", 4) for port in ports}
+    return PartitionMetadata(Generation(2), 4, replicas)
 
 
 async def _cluster(partitions: int) -> tuple[ZooKeeperStore, StoreMetadata]:
@@ -89,9 +89,7 @@ async def test_where_it_is_well_it_is_kept() -> None:
     """Told for all partitions of a node, some of which were refilled meanwhile."""
     store, metadata = await _cluster(2)
     await metadata.create_partition(0, _metadata(1, 2, 3))
-    older = {
-        name: replace(state, session_id=SessionId(2)) for name, state in _metadata(1, 2, 3).replicas.items()
-    }
+    older = {name: replace(state, session_id=2) for name, state in _metadata(1, 2, 3).replicas.items()}
     await metadata.create_partition(1, replace(_metadata(1, 2, 3), replicas=older))
     nodes = Nodes()
     nodes.answers[LOST] = ReplicaAnswer(3, True, True)
@@ -134,7 +132,7 @@ class Busy(Nodes):
 
 
 def _next_session(metadata: PartitionMetadata) -> PartitionMetadata:
-    return replace(metadata, session_id=SessionId(metadata.session_id + 1))
+    return replace(metadata, session_id=metadata.session_id + 1)
 
 
 async def test_a_server_that_begins_sessions_meanwhile_does_not_stop_it() -> None:
@@ -144,7 +142,7 @@ async def test_a_server_that_begins_sessions_meanwhile_does_not_stop_it() -> Non
         await metadata.create_partition(partition, _metadata(1, 2, 3))
     found = await forget_replica(store, ROOT, LOST, [0, 1, 2], probe=Busy(metadata, 5, _next_session))
     assert found == Forgotten((0, 1, 2), (), ())
-    assert (await metadata.read_partition(1))[0] == replace(_metadata(1, 2), session_id=SessionId(9))
+    assert (await metadata.read_partition(1))[0] == replace(_metadata(1, 2), session_id=9)
 
 
 async def test_what_was_changed_meanwhile_is_checked_again() -> None:

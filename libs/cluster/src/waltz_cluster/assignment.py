@@ -60,9 +60,9 @@ def assign(
     members: Mapping[int, ServerDescriptor],
     shuffle: Shuffle,
 ) -> PartitionAssignment:
-    """The assignment for child version ``cversion``.
+    """The assignment for child version `cversion`.
 
-    ``shuffle`` reorders one server's list in place, so that later moves do not always hit the same
+    `shuffle` reorders one server's list in place, so that later moves do not always hit the same
     partitions. Raises InsufficientPartitionsError when there are fewer partitions than before, ClusterError
     without members.
     """
@@ -123,7 +123,7 @@ def same_owners(left: PartitionAssignment, right: PartitionAssignment) -> bool:
 def with_generations(
     old: PartitionAssignment, floor: Mapping[PartitionId, Generation]
 ) -> PartitionAssignment:
-    """``old`` extended by generations known from elsewhere for partitions it does not list.
+    """`old` extended by generations known from elsewhere for partitions it does not list.
 
     They are put under server id 0, which no server has (ids start at 1), so they count as owned by nobody
     present.

@@ -56,7 +56,7 @@ async def read_cluster_params(store: ZooKeeperStore, root: str) -> ClusterParams
 
 
 async def read_store_params(store: ZooKeeperStore, root: str) -> StoreParams:
-    """Data of ``store``; ClusterNotFoundError when it is not there."""
+    """Data of `store`; ClusterNotFoundError when it is not there."""
     path = ClusterPaths(root).store
     try:
         data, _ = await store.get(path)

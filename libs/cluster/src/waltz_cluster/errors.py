@@ -1,6 +1,6 @@
 """Errors of this package: one hierarchy; every class says whether repeating the call can help.
 
-``user_error`` marks the mistakes of a person: programs print them as one line and exit, without a stack
+`user_error` marks the mistakes of a person: programs print them as one line and exit, without a stack
 trace.
 """
 

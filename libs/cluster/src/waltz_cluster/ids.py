@@ -9,7 +9,6 @@ wrapping round.
 import asyncio
 import random
 
-from waltz_cluster.backoff import Backoff
 from waltz_cluster.errors import (
     ClusterNotFoundError,
     ConnectionLostError,
@@ -19,14 +18,15 @@ from waltz_cluster.errors import (
 )
 from waltz_cluster.serializers import MAX_ID, Counter
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.backoff import AROUND, Backoff
 
 
 async def take_id(
     store: ZooKeeperStore, path: str, rng: random.Random, *, timeout_seconds: float = 30.0
 ) -> int:
     """The next id; IdsExhaustedError at the end of the counter, ConnectionLostError when ZooKeeper stays away
-    for ``timeout_seconds``. Cancellation may burn an id."""
-    backoff = Backoff(0.005, 0.5, rng)
+    for `timeout_seconds`. Cancellation may burn an id."""
+    backoff = Backoff(0.005, 0.5, rng, spread=AROUND)
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
     while True:

@@ -1,8 +1,8 @@
 """Knowing from the own clock when the ZooKeeper session may be over (safety rule D8).
 
 The server side ends a session when it has heard nothing for the session timeout. What it last heard is not
-earlier than the newest request that was answered, so until ``last_contact + session timeout`` the session
-lives for sure, and from then on it may not. The lease calls ``expired`` at that moment, at LOST at once, and
+earlier than the newest request that was answered, so until `last_contact + session timeout` the session
+lives for sure, and from then on it may not. The lease calls `expired` at that moment, at LOST at once, and
 once per loss; contact made again later arms it anew.
 
 Two things can make that moment too late: the machine was suspended and its clock stood still, or requests
@@ -18,7 +18,7 @@ from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 
 
 class SessionLease:
-    """One writer: the loop. ``valid`` says whether partitions may be served."""
+    """One writer: the loop. `valid` says whether partitions may be served."""
 
     def __init__(self, store: ZooKeeperStore, expired: Callable[[str], None]) -> None:
         self._store = store

@@ -10,8 +10,8 @@ every attempt gives the lock back before it pauses, so nothing waits behind an e
      with the version of the data it was computed from.
   2. An assignment is adopted only when its child version is that of the members, and only while the session
      whose reads produced it is still the present one.
-  3. No partitions are served after the session may have ended (``lease``): at LOST at once, else when
-     ``last_contact + session timeout`` has passed on the own clock.
+  3. No partitions are served after the session may have ended (`lease`): at LOST at once, else when
+     `last_contact + session timeout` has passed on the own clock.
 
 What the layout does not let us mend: the assignment of a cluster without servers stays in the znode, because
 it holds the generations, which must never go back; the number of partitions cannot change, it is part of
@@ -27,7 +27,6 @@ from types import TracebackType
 from typing import Self
 
 from waltz_cluster import assignment as policy
-from waltz_cluster.backoff import Backoff
 from waltz_cluster.cluster_params import patiently, read_cluster_params
 from waltz_cluster.errors import (
     ClusterError,
@@ -59,6 +58,7 @@ from waltz_cluster.serializers import (
 )
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.backoff import AROUND, Backoff
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
 _log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ _MAX_PAUSE_SECONDS = 2.0
 
 
 class ClusterManager:
-    """``async with ClusterManager(store, root, rng=…) as manager``. See the module."""
+    """`async with ClusterManager(store, root, rng=…) as manager`. See the module."""
 
     cluster_params: ClusterParams
 
@@ -84,7 +84,7 @@ class ClusterManager:
         self._lock = asyncio.Lock()
         self._preferences_lock = asyncio.Lock()
         self._reader = MembershipReader(store, self._paths, self._wake.set)
-        self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng)
+        self._backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, rng, spread=AROUND)
         self._registrations: dict[int, ServerRegistration] = {}
         self._listeners: list[EndpointsListener] = []
         self._adopted: Endpoints | None = None
@@ -233,7 +233,12 @@ class ClusterManager:
                     data, _ = await self._store.get(self._paths.partition(partition_id))
                     floor[partition_id] = Generation(PartitionMetadata.from_bytes(data).generation)
                 except (NoNodeError, SerializationError) as error:
-                    _log.error("the generation of partition %d is not known: %s", partition_id, error)
+                    _log.error(
+                        "the generation of partition %d is not known: %s",
+                        partition_id,
+                        error,
+                        extra={"partition": partition_id},
+                    )
         return policy.with_generations(old, floor)
 
     def _adopt(self, snapshot: Snapshot, epoch: int) -> None:
@@ -272,7 +277,7 @@ class ClusterManager:
         return await take_id(self._store, self._paths.server_ids, self._rng)
 
     def add_endpoints_listener(self, listener: EndpointsListener) -> Callable[[], None]:
-        """Call ``listener`` with all endpoints and their partitions: now, if they are known, and whenever
+        """Call `listener` with all endpoints and their partitions: now, if they are known, and whenever
         they change.
 
         It is a synchronous call on the loop. Returns the function that removes it. Losing ZooKeeper changes
@@ -294,8 +299,8 @@ class ClusterManager:
     ) -> ServerRegistration:
         """Take part as a server. Open the port first: clients come as soon as this is written.
 
-        ``on_partitions`` is called on the loop with all partitions of this server and their generations
-        whenever they change, ``{}`` when the ZooKeeper session is, or may be, over; it may be called before
+        `on_partitions` is called on the loop with all partitions of this server and their generations
+        whenever they change, `{}` when the ZooKeeper session is, or may be, over; it may be called before
         this returns. The registration survives the loss of the session with the same server id. ConnectError
         when ZooKeeper stays away meanwhile for 30 s; other errors pass. Cancellation may leave a descriptor
         behind that goes with the session.
@@ -349,7 +354,7 @@ class ClusterManager:
         choose: Callable[[frozenset[PartitionId]], Iterable[int]],
         timeout_seconds: float,
     ) -> None:
-        """See ``ServerRegistration.set_preferred``; ``choose`` gets the present set and gives the new one."""
+        """See `Registrar`."""
         async with self._preferences_lock:  # one change at a time, first come, first served
             chosen = check_preferred(choose(registration.preferred), self.cluster_params.num_partitions)
 
@@ -373,7 +378,7 @@ class ClusterManager:
         self._wake.set()
 
     async def leave(self, registration: ServerRegistration, timeout_seconds: float) -> None:
-        """See ``ServerRegistration.unregister``."""
+        """See `Registrar`."""
         if self._registrations.get(registration.server_id) is not registration:
             return
         async with self._lock:  # an evaluation under way may be writing the descriptor
@@ -392,12 +397,12 @@ class ClusterManager:
             registration.deliver({})
 
     async def _attempt(self, action: Callable[[], Awaitable[None]], timeout_seconds: float) -> None:
-        """Run ``action`` under the lock; after a retriable error pause without it and try again, until the
+        """Run `action` under the lock; after a retriable error pause without it and try again, until the
         time is up. Every action reads before it writes and may be begun anew at any point, so nothing is
         repeated blindly."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + timeout_seconds
-        backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, self._rng)
+        backoff = Backoff(_INITIAL_PAUSE_SECONDS, _MAX_PAUSE_SECONDS, self._rng, spread=AROUND)
         while True:
             try:
                 async with self._lock:

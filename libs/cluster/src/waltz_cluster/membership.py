@@ -1,4 +1,4 @@
-"""Reading ``serverDescriptors`` as one consistent picture, with watches that say when it is out of date.
+"""Reading `serverDescriptors` as one consistent picture, with watches that say when it is out of date.
 
 The znode's data (the assignment) and its children (the members) are separate in ZooKeeper. A snapshot is
 handed out only when the child version was the same before the children were read and after: so an assignment
@@ -31,7 +31,7 @@ class Member:
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """``serverDescriptors`` at one moment: data version, child version, assignment, descriptor znodes."""
+    """`serverDescriptors` at one moment: data version, child version, assignment, descriptor znodes."""
 
     version: int
     cversion: int
@@ -96,7 +96,7 @@ class MembershipReader:
         return names, stat.cversion
 
     async def snapshot(self, *, watch: bool = True) -> Snapshot:
-        """A consistent picture, with watches unless ``watch`` is False; NoNodeError when the cluster is gone,
+        """A consistent picture, with watches unless `watch` is False; NoNodeError when the cluster is gone,
         SerializationError when the assignment cannot be read (nothing is put in its place: it holds the
         generations), VersionConflictError when members keep changing faster than they can be read."""
         self._watching = watch

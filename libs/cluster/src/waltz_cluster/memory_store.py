@@ -1,8 +1,8 @@
 """ZooKeeper in one process, for tests, simulation and tools without a server: same rules, same test suite.
 
-The tree is in ``memory_tree``; here are the sessions and what can go wrong with them. One writer: the loop of
-the process. Time is ``loop.time()``, so it runs on a simulated clock. Access control is not modelled. Test
-controls: ``MemoryZooKeeper.restart``, and per session ``suspend`` / ``resume`` / ``expire`` and the ``fault``
+The tree is in `memory_tree`; here are the sessions and what can go wrong with them. One writer: the loop of
+the process. Time is `loop.time()`, so it runs on a simulated clock. Access control is not modelled. Test
+controls: `MemoryZooKeeper.restart`, and per session `suspend` / `resume` / `expire` and the `fault`
 hook. What a store calls later (watches, session events) runs in the context in which the store was made, and
 what the server does (ending a session) in the context in which the server was made, whoever caused it.
 """
@@ -39,7 +39,7 @@ class MemoryZooKeeper(MemoryTree):
     """The server side: one tree, any number of sessions."""
 
     def __init__(self, *, latency: Callable[[], float] | None = None) -> None:
-        """``latency`` gives the seconds each half of a round trip takes; none = one turn of the loop."""
+        """`latency` gives the seconds each half of a round trip takes; none = one turn of the loop."""
         super().__init__()
         self.latency = latency
         self.context = contextvars.copy_context()
@@ -52,7 +52,7 @@ class MemoryZooKeeper(MemoryTree):
         return store
 
     def restart(self, *, down_seconds: float = 0.0) -> None:
-        """All connections break now and come back after ``down_seconds``; the tree stays, sessions get their
+        """All connections break now and come back after `down_seconds`; the tree stays, sessions get their
         full timeout again, as with a real restart."""
         for store in self._stores:
             if store.state is SessionState.CONNECTED:
@@ -65,7 +65,7 @@ class MemoryZooKeeper(MemoryTree):
 
 
 class TreeOperations(abc.ABC):
-    """The operations of a ``ZooKeeperStore`` on a tree; how a request gets there and back is the
+    """The operations of a `ZooKeeperStore` on a tree; how a request gets there and back is the
     subclass's."""
 
     def __init__(self, tree: MemoryTree) -> None:
@@ -74,15 +74,15 @@ class TreeOperations(abc.ABC):
     @property
     @abc.abstractmethod
     def session_id(self) -> int:
-        """See ``ZooKeeperStore``."""
+        """See `ZooKeeperStore`."""
 
     @abc.abstractmethod
     def deliver_watch(self, watch: OneShotWatch) -> None:
-        """See ``memory_tree.Watcher``."""
+        """See `memory_tree.Watcher`."""
 
     @abc.abstractmethod
     async def _call(self, name: str, path: str, action: Callable[[], T]) -> T:
-        """Run ``action`` at the server and bring back what it returns or raises."""
+        """Run `action` at the server and bring back what it returns or raises."""
 
     async def _read(self, name: str, kind: str, path: str, read: Callable[[], T], watch: Watch | None) -> T:
         one_shot = OneShotWatch(watch) if watch is not None else None
@@ -158,7 +158,7 @@ class TreeOperations(abc.ABC):
 
 
 class MemoryStore(TreeOperations):
-    """A ``ZooKeeperStore`` on a MemoryZooKeeper."""
+    """A `ZooKeeperStore` on a MemoryZooKeeper."""
 
     def __init__(self, server: MemoryZooKeeper, timeout_seconds: float) -> None:
         super().__init__(server)
@@ -201,8 +201,8 @@ class MemoryStore(TreeOperations):
     # -- test controls
 
     def suspend(self, *, noticed_after_seconds: float = 0.0, server_keeps_session: bool = False) -> None:
-        """Cut the connection now. The client notices after ``noticed_after_seconds``; the server ends the
-        session ``session_timeout_seconds`` after the cut unless told to keep it."""
+        """Cut the connection now. The client notices after `noticed_after_seconds`; the server ends the
+        session `session_timeout_seconds` after the cut unless told to keep it."""
         if self._closed or self._last_contact is not None:
             return
         self._last_contact = self._loop.time()

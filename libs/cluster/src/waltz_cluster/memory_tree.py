@@ -1,6 +1,6 @@
 """ZooKeeper's tree in memory: znodes, versions, watches, sessions and transactions, as its server keeps them.
 
-No time and no connections: ``memory_store`` and the simulator put those around it.
+No time and no connections: `memory_store` and the simulator put those around it.
 
 Server-side rules kept (ZooKeeper): data version counts sets; child version counts creations plus deletions of
 children; the number of a sequential znode is the number of creations so far under its parent; watches are
@@ -36,8 +36,7 @@ class Node:
     children: set[str] = field(default_factory=set)
 
     def stat(self) -> ZnodeStat:
-        size = 0 if self.data is None else len(self.data)
-        return ZnodeStat(self.version, self.creations + self.deletions, self.owner, len(self.children), size)
+        return ZnodeStat(self.version, self.creations + self.deletions, self.owner, len(self.children))
 
 
 def _parent(path: str) -> str:
@@ -55,7 +54,7 @@ class MemoryTree:
         self._before: dict[str, Node | None] | None = None  # in a transaction: what it has changed
 
     def tree(self) -> dict[str, tuple[bytes | None, ZnodeStat]]:
-        """Everything below ``/``, for tests."""
+        """Everything below `/`, for tests."""
         return {path: (node.data, node.stat()) for path, node in sorted(self._nodes.items()) if path != "/"}
 
     # -- sessions

@@ -30,8 +30,8 @@ def last_listed(recorded: PartitionMetadata) -> int:
 def unlisted_part(recorded_session_id: int, listed: int, info: SessionInfo, max_txid: int) -> bool:
     """Whether a node may have taken part in a session that ZooKeeper does not list it for.
 
-    It has written down a session after the one that ZooKeeper lists it for (``recorded_session_id``) and not
-    before the last that listed anybody (``listed``), and it holds more than it held then. Mostly an
+    It has written down a session after the one that ZooKeeper lists it for (`recorded_session_id`) and not
+    before the last that listed anybody (`listed`), and it holds more than it held then. Mostly an
     interrupted recovery has copied that to it; but if ZooKeeper's copy is of the same session and older than
     the listing, these records may be acknowledged.
     """
@@ -41,9 +41,9 @@ def unlisted_part(recorded_session_id: int, listed: int, info: SessionInfo, max_
 def evidence(
     recorded: PartitionMetadata, connect_string: str, info: SessionInfo, max_txid: int
 ) -> str | None:
-    """What the node's answer proves to be missing in ``recorded``, to be put after its name; else None.
+    """What the node's answer proves to be missing in `recorded`, to be put after its name; else None.
 
-    ``recorded``: what ZooKeeper holds before the next session takes its number. It must be read again before
+    `recorded`: what ZooKeeper holds before the next session takes its number. It must be read again before
     evidence is believed: a session that began after it was read looks the same.
     """
     if info.session_id > recorded.session_id:

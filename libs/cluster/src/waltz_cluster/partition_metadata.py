@@ -27,7 +27,7 @@ NO_VERSION = -2
 
 
 class StoreMetadata:
-    """The znodes below ``store`` of one cluster."""
+    """The znodes below `store` of one cluster."""
 
     def __init__(self, store: ZooKeeperStore, root: str) -> None:
         self._store = store
@@ -87,7 +87,7 @@ class StoreMetadata:
     def watch_replica_assignments(
         self, callback: Callable[[ReplicaAssignments], None]
     ) -> ReplicaAssignmentWatcher:
-        """A watcher to ``run()``: calls back with the assignments now and after every change."""
+        """A watcher to `run()`: calls back with the assignments now and after every change."""
         return ReplicaAssignmentWatcher(self._store, self._paths.assignment, callback)
 
     async def groups(self) -> GroupDescriptor:

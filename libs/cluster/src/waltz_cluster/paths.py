@@ -8,7 +8,7 @@ SERVER_PREFIX = "s_"
 
 
 def check_root(root: str) -> str:
-    """Return ``root`` as it must be written; raise ConfigError for anything but an absolute, clean path."""
+    """Return `root` as it must be written; raise ConfigError for anything but an absolute, clean path."""
     parts = root.split("/")
     if not root.startswith("/") or any(part in ("", ".", "..") for part in parts[1:]):
         raise ConfigError(

@@ -14,7 +14,7 @@ def shortage(replicas: Mapping[str, str]) -> str:
     """Why a partition cannot take a write: fewer than a majority of its replicas can. Empty when a majority
     can.
 
-    ``replicas``: every assigned storage node, and why it cannot take a write (empty when it can, as far as is
+    `replicas`: every assigned storage node, and why it cannot take a write (empty when it can, as far as is
     known).
     """
     if not replicas:
@@ -27,7 +27,7 @@ def shortage(replicas: Mapping[str, str]) -> str:
 
 
 def alike(reasons: Mapping[int, str]) -> dict[str, str]:
-    """Partitions with the same reason together: ``{"0-2,5": reason}``, in the order of their first ids."""
+    """Partitions with the same reason together: `{"0-2,5": reason}`, in the order of their first ids."""
     by_reason: dict[str, list[int]] = {}
     for partition, reason in sorted(reasons.items()):
         by_reason.setdefault(reason, []).append(partition)
@@ -35,7 +35,7 @@ def alike(reasons: Mapping[int, str]) -> dict[str, str]:
 
 
 def said_once(reasons: Mapping[int, str], partitions: int) -> list[str]:
-    """A line for each reason why partitions cannot take a write. ``partitions``: how many there are, well
+    """A line for each reason why partitions cannot take a write. `partitions`: how many there are, well
     ones included."""
     lines = []
     for ids, reason in alike(reasons).items():
@@ -48,7 +48,7 @@ def said_once(reasons: Mapping[int, str], partitions: int) -> list[str]:
 
 
 def id_ranges(ids: Iterable[int]) -> str:
-    """``0-2,5`` of 0, 1, 2 and 5."""
+    """`0-2,5` of 0, 1, 2 and 5."""
     runs: list[list[int]] = []
     for one in sorted(ids):
         if runs and one == runs[-1][1] + 1:

@@ -8,13 +8,13 @@ One writer: the server itself, inside the manager's lock. Invariants
      (the port is ours now), and until its session ends its partitions would have no server. Never later, and
      never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
      puts its own back, and neither goes on deleting the other's.
-  3. The preferred partitions are kept in ZooKeeper per endpoint (``preferredPartitions/<endpoint>``), so that
+  3. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
      a server that restarts, and gets a new server id, prefers what it preferred.
 """
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_cluster.errors import AuthError, ClusterError, NodeExistsError, NoNodeError, SerializationError
 from waltz_cluster.membership import Member, Snapshot
@@ -23,26 +23,38 @@ from waltz_cluster.serializers import Preferences, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.types import Endpoint, Generation, PartitionId
 
-if TYPE_CHECKING:
-    from waltz_cluster.manager import ClusterManager
-
 _log = logging.getLogger(__name__)
 
 OnPartitions = Callable[[dict[PartitionId, Generation]], None]
 
 
+class Registrar(Protocol):
+    """What a registration asks of the cluster manager that made it."""
+
+    async def change_preferred(
+        self,
+        registration: "ServerRegistration",
+        choose: Callable[[frozenset[PartitionId]], Iterable[int]],
+        timeout_seconds: float,
+    ) -> None:
+        """`choose` gets the present set and gives the new one; see `ServerRegistration.add_preferred`."""
+
+    async def leave(self, registration: "ServerRegistration", timeout_seconds: float) -> None:
+        """See `ServerRegistration.unregister`."""
+
+
 class ServerRegistration:
-    """A server that takes part. Made by ``ClusterManager.register_server``."""
+    """A server that takes part. Made by `ClusterManager.register_server`."""
 
     def __init__(
         self,
-        manager: "ClusterManager",
+        registrar: Registrar,
         store: ZooKeeperStore,
         paths: ClusterPaths,
         descriptor: ServerDescriptor,
         on_partitions: OnPartitions,
     ) -> None:
-        self._manager = manager
+        self._registrar = registrar
         self._store = store
         self._paths = paths
         self._on_partitions = on_partitions
@@ -58,35 +70,31 @@ class ServerRegistration:
     def preferred(self) -> frozenset[PartitionId]:
         return frozenset(self.descriptor.preferred)
 
-    async def set_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer exactly these partitions from now on, also after a restart.
+    async def add_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
+        """Prefer these partitions too from now on, also after a restart.
 
         Serialised with every other change of this manager; the new assignment is version-checked and tried
-        again, with growing pauses, until ``timeout_seconds`` have passed (then the last error is raised).
+        again, with growing pauses, until `timeout_seconds` have passed (then the last error is raised).
         ClusterError for an unknown id. Cancellation may leave the preference stored and the assignment to the
         next evaluation.
         """
-        await self._manager.change_preferred(self, lambda _: partitions, timeout_seconds)
-
-    async def add_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer these too; else as ``set_preferred``."""
         added = [PartitionId(partition_id) for partition_id in partitions]
-        await self._manager.change_preferred(self, lambda present: present.union(added), timeout_seconds)
+        await self._registrar.change_preferred(self, lambda present: present.union(added), timeout_seconds)
 
     async def remove_preferred(self, partitions: Iterable[int], *, timeout_seconds: float = 30.0) -> None:
-        """Prefer these no more; else as ``set_preferred``."""
+        """Prefer these no longer; else as `add_preferred`."""
         removed = [PartitionId(partition_id) for partition_id in partitions]
-        await self._manager.change_preferred(
+        await self._registrar.change_preferred(
             self, lambda present: present.difference(removed), timeout_seconds
         )
 
     async def unregister(self, *, timeout_seconds: float = 5.0) -> None:
         """Leave in order: delete the descriptor, so that the others take over at once; then
-        ``on_partitions({})``.
+        `on_partitions({})`.
 
         When ZooKeeper cannot be reached in time the descriptor goes with the session. Idempotent.
         """
-        await self._manager.leave(self, timeout_seconds)
+        await self._registrar.leave(self, timeout_seconds)
 
     def deliver(self, partitions: Mapping[PartitionId, Generation]) -> None:
         """Tell the server its partitions, if they are others than the last time."""

@@ -5,10 +5,10 @@ import logging
 import random
 from collections.abc import Callable
 
-from waltz_cluster.backoff import Backoff
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.serializers import ReplicaAssignments
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
+from waltz_protocol.backoff import AROUND, Backoff
 
 _log = logging.getLogger(__name__)
 
@@ -16,7 +16,7 @@ _log = logging.getLogger(__name__)
 class ReplicaAssignmentWatcher:
     """Reads the assignments, calls back when they differ from the last ones, waits for the watch, and so on.
 
-    Owner: whoever awaits ``run()``; it ends by ``close()`` or cancellation. Errors are retried (100 ms
+    Owner: whoever awaits `run()`; it ends by `close()` or cancellation. Errors are retried (100 ms
     doubling to 2 s): the last known assignments stay in use meanwhile.
     """
 
@@ -36,10 +36,10 @@ class ReplicaAssignmentWatcher:
         self._closed = False
         self._armed = False
         self._last: ReplicaAssignments | None = None
-        self._backoff = Backoff(0.1, 2.0, rng or random.Random(0))
+        self._backoff = Backoff(0.1, 2.0, rng or random.Random(0), spread=AROUND)
 
     def close(self) -> None:
-        """Make ``run`` return; no callback comes after this."""
+        """Make `run` return; no callback comes after this."""
         self._closed = True
         self._changed.set()
 

@@ -30,9 +30,9 @@ FRESH_SECONDS = 10.0
 class ReplicaAnswer(NamedTuple):
     """What a storage node says of its copy of one partition now.
 
-    ``session_id``: the last store session that it completed, -1 for none. ``available``: it serves the
-    partition. ``holds_low_water_mark``: it showed the record at its low-water mark, or the mark is -1; None:
-    it could not say. ``fault``: why the copy is out of service, where the node says so.
+    `session_id`: the last store session that it completed, -1 for none. `available`: it serves the
+    partition. `holds_low_water_mark`: it showed the record at its low-water mark, or the mark is -1; None:
+    it could not say. `fault`: why the copy is out of service, where the node says so.
     """
 
     session_id: int
@@ -91,12 +91,12 @@ _NO_RECORD = "it did not show the record at its low-water mark"
 def standing_of(
     metadata: PartitionMetadata | None, node: str, answer: Answer, *, later_session_passes: bool = False
 ) -> Finding:
-    """Where the copy on ``node`` is. ``metadata``: None when ZooKeeper has none that can be read.
+    """Where the copy on `node` is. `metadata`: None when ZooKeeper has none that can be read.
 
     CURRENT: the metadata lists the node as taking part in the present session, and the node says: that is my
     session, I am available, and here is the record at my low-water mark.
 
-    ``later_session_passes``: the answer may be of a session after the one in ``metadata``. This is for pages
+    `later_session_passes`: the answer may be of a session after the one in `metadata`. This is for pages
     that read ZooKeeper once and ask the nodes after it, when the next session may have begun: they describe,
     and write nothing. A proof for a write demands the very session that ZooKeeper holds.
     """
@@ -194,7 +194,7 @@ class Obstacle(enum.Enum):
 
 
 class Refusal(NamedTuple):
-    """It may not be done now; ``reason`` is for a person."""
+    """It may not be done now; `reason` is for a person."""
 
     obstacle: Obstacle
     reason: str
@@ -218,13 +218,13 @@ def why_not_change(
     *,
     allow_pause: bool = False,
 ) -> Refusal | None:
-    """Why the assigned replicas ``old`` may not be exchanged for ``new`` (rule A6); None when they may.
+    """Why the assigned replicas `old` may not be exchanged for `new` (rule A6); None when they may.
 
     The next session decides what was committed by the old replicas and then needs a quorum of the new ones.
     So the members of old ∩ new that are current must be a quorum of both.
 
-    ``not_current``: for each node that was asked why it is not current, empty when it is. One that is not in
-    it was not asked, and does not count. ``allow_pause``: when replicas are only added (1 → 2, 1 → 3, 2 → 4),
+    `not_current`: for each node that was asked why it is not current, empty when it is. One that is not in
+    it was not asked, and does not count. `allow_pause`: when replicas are only added (1 → 2, 1 → 3, 2 → 4),
     accept that writes stop until enough new ones are current; all old ones must be current then. Nothing can
     be lost by it.
     """
@@ -254,9 +254,9 @@ def why_not_remove(
     assigned: Collection[str],
     not_current: Mapping[str, str],
 ) -> Refusal | None:
-    """Why the copy on ``node`` may not be removed; None when it is proven to be of no use: it is not assigned
+    """Why the copy on `node` may not be removed; None when it is proven to be of no use: it is not assigned
     there, the last session ran without it and with those that are assigned, and a quorum of these is current.
-    ``not_current`` as in `why_not_change`."""
+    `not_current` as in `why_not_change`."""
     needed_still = why_still_needed(metadata, node, assigned)
     if needed_still is not None or isinstance(metadata, NeverStarted):
         return needed_still
@@ -273,7 +273,7 @@ def why_not_remove(
 def why_still_needed(
     metadata: PartitionMetadata | NeverStarted, node: str, assigned: Collection[str]
 ) -> Refusal | None:
-    """Why the copy on ``node`` is needed by what ZooKeeper holds; None when ZooKeeper needs it no longer.
+    """Why the copy on `node` is needed by what ZooKeeper holds; None when ZooKeeper needs it no longer.
 
     Enough for a removal that keeps the files. One that destroys data asks the others too: `why_not_remove`.
     """

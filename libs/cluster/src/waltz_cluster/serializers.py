@@ -1,7 +1,7 @@
 """The bytes of every znode (ZooKeeper layout, part 1), each as one frozen dataclass.
 
-``to_bytes`` writes maps in the order they have, so bytes that were read are written back unchanged.
-``from_bytes`` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for
+`to_bytes` writes maps in the order they have, so bytes that were read are written back unchanged.
+`from_bytes` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for
 everything that is not the layout. Pure.
 """
 
@@ -11,7 +11,7 @@ from typing import Self, TypeVar
 from uuid import UUID
 
 from waltz_cluster.errors import SerializationError
-from waltz_cluster.wire import Reader, Writer
+from waltz_cluster.znode_bytes import ZnodeReader, ZnodeWriter
 from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId
 
 CLUSTER_MAGIC = 0xB4E87347 - (1 << 32)
@@ -38,29 +38,29 @@ class ClusterParams:
     num_partitions: int
 
     def to_bytes(self) -> bytes:
-        return Writer().int32(CLUSTER_MAGIC).byte(1).utf(self.name).int32(self.num_partitions).done()
+        return ZnodeWriter().i32(CLUSTER_MAGIC).i8(1).java_text(self.name).i32(self.num_partitions).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "cluster parameters")
-        if reader.int32() != CLUSTER_MAGIC:
+        reader = ZnodeReader(data, "cluster parameters")
+        if reader.i32() != CLUSTER_MAGIC:
             raise reader.error("not the root of a Waltz cluster")
         reader.version(1)
-        return cls(reader.utf(), reader.int32())
+        return cls(reader.java_text(), reader.i32())
 
 
 @dataclass(frozen=True, slots=True)
 class Counter:
-    """Data of ``ids/client`` and ``ids/server``: the last id given out."""
+    """Data of `ids/client` and `ids/server`: the last id given out."""
 
     value: int = 0
 
     def to_bytes(self) -> bytes:
-        return Writer().int32(self.value).done()
+        return ZnodeWriter().i32(self.value).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls(Reader(data, "id counter").int32())
+        return cls(ZnodeReader(data, "id counter").i32())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,24 +72,24 @@ class ServerDescriptor:
     preferred: tuple[PartitionId, ...] = ()
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(self.server_id)
-        writer.utf(self.endpoint.host).int32(self.endpoint.port).int32(len(self.preferred))
+        writer = ZnodeWriter().i8(1).i32(self.server_id)
+        writer.java_text(self.endpoint.host).i32(self.endpoint.port).i32(len(self.preferred))
         for partition_id in self.preferred:
-            writer.int32(partition_id)
-        return writer.done()
+            writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "server descriptor")
+        reader = ZnodeReader(data, "server descriptor")
         reader.version(1)
-        server_id = reader.int32()
-        endpoint = Endpoint(reader.utf(), reader.int32())
-        return cls(server_id, endpoint, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))
+        server_id = reader.i32()
+        endpoint = Endpoint(reader.java_text(), reader.i32())
+        return cls(server_id, endpoint, tuple(PartitionId(reader.i32()) for _ in range(reader.count(4))))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionAssignment:
-    """Data of ``serverDescriptors``: who serves which partition in which generation, for one child
+    """Data of `serverDescriptors`: who serves which partition in which generation, for one child
     version."""
 
     cversion: int = -1
@@ -97,24 +97,24 @@ class PartitionAssignment:
     servers: Mapping[int, tuple[tuple[PartitionId, Generation], ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(3).int32(self.cversion).int32(self.num_partitions).int32(len(self.servers))
+        writer = ZnodeWriter().i8(3).i32(self.cversion).i32(self.num_partitions).i32(len(self.servers))
         for server_id, partitions in self.servers.items():
-            writer.int32(server_id).int32(len(partitions))
+            writer.i32(server_id).i32(len(partitions))
             for partition_id, generation in partitions:
-                writer.int32(partition_id).int32(generation)
-        return writer.done()
+                writer.i32(partition_id).i32(generation)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "partition assignment")
+        reader = ZnodeReader(data, "partition assignment")
         reader.version(3)
-        cversion, num_partitions = reader.int32(), reader.int32()
+        cversion, num_partitions = reader.i32(), reader.i32()
 
         def one_server() -> tuple[int, tuple[tuple[PartitionId, Generation], ...]]:
-            server_id = reader.int32()
+            server_id = reader.i32()
             count = reader.count(8)
             return server_id, tuple(
-                (PartitionId(reader.int32()), Generation(reader.int32())) for _ in range(count)
+                (PartitionId(reader.i32()), Generation(reader.i32())) for _ in range(count)
             )
 
         servers = _unique((one_server() for _ in range(reader.count(8))), "partition assignment")
@@ -126,43 +126,43 @@ class PartitionAssignment:
 
 @dataclass(frozen=True, slots=True)
 class StoreParams:
-    """Data of ``store``: the key every storage node of the cluster carries, and the number of partitions."""
+    """Data of `store`: the key every storage node of the cluster carries, and the number of partitions."""
 
     cluster_key: UUID
     num_partitions: int
 
     def to_bytes(self) -> bytes:
-        return Writer().byte(1).uuid(self.cluster_key).int32(self.num_partitions).done()
+        return ZnodeWriter().i8(1).uuid(self.cluster_key).i32(self.num_partitions).bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "store parameters")
+        reader = ZnodeReader(data, "store parameters")
         reader.version(1)
-        return cls(reader.uuid(), reader.int32())
+        return cls(reader.uuid(), reader.i32())
 
 
 @dataclass(frozen=True, slots=True)
 class ReplicaAssignments:
-    """Data of ``store/assignment``: the partitions of every storage node, by connect string."""
+    """Data of `store/assignment`: the partitions of every storage node, by connect string."""
 
     nodes: Mapping[str, tuple[PartitionId, ...]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(len(self.nodes))
+        writer = ZnodeWriter().i8(1).i32(len(self.nodes))
         for connect_string, partitions in self.nodes.items():
-            writer.utf(connect_string).int32(len(partitions))
+            writer.java_text(connect_string).i32(len(partitions))
             for partition_id in partitions:
-                writer.int32(partition_id)
-        return writer.done()
+                writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "replica assignments")
+        reader = ZnodeReader(data, "replica assignments")
         reader.version(1)
 
         def one_node() -> tuple[str, tuple[PartitionId, ...]]:
-            connect_string = reader.utf()
-            return connect_string, tuple(PartitionId(reader.int32()) for _ in range(reader.count(4)))
+            connect_string = reader.java_text()
+            return connect_string, tuple(PartitionId(reader.i32()) for _ in range(reader.count(4)))
 
         return cls(_unique((one_node() for _ in range(reader.count(6))), "replica assignments"))
 
@@ -172,21 +172,21 @@ class ReplicaAssignments:
 
 
 def _write_int_map(values: Mapping[str, int]) -> bytes:
-    writer = Writer().byte(1).int32(len(values))
+    writer = ZnodeWriter().i8(1).i32(len(values))
     for connect_string, value in values.items():
-        writer.utf(connect_string).int32(value)
-    return writer.done()
+        writer.java_text(connect_string).i32(value)
+    return writer.bytes()
 
 
 def _read_int_map(data: bytes | None, kind: str) -> dict[str, int]:
-    reader = Reader(data, kind)
+    reader = ZnodeReader(data, kind)
     reader.version(1)
-    return _unique(((reader.utf(), reader.int32()) for _ in range(reader.count(6))), kind)
+    return _unique(((reader.java_text(), reader.i32()) for _ in range(reader.count(6))), kind)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDescriptor:
-    """Data of ``store/group``: the group (one full copy of the data) of every storage node."""
+    """Data of `store/group`: the group (one full copy of the data) of every storage node."""
 
     groups: Mapping[str, int] = field(default_factory=dict)
 
@@ -200,7 +200,7 @@ class GroupDescriptor:
 
 @dataclass(frozen=True, slots=True)
 class ConnectionMetadata:
-    """Data of ``store/connection``: the admin port of every storage node; its host is that of the connect
+    """Data of `store/connection`: the admin port of every storage node; its host is that of the connect
     string."""
 
     admin_ports: Mapping[str, int] = field(default_factory=dict)
@@ -220,22 +220,22 @@ class ReplicaId:
     partition_id: PartitionId
     connect_string: str
 
-    def write(self, writer: Writer) -> None:
-        writer.byte(1).int32(self.partition_id).utf(self.connect_string)
+    def write(self, writer: ZnodeWriter) -> None:
+        writer.i8(1).i32(self.partition_id).java_text(self.connect_string)
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: ZnodeReader) -> Self:
         reader.version(1)
-        return cls(PartitionId(reader.int32()), reader.utf())
+        return cls(PartitionId(reader.i32()), reader.java_text())
 
     def to_bytes(self) -> bytes:
-        writer = Writer()
+        writer = ZnodeWriter()
         self.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls.read(Reader(data, "replica id"))
+        return cls.read(ZnodeReader(data, "replica id"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,46 +252,46 @@ class ReplicaState:
     def resolved(self) -> bool:
         return self.closing_high_water_mark != UNRESOLVED
 
-    def write(self, writer: Writer) -> None:
-        writer.byte(1)
+    def write(self, writer: ZnodeWriter) -> None:
+        writer.i8(1)
         ReplicaId(self.partition_id, self.connect_string).write(writer)
-        writer.int64(self.session_id).int64(self.closing_high_water_mark)
+        writer.i64(self.session_id).i64(self.closing_high_water_mark)
 
     @classmethod
-    def read(cls, reader: Reader) -> Self:
+    def read(cls, reader: ZnodeReader) -> Self:
         reader.version(1)
         replica_id = ReplicaId.read(reader)
-        return cls(replica_id.partition_id, replica_id.connect_string, reader.int64(), reader.int64())
+        return cls(replica_id.partition_id, replica_id.connect_string, reader.i64(), reader.i64())
 
     def to_bytes(self) -> bytes:
-        writer = Writer()
+        writer = ZnodeWriter()
         self.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        return cls.read(Reader(data, "replica state"))
+        return cls.read(ZnodeReader(data, "replica state"))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMetadata:
-    """Data of ``store/partition/<id>``: the store session of the partition and the states of its replicas."""
+    """Data of `store/partition/<id>`: the store session of the partition and the states of its replicas."""
 
     generation: int = -1
     session_id: int = -1
     replicas: Mapping[str, ReplicaState] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(self.generation).int64(self.session_id).int32(len(self.replicas))
+        writer = ZnodeWriter().i8(1).i32(self.generation).i64(self.session_id).i32(len(self.replicas))
         for state in self.replicas.values():
             state.write(writer)
-        return writer.done()
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "partition metadata")
+        reader = ZnodeReader(data, "partition metadata")
         reader.version(1)
-        generation, session_id = reader.int32(), reader.int64()
+        generation, session_id = reader.i32(), reader.i64()
         states = [ReplicaState.read(reader) for _ in range(reader.count(24))]
         if len({state.partition_id for state in states}) > 1:
             raise reader.error("replica states of different partitions")
@@ -300,24 +300,21 @@ class PartitionMetadata:
         )
 
 
-EMPTY_PARTITION_METADATA = PartitionMetadata()
-
-
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """Ours: data of ``preferredPartitions/<endpoint>``, the preferred partitions of a server across its
+    """Ours: data of `preferredPartitions/<endpoint>`, the preferred partitions of a server across its
     restarts."""
 
     partitions: tuple[PartitionId, ...] = ()
 
     def to_bytes(self) -> bytes:
-        writer = Writer().byte(1).int32(len(self.partitions))
+        writer = ZnodeWriter().i8(1).i32(len(self.partitions))
         for partition_id in self.partitions:
-            writer.int32(partition_id)
-        return writer.done()
+            writer.i32(partition_id)
+        return writer.bytes()
 
     @classmethod
     def from_bytes(cls, data: bytes | None) -> Self:
-        reader = Reader(data, "preferred partitions")
+        reader = ZnodeReader(data, "preferred partitions")
         reader.version(1)
-        return cls(tuple(PartitionId(reader.int32()) for _ in range(reader.count(4))))
+        return cls(tuple(PartitionId(reader.i32()) for _ in range(reader.count(4))))

@@ -1,7 +1,7 @@
 """What both stores share: the session as seen on the loop, one-shot watches, creation of parents.
 
-One writer: the event loop. Invariants of ``SessionTracker``
-  1. ``epoch`` never decreases; an event of an older epoch changes nothing and reaches nobody.
+One writer: the event loop. Invariants of `SessionTracker`
+  1. `epoch` never decreases; an event of an older epoch changes nothing and reaches nobody.
   2. After LOST nothing of the same epoch is delivered: a session does not come back from the dead.
 """
 
@@ -80,7 +80,7 @@ def fire_from_thread(loop: asyncio.AbstractEventLoop, callback: Callable[[], Non
 
 
 class Creating(Protocol):
-    """The part of a ``ZooKeeperStore`` that creating with parents needs."""
+    """The part of a `ZooKeeperStore` that creating with parents needs."""
 
     async def exists(self, path: str) -> ZnodeStat | None: ...
 
@@ -90,7 +90,7 @@ class Creating(Protocol):
 
 
 async def create_parents(store: Creating, path: str) -> None:
-    """Create the missing ancestors of ``path`` without data, outermost first."""
+    """Create the missing ancestors of `path` without data, outermost first."""
     parts = path.split("/")[1:-1]
     for depth in range(1, len(parts) + 1):
         ancestor = "/" + "/".join(parts[:depth])
@@ -104,7 +104,7 @@ async def create_parents(store: Creating, path: str) -> None:
 async def create_with_parents(
     store: Creating, path: str, data: bytes | None, *, ephemeral: bool, sequential: bool
 ) -> str:
-    """``create``, making the missing ancestors when it turns out that there are some."""
+    """`create`, making the missing ancestors when it turns out that there are some."""
     try:
         return await store.create(path, data, ephemeral=ephemeral, sequential=sequential)
     except NoNodeError:

@@ -1,16 +1,16 @@
 """The ZooKeeper store as the rest of Waltz sees it: a protocol with two implementations that pass one test
 suite.
 
-* ``zk_client.KazooStore``: real ZooKeeper.
-* ``memory_store.MemoryStore``: the same behaviour in one process, on ``loop.time()``, with faults on demand.
+* `zk_client.KazooStore`: real ZooKeeper.
+* `memory_store.MemoryStore`: the same behaviour in one process, on `loop.time()`, with faults on demand.
 
 Rules both keep
   1. Everything happens on the event loop: results, watches, session events.
   2. A watch fires at most once: when the znode changes, or when the connection that carries it is lost. It
      never says what happened; the owner reads again. It is dropped without firing only when the read that set
-     it failed (``exists`` of an absent znode does set it).
+     it failed (`exists` of an absent znode does set it).
   3. No operation is ever repeated. ConnectionLostError means: the outcome of a write is unknown.
-  4. ``epoch`` grows by one with every new session. Events of an older epoch are dropped on the loop.
+  4. `epoch` grows by one with every new session. Events of an older epoch are dropped on the loop.
 """
 
 import enum
@@ -28,7 +28,6 @@ class ZnodeStat(NamedTuple):
     cversion: int
     ephemeral_owner: int
     num_children: int = 0
-    data_length: int = 0
 
 
 class SessionState(enum.Enum):
@@ -40,7 +39,7 @@ class SessionState(enum.Enum):
 
 
 class SessionEvent(NamedTuple):
-    """A change of the session. ``last_contact``: ``loop.time()`` (seconds) at which the newest answered
+    """A change of the session. `last_contact`: `loop.time()` (seconds) at which the newest answered
     request left us."""
 
     state: SessionState
@@ -53,7 +52,7 @@ SessionListener = Callable[[SessionEvent], None]
 
 @dataclass(frozen=True, slots=True)
 class CreateOp:
-    """Create a znode in a transaction. ``data`` None = a znode without data."""
+    """Create a znode in a transaction. `data` None = a znode without data."""
 
     path: str
     data: bytes | None = None
@@ -62,7 +61,7 @@ class CreateOp:
 
 @dataclass(frozen=True, slots=True)
 class SetOp:
-    """Set data; ``version`` -1 = whatever it is."""
+    """Set data; `version` -1 = whatever it is."""
 
     path: str
     data: bytes | None
@@ -71,7 +70,7 @@ class SetOp:
 
 @dataclass(frozen=True, slots=True)
 class DeleteOp:
-    """Delete a znode; ``version`` -1 = whatever it is."""
+    """Delete a znode; `version` -1 = whatever it is."""
 
     path: str
     version: int = -1
@@ -79,7 +78,7 @@ class DeleteOp:
 
 @dataclass(frozen=True, slots=True)
 class CheckOp:
-    """The znode must exist and, unless ``version`` is -1, have this data version."""
+    """The znode must exist and, unless `version` is -1, have this data version."""
 
     path: str
     version: int = -1
@@ -105,7 +104,7 @@ class ZooKeeperStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The ``ephemeral_owner`` of the znodes of the present session."""
+        """The `ephemeral_owner` of the znodes of the present session."""
         ...
 
     @property
@@ -113,12 +112,12 @@ class ZooKeeperStore(Protocol):
 
     @property
     def last_contact(self) -> float:
-        """``loop.time()`` at which the newest answered request was sent: the session cannot have ended before
+        """`loop.time()` at which the newest answered request was sent: the session cannot have ended before
         this plus the session timeout."""
         ...
 
     def add_session_listener(self, listener: SessionListener) -> Callable[[], None]:
-        """Call ``listener`` on every change from now on; returns the function that removes it."""
+        """Call `listener` on every change from now on; returns the function that removes it."""
         ...
 
     async def get(self, path: str, watch: Watch | None = None) -> tuple[bytes | None, ZnodeStat]:

@@ -1,8 +1,8 @@
 """Real ZooKeeper: the one module that knows kazoo.
 
 kazoo runs threads of its own. Nothing of ours runs there but the few lines marked "thread": they move the
-event to the loop with ``call_soon_threadsafe``, in order, with the epoch of the session it belongs to. Every
-answered request renews ``last_contact``; a heartbeat every sixth of the session timeout keeps it fresh when
+event to the loop with `call_soon_threadsafe`, in order, with the epoch of the session it belongs to. Every
+answered request renews `last_contact`; a heartbeat every sixth of the session timeout keeps it fresh when
 nothing else is asked, so that the holder of partitions knows from its own clock when the session may have
 ended.
 
@@ -53,7 +53,7 @@ _PERMISSIONS = {
 
 
 def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
-    """The value of ``zookeeper.acl`` as kazoo wants it; ConfigError (one line) for anything else."""
+    """The value of `zookeeper.acl` as kazoo wants it; ConfigError (one line) for anything else."""
     if text == "open":
         return list(OPEN_ACL_UNSAFE)
     if text in ("creator", "creator-world-read"):
@@ -77,7 +77,7 @@ def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
 
 async def connect(settings: ZooKeeperSettings) -> "KazooStore":
     """Open a session. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
-    ``zookeeper.connectTimeout``; cancellation closes what was begun."""
+    `zookeeper.connectTimeout`; cancellation closes what was begun."""
     credentials = settings.credentials()
     acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
     try:
@@ -103,7 +103,7 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
 
 
 class KazooStore:
-    """A ``ZooKeeperStore`` on a kazoo client. Owner: whoever called ``connect``; single loop."""
+    """A `ZooKeeperStore` on a kazoo client. Owner: whoever called `connect`; single loop."""
 
     def __init__(self, client: KazooClient, loop: asyncio.AbstractEventLoop) -> None:
         self._client = client
@@ -364,4 +364,4 @@ _TEXTS: dict[type[errors.StoreError], str] = {
 
 
 def _stat(stat: Any) -> ZnodeStat:
-    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren, stat.dataLength)
+    return ZnodeStat(stat.version, stat.cversion, stat.ephemeralOwner, stat.numChildren)

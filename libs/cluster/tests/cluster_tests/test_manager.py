@@ -213,7 +213,7 @@ async def test_zookeeper_6_02_a_version_conflict_while_preferring_is_tried_again
         return None
 
     second.memory.fault = interfere
-    await asyncio.wait_for(second.joined.set_preferred({0, 1, 2}), 10)
+    await asyncio.wait_for(second.joined.add_preferred({0, 1, 2}), 10)
     assert conflicts == 3
     await until(lambda: set(second.partitions) >= {0, 1, 2})
     await until(lambda: len(first.partitions) == 1)
@@ -236,7 +236,7 @@ async def test_zookeeper_6_02_preferences_give_up_in_time() -> None:
 
     server.memory.fault = always
     with pytest.raises(VersionConflictError):
-        await server.joined.set_preferred({0, 1, 2, 3}, timeout_seconds=0.5)
+        await server.joined.add_preferred({0, 1, 2, 3}, timeout_seconds=0.5)
     server.memory.fault = None
     await server.stop()
     await other.stop()
@@ -247,7 +247,7 @@ async def test_zookeeper_6_03_preferences_survive_a_restart_and_are_serialised()
     first, second = await start_server(zookeeper, 8001), await start_server(zookeeper, 8002)
     await until(lambda: len(second.partitions) == 3)
     await asyncio.gather(
-        second.joined.set_preferred([0]),
+        second.joined.add_preferred([0]),
         second.joined.add_preferred([1]),
         second.joined.add_preferred([2, 3]),
         second.joined.remove_preferred([0]),
@@ -260,7 +260,7 @@ async def test_zookeeper_6_03_preferences_survive_a_restart_and_are_serialised()
     assert again.joined.server_id != second.joined.server_id
     assert again.joined.preferred == {1, 2, 3}
     await until(lambda: set(again.partitions) == {1, 2, 3})
-    await again.joined.set_preferred([])
+    await again.joined.remove_preferred([1, 2, 3])
     assert f"{ROOT}/preferredPartitions/h:8002" not in zookeeper.tree()
     await first.stop()
     await again.stop()
@@ -270,7 +270,7 @@ async def test_unknown_preferences_are_refused() -> None:
     zookeeper = await memory_cluster(2)
     server = await start_server(zookeeper, 8001)
     with pytest.raises(ClusterError, match="there is no partition 2"):
-        await server.joined.set_preferred({1, 2})
+        await server.joined.add_preferred({1, 2})
     assert server.joined.preferred == frozenset()
     await server.stop()
 

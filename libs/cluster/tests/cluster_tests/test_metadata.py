@@ -17,7 +17,6 @@ from waltz_cluster.errors import (
 from waltz_cluster.memory_store import Fault, MemoryZooKeeper
 from waltz_cluster.partition_metadata import NO_VERSION, StoreMetadata
 from waltz_cluster.serializers import (
-    EMPTY_PARTITION_METADATA,
     ClusterParams,
     ConnectionMetadata,
     GroupDescriptor,
@@ -54,10 +53,10 @@ async def test_reading_the_maps(store: ZooKeeperStore, root: str) -> None:
 async def test_partition_metadata_under_version_checks(store: ZooKeeperStore, root: str) -> None:
     metadata = await full(store, root)
     assert await metadata.read_partition(0) == (None, NO_VERSION)
-    await metadata.create_partition(0, EMPTY_PARTITION_METADATA)
+    await metadata.create_partition(0, PartitionMetadata())
     with pytest.raises(NodeExistsError):
-        await metadata.create_partition(0, EMPTY_PARTITION_METADATA)
-    assert await metadata.read_partition(0) == (EMPTY_PARTITION_METADATA, 0)
+        await metadata.create_partition(0, PartitionMetadata())
+    assert await metadata.read_partition(0) == (PartitionMetadata(), 0)
     value = PartitionMetadata(1, 0, {"a:1": ReplicaState(P0, "a:1", 0)})
     assert await metadata.write_partition(0, value, 0) == 1
     with pytest.raises(VersionConflictError):
@@ -76,7 +75,7 @@ async def test_zookeeper_6_11_lost_metadata_is_told_from_a_fresh_partition(
 ) -> None:
     metadata = await full(store, root)
     assert await metadata.never_started(0)
-    await metadata.create_partition(0, EMPTY_PARTITION_METADATA)
+    await metadata.create_partition(0, PartitionMetadata())
     assert not await metadata.never_started(0)
     assert await metadata.never_started(1)
     await store.delete(f"{root}/store/partition/0")

@@ -56,7 +56,7 @@ VECTORS: list[tuple[Any, str]] = [
         s.ReplicaState(PartitionId(3), H1, 4, 41),
         "01 01 00000003 0007 68313a36303030 0000000000000004 0000000000000029",
     ),
-    (s.EMPTY_PARTITION_METADATA, "01 ffffffff ffffffffffffffff 00000000"),
+    (s.PartitionMetadata(), "01 ffffffff ffffffffffffffff 00000000"),
     (
         s.PartitionMetadata(2, 5, {H1: UNRESOLVED_STATE}),
         (

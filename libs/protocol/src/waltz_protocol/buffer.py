@@ -1,10 +1,12 @@
-"""Reading and writing the primitive values of the three protocols (all big-endian).
+"""Reading and writing the primitive values of the three protocols and of znodes (all big-endian).
 
-Used by the message codec; the hot path has its own precompiled structs. A `Reader` raises ProtocolError and
-nothing else, whatever the bytes are, and never allocates by a number that the bytes claim.
+Pure. Used by the message codec and the ZooKeeper serializers; the hot path has its own precompiled structs.
+A `Reader` raises its own error and nothing else, whatever the bytes are, and never allocates by a number that
+the bytes claim.
 """
 
 import struct
+from typing import ClassVar, Self
 from uuid import UUID
 
 from waltz_protocol.errors import EncodeError, ProtocolError
@@ -15,24 +17,37 @@ that of the assignment takes 8 bytes for each."""
 
 _I8 = struct.Struct(">b")
 _I16 = struct.Struct(">h")
+_U16 = struct.Struct(">H")
 _I32 = struct.Struct(">i")
 _I64 = struct.Struct(">q")
 
 
 class Reader:
-    """A cursor over one body."""
+    """A cursor over one body. A subclass says what it reads and which error a shortage is."""
 
-    __slots__ = ("buf", "offset")
+    __slots__ = ("buf", "kind", "offset")
 
-    def __init__(self, buf: bytes | bytearray | memoryview, offset: int = 0) -> None:
+    failure: ClassVar[type[Exception]] = ProtocolError
+
+    def __init__(
+        self, buf: bytes | bytearray | memoryview, offset: int = 0, *, kind: str = "a message"
+    ) -> None:
         self.buf = memoryview(buf)
         self.offset = offset
+        self.kind = kind
+
+    def error(self, text: str) -> Exception:
+        """What to raise when these are not the bytes of what is read."""
+        return self.failure(f"{self.kind}: {text}")
+
+    def _cut_short(self) -> Exception:
+        return self.error(f"cut short at byte {len(self.buf)}")
 
     def _take(self, layout: struct.Struct) -> int:
         try:
             value: int = layout.unpack_from(self.buf, self.offset)[0]
         except struct.error:
-            raise ProtocolError("a message is cut short") from None
+            raise self._cut_short() from None
         self.offset += layout.size
         return value
 
@@ -43,6 +58,10 @@ class Reader:
     def i16(self) -> int:
         """Two bytes, signed."""
         return self._take(_I16)
+
+    def u16(self) -> int:
+        """Two bytes, unsigned."""
+        return self._take(_U16)
 
     def i32(self) -> int:
         """Four bytes, signed."""
@@ -60,7 +79,7 @@ class Reader:
         """`size` bytes as a view."""
         end = self.offset + size
         if size < 0 or end > len(self.buf):
-            raise ProtocolError("a message is cut short")
+            raise self._cut_short()
         view = self.buf[self.offset : end]
         self.offset = end
         return view
@@ -79,7 +98,7 @@ class Reader:
         """An i32 count of items that take at least `item_bytes` each, checked against what is there."""
         n = self.i32()
         if n < 0 or n * item_bytes > len(self.buf) - self.offset:
-            raise ProtocolError(f"a list of {n} items is not there")
+            raise self.error(f"{n} items do not fit in the bytes left")
         return n
 
     def i32_array(self) -> tuple[int, ...] | None:
@@ -88,7 +107,7 @@ class Reader:
         if n < 0:
             return None
         if n > MAX_LIST_INTEGERS:
-            raise ProtocolError(f"a list of {n} integers, more than {MAX_LIST_INTEGERS}")
+            raise self.error(f"a list of {n} integers, more than {MAX_LIST_INTEGERS}")
         return struct.unpack(f">{n}i", self.raw(4 * n))
 
     def uuid(self) -> UUID:
@@ -96,76 +115,83 @@ class Reader:
         return UUID(bytes=bytes(self.raw(16)))
 
     def finish(self) -> None:
-        """ProtocolError when bytes are left over."""
+        """An error when bytes are left over."""
         if self.offset != len(self.buf):
-            raise ProtocolError(f"{len(self.buf) - self.offset} bytes are left over after a message")
+            raise self.error(f"{len(self.buf) - self.offset} bytes are left over")
 
 
 class Writer:
-    """Collects the parts of one body. Raises EncodeError when a value does not fit."""
+    """Collects the parts of one body; each call gives the writer back. Raises its own error when a value does
+    not fit."""
 
     __slots__ = ("parts",)
+
+    failure: ClassVar[type[Exception]] = EncodeError
 
     def __init__(self) -> None:
         self.parts: list[bytes] = []
 
-    def _put(self, layout: struct.Struct, value: int) -> None:
+    def _put(self, layout: struct.Struct, value: int) -> Self:
         try:
             self.parts.append(layout.pack(value))
         except struct.error:
-            raise EncodeError(f"{value!r} does not fit {layout.size} bytes") from None
+            raise self.failure(f"{value!r} does not fit {layout.size} bytes") from None
+        return self
 
-    def i8(self, value: int) -> None:
+    def i8(self, value: int) -> Self:
         """One signed byte."""
-        self._put(_I8, value)
+        return self._put(_I8, value)
 
-    def i16(self, value: int) -> None:
+    def i16(self, value: int) -> Self:
         """Two bytes, signed."""
-        self._put(_I16, value)
+        return self._put(_I16, value)
 
-    def i32(self, value: int) -> None:
+    def u16(self, value: int) -> Self:
+        """Two bytes, unsigned."""
+        return self._put(_U16, value)
+
+    def i32(self, value: int) -> Self:
         """Four bytes, signed."""
-        self._put(_I32, value)
+        return self._put(_I32, value)
 
-    def i64(self, value: int) -> None:
+    def i64(self, value: int) -> Self:
         """Eight bytes, signed."""
-        self._put(_I64, value)
+        return self._put(_I64, value)
 
-    def boolean(self, value: bool) -> None:
+    def boolean(self, value: bool) -> Self:
         """1 or 0."""
-        self.parts.append(b"\x01" if value else b"\x00")
+        return self.raw(b"\x01" if value else b"\x00")
 
-    def raw(self, data: bytes) -> None:
+    def raw(self, data: bytes) -> Self:
         """Bytes as they are."""
         self.parts.append(data)
+        return self
 
-    def octets(self, data: bytes | None) -> None:
+    def octets(self, data: bytes | None) -> Self:
         """Length and bytes; None as length -1."""
         if data is None:
-            self.i32(-1)
-        else:
-            self.i32(len(data))
-            self.parts.append(bytes(data))
+            return self.i32(-1)
+        return self.i32(len(data)).raw(bytes(data))
 
-    def text(self, value: str | None) -> None:
+    def text(self, value: str | None) -> Self:
         """A string as UTF-8; what UTF-8 cannot express becomes a question mark, as in the reference."""
-        self.octets(None if value is None else value.encode("utf-8", "replace"))
+        return self.octets(None if value is None else value.encode("utf-8", "replace"))
 
-    def i32_array(self, values: "tuple[int, ...] | list[int] | None") -> None:
+    def i32_array(self, values: "tuple[int, ...] | list[int] | None") -> Self:
         """Count and values, at most `MAX_LIST_INTEGERS`; None as count -1."""
         if values is None:
-            self.i32(-1)
-            return
+            return self.i32(-1)
         if len(values) > MAX_LIST_INTEGERS:
-            raise EncodeError(f"a list of {len(values)} integers, more than {MAX_LIST_INTEGERS}")
+            raise self.failure(f"a list of {len(values)} integers, more than {MAX_LIST_INTEGERS}")
         try:
             self.parts.append(struct.pack(f">i{len(values)}i", len(values), *values))
         except struct.error as e:
-            raise EncodeError(f"a list of integers cannot be encoded: {e}") from None
+            raise self.failure(f"a list of integers cannot be encoded: {e}") from None
+        return self
 
-    def uuid(self, value: UUID) -> None:
+    def uuid(self, value: UUID) -> Self:
         """16 bytes, most significant first."""
-        self.parts.append(value.bytes)
+        return self.raw(value.bytes)
 
     def bytes(self) -> bytes:
         """All parts joined."""

@@ -12,7 +12,7 @@ _THEIRS = "ConcurrentUpdateException"
 
 
 def fenced_off(session_id: int, current: int) -> str:
-    """The refusal of a node of ours whose fence is at ``current``."""
+    """The refusal of a node of ours whose fence is at `current`."""
     return f"session {session_id} is fenced off: this node takes session {current} or later"
 
 
@@ -23,7 +23,7 @@ def named_fence(refusal: str) -> int | None:
 
 
 def fence_in(refusal: str, session_id: int) -> int | None:
-    """Where the fence is, at least, of the node that refused ``session_id`` with this text; None: another
+    """Where the fence is, at least, of the node that refused `session_id` with this text; None: another
     refusal."""
     if _THEIRS in refusal:
         return session_id + 1

@@ -10,8 +10,8 @@ from waltz_protocol.errors import HandshakeError
 from waltz_protocol.frame import Magic, frame
 
 HELLO_VERSION = 0
-#: A Hello is a few dozen bytes; before the handshake nothing larger is read from a stranger.
 MAX_HELLO_BYTES = 64 * 1024
+"""A Hello is a few dozen bytes; before the handshake nothing larger is read from a stranger."""
 
 
 class Hello(NamedTuple):

@@ -8,9 +8,10 @@ linear congruential chain whose values hang together, we take them from three di
 
 `LockTable` invariants (one writer: the partition's append path):
 * a slot holds at least the id of the last committed transaction that wrote or appended a lock on it, and at
-  least the high-water mark with which the table was made;
-* the marked slots are those of the write and append locks of appends in flight; marks of two appends in
-  flight do not overlap, because an append that touches a mark waits.
+  least the high-water mark with which the table was made.
+
+Appends in flight are not in the table: the append path knows their locks by hash, and lets an append that
+names one of them wait.
 """
 
 from collections.abc import Iterable, Sequence
@@ -20,8 +21,8 @@ Slots = tuple[int, ...]
 
 _MASK_64 = 0xFFFFFFFFFFFFFFFF
 _SEEDS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
-#: Hashes whose slots are remembered; beyond it the memory of slots is emptied and fills again.
 MEMO_LIMIT = 65536
+"""Hashes whose slots are remembered; beyond it the memory of slots is emptied and fills again."""
 
 
 class LockId(NamedTuple):
@@ -59,11 +60,11 @@ def slots_of(lock_hash: int, size: int) -> tuple[int, int, int]:
 class LockTable:
     """The optimistic lock table of one partition; synchronous and pure.
 
-    The order of an append: `check_in_flight` (True: wait and ask again), `mark`, `estimate` against the
-    client's high-water mark, then `commit` or nothing, then `unmark`.
+    The order of an append: `estimate` against the client's high-water mark; when it is committed, `commit`
+    with its `slots_to_raise`.
     """
 
-    __slots__ = ("_in_flight", "_memo", "_size", "_table")
+    __slots__ = ("_memo", "_size", "_table")
 
     def __init__(self, size: int, initial_high_water_mark: int) -> None:
         """`initial_high_water_mark`: the partition's, after settlement, before the first check."""
@@ -71,18 +72,12 @@ class LockTable:
             raise ValueError(f"a lock table needs at least one slot, not {size}")
         self._size = size
         self._table = [initial_high_water_mark] * size
-        self._in_flight: set[int] = set()
         self._memo: dict[int, tuple[int, int, int]] = {}
 
     @property
     def size(self) -> int:
         """Number of slots."""
         return self._size
-
-    @property
-    def slots_in_flight(self) -> int:
-        """Number of marked slots (0 when no append with write or append locks is in flight)."""
-        return len(self._in_flight)
 
     def _slots(self, lock_hash: int) -> tuple[int, int, int]:
         slots = self._memo.get(lock_hash)
@@ -92,38 +87,13 @@ class LockTable:
             slots = self._memo[lock_hash] = slots_of(lock_hash, self._size)
         return slots
 
-    def check_in_flight(
-        self, write_locks: Iterable[int], read_locks: Iterable[int], append_locks: Iterable[int]
-    ) -> bool:
-        """True when any slot of any of these locks is marked by an append in flight: the append has to
-        wait."""
-        in_flight = self._in_flight
-        if not in_flight:
-            return False
-        for locks in (write_locks, read_locks, append_locks):
-            for lock_hash in locks:
-                if not in_flight.isdisjoint(self._slots(lock_hash)):
-                    return True
-        return False
-
-    def mark(self, write_locks: Sequence[int], append_locks: Sequence[int]) -> Slots:
-        """Mark the slots of these locks as in flight and give them, for `commit` and `unmark`.
-
-        Read locks are not marked. Only after `check_in_flight` said False for the same locks.
-        """
-        slots: Slots
+    def slots_to_raise(self, write_locks: Sequence[int], append_locks: Sequence[int]) -> Slots:
+        """The slots of these locks, each once: what `commit` raises. Read locks raise none."""
         if not append_locks and len(write_locks) == 1:
-            slots = self._slots(write_locks[0])
-        else:
-            slots = tuple(
-                {slot for locks in (write_locks, append_locks) for h in locks for slot in self._slots(h)}
-            )
-        self._in_flight.update(slots)
-        return slots
-
-    def unmark(self, slots: Slots) -> None:
-        """The append that got these slots from `mark` is decided, either way."""
-        self._in_flight.difference_update(slots)
+            return self._slots(write_locks[0])
+        return tuple(
+            {slot for locks in (write_locks, append_locks) for h in locks for slot in self._slots(h)}
+        )
 
     def estimate(self, write_locks: Iterable[int], read_locks: Iterable[int]) -> int:
         """An upper bound of the last committed transaction that conflicts with these locks; -1 without locks.
@@ -140,7 +110,7 @@ class LockTable:
         return highest
 
     def commit(self, slots: Iterable[int], transaction_id: int) -> None:
-        """The append that holds these slots committed as `transaction_id`; slots never go down."""
+        """An append with these slots is committed as `transaction_id`; slots never go down."""
         table = self._table
         for slot in slots:
             if table[slot] < transaction_id:

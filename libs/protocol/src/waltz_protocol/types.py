@@ -10,18 +10,15 @@ import zlib
 from typing import NamedTuple, NewType, Self
 
 PartitionId = NewType("PartitionId", int)
-TransactionId = NewType("TransactionId", int)
-SessionId = NewType("SessionId", int)
 Generation = NewType("Generation", int)
-ClientId = NewType("ClientId", int)
 
-#: The high-water mark of an empty log, and "nothing yet" wherever a transaction id is expected.
-NO_TRANSACTION = TransactionId(-1)
-#: The closing high-water mark of a replica whose content is not settled yet (the smallest i64).
 UNRESOLVED = -(2**63)
+"""The closing high-water mark of a replica whose content is not settled yet (the smallest i64)."""
 
 _REQ_ID = struct.Struct(">iiii")
 REQ_ID_SIZE = _REQ_ID.size
+pack_req_id = _REQ_ID.pack
+"""`ReqId.pack` of four numbers, without the tuple."""
 
 
 class ReqId(NamedTuple):

@@ -65,7 +65,7 @@ async def test_keep_alives_are_legal_before_and_after_the_hello() -> None:
         (_frame(b"x"), "magic"),
         (b"GET / HTTP/1.1\r\n\r\n", "magic"),
         (b"\x48\x00\x00\x7f\xff\xff\xff", "exceeds the limit of 65536"),
-        (frame(Magic.HELLO, 0, b"\0\0\0\1"), "not there"),
+        (frame(Magic.HELLO, 0, b"\0\0\0\1"), "do not fit"),
     ],
 )
 async def test_who_does_not_shake_hands_is_closed(said: bytes, reason: str) -> None:

@@ -9,16 +9,16 @@ from hypothesis import strategies as st
 
 from protocol_tests.strategies import messages
 from protocol_tests.vectors import VECTORS, Vector
-from waltz_protocol.append_frame import parse_append
 from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
-from waltz_protocol.feed_frame import parse_feed_data
 from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame
+from waltz_protocol.frames.append import parse_append
+from waltz_protocol.frames.data import parse_data_response
+from waltz_protocol.frames.storage import parse_prefix, parse_record_list
 from waltz_protocol.handshake import decode_hello
 from waltz_protocol.messages import client
 from waltz_protocol.messages.fields import Long, Message
 from waltz_protocol.records import split_records, unpack_record, verify_record
-from waltz_protocol.storage_frame import parse_prefix, parse_record_list, parse_storage_append
 from waltz_protocol.types import ReqId
 
 PROTOCOLS = (CLIENT, STORAGE, ADMIN)
@@ -62,11 +62,10 @@ def test_damaged_messages_do_no_more_than_protocol_error(
     parsers: list[Any] = [
         lambda b: vector.protocol.decode(b, vector.version),
         lambda b: parse_append(b, vector.version),
-        parse_feed_data,
-        parse_storage_append,
+        parse_data_response,
         parse_prefix,
         parse_record_list,
-        lambda b: split_records(parse_storage_append(b).records, parse_storage_append(b).record_count),
+        lambda b: split_records(parse_record_list(b)[1], parse_record_list(b)[0]),
         lambda b: unpack_record(b, 25),
         verify_record,
         decode_hello,

@@ -50,7 +50,7 @@ def test_client_server_13_16_slots_are_independent() -> None:
 
 def test_estimate_counts_write_and_read_locks_only() -> None:
     table = LockTable(30_000, -1)
-    table.commit(table.mark([1], [2]), 10)
+    table.commit(table.slots_to_raise([1], [2]), 10)
     assert table.estimate([1], []) == 10
     assert table.estimate([], [1]) == 10
     assert table.estimate([2], []) == 10, "append locks bump the table"
@@ -64,40 +64,20 @@ def test_the_table_starts_at_the_high_water_mark() -> None:
     assert table.estimate([], []) == -1
 
 
-def test_write_and_append_locks_mark_and_all_kinds_wait() -> None:
+def test_write_and_append_locks_raise_each_of_their_slots_once() -> None:
     table = LockTable(30_000, -1)
-    slots = table.mark([1], [2])
-    for lock in (1, 2):
-        assert table.check_in_flight([lock], [], [])
-        assert table.check_in_flight([], [lock], [])
-        assert table.check_in_flight([], [], [lock])
-    assert not table.check_in_flight([3], [4], [5])
-    table.unmark(slots)
-    assert not table.check_in_flight([1, 2], [1, 2], [1, 2])
-    assert table.slots_in_flight == 0
-
-
-def test_safety_d6_read_locks_wait_but_do_not_mark() -> None:
-    table = LockTable(30_000, -1)
-    assert table.mark([], []) == ()
-    assert not table.check_in_flight([9], [], [])
-    table.mark([9], [])
-    assert table.check_in_flight([], [9], [])
-
-
-def test_a_lock_listed_twice_is_marked_and_unmarked_once() -> None:
-    table = LockTable(30_000, -1)
-    slots = table.mark([7, 7], [7])
-    assert table.slots_in_flight == len(slots)
+    assert table.slots_to_raise([], []) == ()
+    assert table.slots_to_raise([7], []) == slots_of(7, 30_000)
+    slots = table.slots_to_raise([7, 7], [7, 8])
+    assert len(slots) == 6
+    assert set(slots) == {*slots_of(7, 30_000), *slots_of(8, 30_000)}
     table.commit(slots, 3)
-    table.unmark(slots)
-    assert table.slots_in_flight == 0
-    assert table.estimate([7], []) == 3
+    assert table.estimate([7], []) == table.estimate([8], []) == 3
 
 
 def test_slots_never_go_down() -> None:
     table = LockTable(10, 5)
-    slots = table.mark([1], [])
+    slots = table.slots_to_raise([1], [])
     table.commit(slots, 3)
     assert table.estimate([1], []) == 5
 
@@ -106,7 +86,7 @@ def test_the_memory_of_slots_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(locks_module, "MEMO_LIMIT", 10)
     table = LockTable(1000, -1)
     for h in range(100):
-        table.commit(table.mark([h], []), h)
+        table.commit(table.slots_to_raise([h], []), h)
         assert len(table._memo) <= 10
     assert table.estimate([99], []) == 99
 
@@ -131,20 +111,14 @@ def test_a_conflict_is_never_missed(
     txid = 0
     for write, read, append, decide_first in appends:
         if decide_first and in_flight:
-            slots, marked = in_flight.pop(0)
+            slots, raised = in_flight.pop(0)
             table.commit(slots, txid)
-            exact.update(dict.fromkeys(marked, txid))
-            table.unmark(slots)
+            exact.update(dict.fromkeys(raised, txid))
             txid += 1
-        busy = set[int]().union(*(marked for _, marked in in_flight))
-        if table.check_in_flight(write, read, append):
-            continue
-        assert busy.isdisjoint([*write, *read, *append])
+        if not set[int]().union(*(raised for _, raised in in_flight)).isdisjoint([*write, *read, *append]):
+            continue  # it waits
         assert table.estimate(write, read) >= max([exact.get(h, -1) for h in (*write, *read)], default=-1)
-        in_flight.append((table.mark(write, append), {*write, *append}))
-    for slots, _ in in_flight:
-        table.unmark(slots)
-    assert table.slots_in_flight == 0
+        in_flight.append((table.slots_to_raise(write, append), {*write, *append}))
 
 
 def test_sharing_some_slots_is_no_conflict() -> None:
@@ -153,7 +127,7 @@ def test_sharing_some_slots_is_no_conflict() -> None:
     mine = set(slots_of(1, size))
     neighbour = next(h for h in range(2, 10_000) if 0 < len(mine & set(slots_of(h, size))) < len(mine))
     table = LockTable(size, -1)
-    table.commit(table.mark([neighbour], []), 7)
+    table.commit(table.slots_to_raise([neighbour], []), 7)
     assert table.estimate([neighbour], []) == 7
     assert table.estimate([1], []) == -1
 
@@ -173,13 +147,11 @@ def test_a_check_in_slices_says_what_the_table_says_at_once(
     table = LockTable(size, -1)
     for txid in range(20):
         locks = rng.sample((*write, *read, *append, 1, 2), 2)
-        slots = table.mark(locks, ())
-        table.commit(slots, txid)
-        table.unmark(slots)
+        table.commit(table.slots_to_raise(locks, ()), txid)
     check = LockCheck(table, tuple(write), tuple(read), tuple(append))
     while not check.done:
         assert 0 < check.advance(slice_size) <= slice_size
     assert check.advance(slice_size) == 0
     assert check.conflict == table.estimate(write, read)
-    assert check.slots == set(table.mark(write, append))
+    assert check.slots == set(table.slots_to_raise(write, append))
     assert len(check.slots) <= size

@@ -6,7 +6,22 @@ from hypothesis import strategies as st
 
 from protocol_tests.strategies import HEADERS, RECORDS
 from protocol_tests.vectors import RECORD
+from waltz_protocol.codec import ADMIN, STORAGE
 from waltz_protocol.errors import EncodeError, ProtocolError
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.storage import (
+    APPEND_HEAD_BYTES,
+    APPEND_TYPE,
+    admin_record_list_parts,
+    found_parts,
+    is_success,
+    list_parts,
+    parse_prefix,
+    reply_head,
+    storage_append_parts,
+    unpack_append_head,
+)
+from waltz_protocol.messages import admin, storage
 from waltz_protocol.records import (
     RECORD_OVERHEAD,
     pack_record,
@@ -16,7 +31,6 @@ from waltz_protocol.records import (
     unpack_record_header,
     verify_record,
 )
-from waltz_protocol.storage_frame import parse_storage_append, storage_append_parts
 from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, data_checksum
 
 WIRE = bytes.fromhex(
@@ -88,13 +102,30 @@ def test_a_record_that_does_not_fit_is_an_encode_error() -> None:
 
 
 def test_a_storage_append_keeps_its_records_in_one_slice() -> None:
-    body = memoryview(b"".join(storage_append_parts(5, 3, 3, 2, WIRE * 2)))[7:]
-    append = parse_storage_append(body)
-    assert (append.session_id, append.seq_num, append.partition_id, append.record_count) == (5, 3, 3, 2)
-    assert not append.offline
-    assert append.records == WIRE * 2
-    offline = memoryview(b"".join(storage_append_parts(5, 3, 3, 0, b"", offline=True)))[7:]
-    assert parse_storage_append(offline).offline
+    head, records, end = storage_append_parts(5, 3, 4, 2, wire := WIRE * 2)
+    assert unpack_append_head(head, FRAME_HEADER_SIZE) == (APPEND_TYPE, 5, 3, 4, 2)
+    assert len(head) == FRAME_HEADER_SIZE + APPEND_HEAD_BYTES
+    assert records is wire
+    assert end == b"\0"
+    message = storage.AppendRequest(5, 3, 4, (RECORD, RECORD))
+    assert head + records + end == STORAGE.encode(message, 0)
+    offline = storage_append_parts(5, 3, 4, 0, b"", offline=True)
+    assert b"".join(offline) == STORAGE.encode(storage.AppendRequest(5, 3, 4, (), offline=True), 0)
+
+
+def test_storage_frames_are_those_of_the_codec() -> None:
+    ids = (5, 3, 4)
+    success = reply_head(storage.SuccessResponse.TYPE, *ids)
+    assert success == STORAGE.encode(storage.SuccessResponse(*ids), 0)
+    assert parse_prefix(success[FRAME_HEADER_SIZE:]) == (storage.SuccessResponse.TYPE, *ids)
+    assert is_success(success[FRAME_HEADER_SIZE:], 5, 4)
+    kind = storage.RecordResponse.TYPE
+    assert b"".join(found_parts(kind, *ids, WIRE)) == STORAGE.encode(storage.RecordResponse(*ids, RECORD), 0)
+    assert b"".join(found_parts(kind, *ids, None)) == STORAGE.encode(storage.RecordResponse(*ids, None), 0)
+    parts = list_parts(storage.RecordListResponse.TYPE, *ids, [WIRE, WIRE])
+    assert b"".join(parts) == STORAGE.encode(storage.RecordListResponse(*ids, (RECORD, RECORD)), 0)
+    parts_of_admin = admin_record_list_parts(3, 4, 2, WIRE * 2)
+    assert b"".join(parts_of_admin) == ADMIN.encode(admin.RecordListResponse(3, 4, (RECORD, RECORD)), 0)
 
 
 @pytest.mark.parametrize(("data", "checksum"), [(b"hello", 0x3610A686), (b"123456789", -873187034), (b"", 0)])

@@ -7,9 +7,9 @@ import ssl
 from collections.abc import Callable
 from typing import Protocol, TypeVar
 
-from waltz_protocol.append_frame import Append, encode_append, parse_append
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.frames.append import Append, encode_append, parse_append
 from waltz_protocol.handshake import encode_hello
 from waltz_protocol.messages.client import FeedData
 from waltz_protocol.messages.fields import Message

@@ -18,10 +18,10 @@ from dataclasses import dataclass, field
 from waltz_protocol.aio.channel import Channel, ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.tls import ServerTls
-from waltz_protocol.append_frame import APPEND_TYPE, Append, parse_append
 from waltz_protocol.codec import CLIENT
-from waltz_protocol.feed_frame import pack_feed_frame
 from waltz_protocol.frame import Magic
+from waltz_protocol.frames.append import APPEND_TYPE, Append, parse_append
+from waltz_protocol.frames.feed import pack_feed_frame
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId, data_checksum

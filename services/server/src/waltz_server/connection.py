@@ -25,8 +25,9 @@ import structlog
 
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.unsent import UnsentReplies
-from waltz_protocol.append_frame import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
 from waltz_protocol.errors import ProtocolError, TooManyLocksError
+from waltz_protocol.frames.append import LARGE_BYTES, MAX_LOCKS, Append, parse_append, parse_large_append
+from waltz_protocol.frames.replies import mount_response
 from waltz_protocol.messages.client import (
     AppendRequest,
     FeedRequest,
@@ -39,7 +40,6 @@ from waltz_protocol.messages.client import (
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.client import Parked
 from waltz_server.partition.partition import Partition
-from waltz_server.partition.replies import mount_response
 from waltz_server.registry import PartitionRegistry
 
 log = structlog.get_logger(__name__)

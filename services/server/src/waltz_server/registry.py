@@ -28,12 +28,14 @@ import structlog
 
 from waltz_protocol.aio.peer_log import PeerLog
 from waltz_protocol.aio.turns import QUEUED, Turns
+from waltz_protocol.backoff import Backoff
+from waltz_protocol.frames.data import data_failure
+from waltz_protocol.frames.replies import mount_response
 from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import NOT_READY_TEXT
 from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.partition import Partition, PartitionError
-from waltz_server.partition.replies import data_failure, mount_response
 
 log = structlog.get_logger(__name__)
 
@@ -174,7 +176,7 @@ class PartitionRegistry:
             await asyncio.wait(
                 [previous]
             )  # two stores of one partition in one process would fence each other
-        pause_seconds = FIRST_RESTART_SECONDS
+        backoff = Backoff(FIRST_RESTART_SECONDS, MAX_RESTART_SECONDS)
         partition = owned.partition
         while partition is not None and not owned.released.is_set():
             started = asyncio.get_running_loop().time()
@@ -190,13 +192,12 @@ class PartitionRegistry:
                 break
             self.partitions.pop(owned.partition_id, None)
             if asyncio.get_running_loop().time() - started > MAX_RESTART_SECONDS:
-                pause_seconds = FIRST_RESTART_SECONDS
+                backoff.reset()
             try:
-                async with asyncio.timeout(pause_seconds):
+                async with asyncio.timeout(backoff.next_seconds()):
                     await owned.released.wait()
             except TimeoutError:
                 partition = self._start(owned)
-            pause_seconds = min(pause_seconds * 2, MAX_RESTART_SECONDS)
 
     # -- connections ---------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
-from waltz_protocol.append_frame import MAX_LOCKS
+from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.append import AppendBounds
 from waltz_server.partition.partition import PartitionSettings

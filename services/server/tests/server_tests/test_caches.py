@@ -8,7 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz_server.partition.feed_cache import BLOCK_FRAMES, FRAME_BYTES, FeedCache
+from waltz_protocol.frames.feed import FRAME_BYTES
+from waltz_server.partition.feed_cache import BLOCK_FRAMES, FeedCache
 from waltz_server.partition.transaction_cache import ENTRY_OVERHEAD_BYTES, TransactionCache
 
 BLOCK_BYTES = BLOCK_FRAMES * FRAME_BYTES + 300

@@ -8,10 +8,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_protocol.messages.client import FeedData, FeedSuspended, MountResponse, MountState
 from waltz_protocol.types import ReqId
 from waltz_server.partition import feed
-from waltz_server.partition.feed_cache import FRAME_BYTES
 from waltz_server.partition.partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PartitionRig

@@ -11,7 +11,7 @@ import pytest
 
 from waltz_protocol import locks
 from waltz_protocol.aio.turns import SLICE_UNITS, TURN_UNITS, Turns
-from waltz_protocol.append_frame import MAX_LOCKS, encode_append
+from waltz_protocol.frames.append import MAX_LOCKS, encode_append
 from waltz_protocol.messages.client import (
     FlushRequest,
     FlushResponse,

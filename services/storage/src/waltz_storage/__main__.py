@@ -1,4 +1,4 @@
-"""``waltz-storage CONFIG.yaml``: run a storage node until SIGTERM or SIGINT.
+"""`waltz-storage CONFIG.yaml`: run a storage node until SIGTERM or SIGINT.
 
 Exit codes: 0 after an orderly end, 1 for a mistake of the operator (one line on standard error), 2 for a
 wrong command line, 70 for an error nobody foresaw.
@@ -78,7 +78,7 @@ def close_directory(directory: str) -> None:
 
 
 async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
-    """Run a node until ``stop`` is set. Errors with ``user_error`` are the operator's."""
+    """Run a node until `stop` is set. Errors with `user_error` are the operator's."""
     host, tls = settings.host(), server_context(settings.tls_settings("storage.ssl"))
     params = await store_params(settings)
     close_directory(settings.directory)

@@ -1,14 +1,14 @@
 """Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files:
 configuration).
 
-Ours: ``storage.bind.host`` (default: the address this machine's own host name resolves to, as 0.13.2),
-``storage.disk.threads``, ``storage.disk.inline`` (a single append that is alone runs without a thread while
-the disk is fast), ``storage.disk.reserveBytes`` (kept free: appends that would touch it are refused),
-``storage.maxFrameBytes``, ``storage.queue.maxBytes`` (per partition), ``storage.queue.totalBytes`` (of all
-partitions), ``storage.maxConnections`` and ``storage.maxHandshakes`` (of each port), ``storage.receiveBytes``
-(requests that have not arrived completely, over all connections), ``storage.ssl.allowedPeers`` and
-``storage.admin.ssl.allowedPeers`` (names of client certificates that may connect to the port),
-``storage.log.level`` and ``storage.log.json``.
+Ours: `storage.bind.host` (default: the address this machine's own host name resolves to, as 0.13.2),
+`storage.disk.threads`, `storage.disk.inline` (a single append that is alone runs without a thread while
+the disk is fast), `storage.disk.reserveBytes` (kept free: appends that would touch it are refused),
+`storage.maxFrameBytes`, `storage.queue.maxBytes` (per partition), `storage.queue.totalBytes` (of all
+partitions), `storage.maxConnections` and `storage.maxHandshakes` (of each port), `storage.receiveBytes`
+(requests that have not arrived completely, over all connections), `storage.ssl.allowedPeers` and
+`storage.admin.ssl.allowedPeers` (names of client certificates that may connect to the port),
+`storage.log.level` and `storage.log.json`.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HAN
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.inline import InlineLimits
 
 _MAX_PORT = 65535
 
 
 class StorageSettings(ZooKeeperSettings):
-    """Settings of the role ``storage``. Sizes in bytes."""
+    """Settings of the role `storage`. Sizes in bytes."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("storage.ssl",)
 
@@ -73,7 +73,7 @@ class StorageSettings(ZooKeeperSettings):
         return self
 
     def host(self) -> str:
-        """Address to bind to. :class:`ConfigError` when the machine's own name does not resolve."""
+        """Address to bind to. `ConfigError` when the machine's own name does not resolve."""
         if self.bind_host is not None:
             return self.bind_host
         name = socket.gethostname()
@@ -101,7 +101,7 @@ class StorageSettings(ZooKeeperSettings):
         )
 
     def inline_limits(self) -> InlineLimits | None:
-        """What may run on the loop; ``None`` = nothing."""
+        """What may run on the loop; `None` = nothing."""
         return InlineLimits() if self.disk_inline else None
 
     def graphite(self) -> GraphiteSettings:

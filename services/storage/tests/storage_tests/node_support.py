@@ -21,7 +21,7 @@ from waltz_storage.engine.files import FileSystem, OsFileSystem
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.room import DiskRoom
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.server import NodeOptions, StorageNode

@@ -3,10 +3,10 @@ refusal."""
 
 from __future__ import annotations
 
-import logging
 import struct
 
 import pytest
+from structlog.testing import capture_logs
 
 from waltz_storage.engine import storage_manager
 from waltz_storage.engine.layout import HEADER_SIZE
@@ -131,7 +131,7 @@ def test_safety_c2_a_segment_that_claims_a_transaction_of_the_one_before_is_refu
 
 
 def test_an_error_nobody_foresaw_stops_one_partition_only(
-    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    files: dict[str, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def broken(fs: object, directory: str, partition_id: int, *rest: object) -> object:
         if partition_id == 0:
@@ -139,11 +139,11 @@ def test_an_error_nobody_foresaw_stops_one_partition_only(
         return Partition(fs, directory, partition_id, *rest)  # type: ignore[arg-type]
 
     monkeypatch.setattr(storage_manager, "Partition", broken)
-    with caplog.at_level(logging.ERROR):
+    with capture_logs() as lines:
         manager = open_manager(disk_with(files), threshold=THRESHOLD)
     assert manager.damaged == {0: "internal error: OverflowError: Python int too large to convert to C long"}
     assert_holds(manager.get(1), RECORDS)
-    (record,) = caplog.records
-    assert record.exc_info is not None
-    assert "partition 0" in record.getMessage()
+    (line,) = lines
+    assert (line["log_level"], line["partition"]) == ("error", 0)
+    assert isinstance(line["exc_info"], OverflowError)
     manager.close()

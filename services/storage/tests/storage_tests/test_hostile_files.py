@@ -9,10 +9,11 @@ import zlib
 import pytest
 
 from waltz_storage.engine.errors import StorageStartError
-from waltz_storage.engine.inspect import inspect_control_file, inspect_directory, iterate_records
+from waltz_storage.engine.inspect import inspect_control_file, inspect_directory
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, SIDECAR_NAME
 from waltz_storage.engine.scan import CHUNK_SIZE, SearchGivenUpError, find_later_record
 from waltz_storage.engine.sidecar import Sidecar
+from waltz_testkit.stored_records import iterate_records
 
 from .support import KEY, ROOT, append, batch, empty_disk, open_manager, segment_path
 

@@ -12,7 +12,7 @@ from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import RequestFailedError
 from waltz_protocol.messages import admin, storage
 from waltz_protocol.types import SessionInfo
-from waltz_storage.service.executor import QueueLimits
+from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.jobs import ReadLimits
 
 from .node_support import (

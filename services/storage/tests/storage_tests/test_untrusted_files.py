@@ -10,7 +10,7 @@ from waltz_storage.engine.errors import (
     RecordDamagedError,
     StorageStartError,
 )
-from waltz_storage.engine.inspect import inspect_directory, iterate_records
+from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, SegmentHeader, disk_to_wire
 from waltz_storage.engine.scan import record_end, scan, unwritten_sector
 from waltz_storage.engine.segment_view import (
@@ -20,6 +20,7 @@ from waltz_storage.engine.segment_view import (
     view_segment,
 )
 from waltz_testkit.faulty_disk import FaultyDisk
+from waltz_testkit.stored_records import iterate_records
 
 from .support import (
     KEY,

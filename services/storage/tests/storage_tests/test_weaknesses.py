@@ -11,10 +11,11 @@ import pytest
 
 from waltz_storage.engine.errors import DirectoryLockedError, NotAssignedError, StorageStartError
 from waltz_storage.engine.files import OsFileSystem
-from waltz_storage.engine.inspect import inspect_directory, iterate_records
+from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.partition_info import virgin
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+from waltz_testkit.stored_records import iterate_records
 
 from .support import (
     KEY,

@@ -1,2 +1,2 @@
-"""Configuration files of every role: ``files`` reads YAML, ``settings`` checks its keys, ``allowed_peers`` is
+"""Configuration files of every role: `files` reads YAML, `settings` checks its keys, `allowed_peers` is
 the setting of that name. Nothing here talks to ZooKeeper."""

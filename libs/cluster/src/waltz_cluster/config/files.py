@@ -13,7 +13,7 @@ MAX_KEYS = 10_000
 
 
 def flatten(mapping: Mapping[object, object], *, source: str) -> dict[str, object]:
-    """``{"a": {"b.c": 1}}`` becomes ``{"a.b.c": 1}``; a key given twice in two spellings is a ConfigError."""
+    """`{"a": {"b.c": 1}}` becomes `{"a.b.c": 1}`; a key given twice in two spellings is a ConfigError."""
     flat: dict[str, object] = {}
 
     def visit(prefix: str, value: object, depth: int) -> None:

@@ -1,9 +1,9 @@
 """Configuration of every role: the keys of release 0.13.2, checked; unknown ones refused with the nearest
 name.
 
-``RoleSettings`` is the base; each role subclasses it (usually through ``ZooKeeperSettings``) with one
+`RoleSettings` is the base; each role subclasses it (usually through `ZooKeeperSettings`) with one
 pydantic field per key, the key itself as alias. A key of 0.13.2 that has no effect here is listed in
-``NO_EFFECT`` and warned about. Numbers and booleans may be given as strings, as in 0.13.2.
+`NO_EFFECT` and warned about. Numbers and booleans may be given as strings, as in 0.13.2.
 """
 
 import difflib
@@ -25,7 +25,7 @@ M = TypeVar("M", bound=BaseModel)
 
 
 class TlsOptions(BaseModel):
-    """The keys below one TLS prefix (``server.ssl``, ``storage.ssl``, ``client.ssl``, ``ssl``)."""
+    """The keys below one TLS prefix (`server.ssl`, `storage.ssl`, `client.ssl`, `ssl`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -49,7 +49,7 @@ _TLS_NO_EFFECT = ("keyManager.algorithm", "trustManager.algorithm")
 
 
 class RoleSettings(BaseModel):
-    """Base of the settings of one role; see the module. ``source`` says where they came from, for
+    """Base of the settings of one role; see the module. `source` says where they came from, for
     messages."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
@@ -59,7 +59,7 @@ class RoleSettings(BaseModel):
     """Keys of 0.13.2 that are accepted with a warning."""
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ()
     """Prefixes of keys of other roles that share the file (tools and client read the same one); accepted
-    silently, but for those below one of ``TLS_PREFIXES``."""
+    silently, but for those below one of `TLS_PREFIXES`."""
 
     source: str = Field(default="settings", exclude=True)
     tls: dict[str, TlsOptions] = Field(default_factory=dict)
@@ -78,7 +78,7 @@ class RoleSettings(BaseModel):
 
     @classmethod
     def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
-        """Check flat keys (see ``load_file``) and make the settings; every mistake is one line in a
+        """Check flat keys (see `load_file`) and make the settings; every mistake is one line in a
         ConfigError."""
         known = cls.keys()
         fields: dict[str, Any] = {"source": source}
@@ -107,11 +107,11 @@ class RoleSettings(BaseModel):
 
     @classmethod
     def from_file(cls, path: str | Path) -> Self:
-        """``from_mapping`` of a YAML file."""
+        """`from_mapping` of a YAML file."""
         return cls.from_mapping(load_file(path), source=str(path))
 
     def tls_settings(self, prefix: str) -> TlsSettings:
-        """The TLS settings under ``prefix`` (defaults where the file has none)."""
+        """The TLS settings under `prefix` (defaults where the file has none)."""
         options = self.tls.get(prefix, TlsOptions())
         return TlsSettings(
             enabled=options.enabled,
@@ -168,14 +168,14 @@ class ZooKeeperSettings(RoleSettings):
     zookeeper_connect_timeout_ms: int = Field(default=10_000, alias="zookeeper.connectTimeout", gt=0)
     cluster_root: str = Field(alias="cluster.root")
     zookeeper_auth_scheme: str = Field(default="digest", alias="zookeeper.auth.scheme")
-    """Scheme of the credentials; ``digest`` takes user:password."""
+    """Scheme of the credentials; `digest` takes user:password."""
     zookeeper_auth: str | None = Field(default=None, alias="zookeeper.auth", repr=False)
-    """``user:password``; none = no authentication, as 0.13.2."""
+    """`user:password`; none = no authentication, as 0.13.2."""
     zookeeper_auth_file: str | None = Field(default=None, alias="zookeeper.auth.file")
     """A file that holds the credentials instead (its first line)."""
     zookeeper_acl: str = Field(default="open", alias="zookeeper.acl")
-    """Permissions of the znodes created: ``open`` (everyone, as 0.13.2), ``creator`` (only these
-    credentials), ``creator-world-read``, or a comma-separated list of ``scheme:id:permissions``."""
+    """Permissions of the znodes created: `open` (everyone, as 0.13.2), `creator` (only these
+    credentials), `creator-world-read`, or a comma-separated list of `scheme:id:permissions`."""
 
     @field_validator("cluster_root")
     @classmethod
@@ -216,5 +216,5 @@ class TlsFileSettings(RoleSettings):
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("zookeeper.", "cluster.", "client.", "server.", "storage.")
 
     def own_tls(self) -> TlsSettings:
-        """The keys below ``ssl``, or, when there are none, those below ``server.ssl``, as 0.13.2 has them."""
+        """The keys below `ssl`, or, when there are none, those below `server.ssl`, as 0.13.2 has them."""
         return self.tls_settings(next((prefix for prefix in self.TLS_PREFIXES if prefix in self.tls), "ssl"))

@@ -13,16 +13,19 @@ Invariants (all on the loop's thread):
 * frames queued by `send` go out in order, whole, before a graceful close.
 """
 
+from __future__ import annotations
+
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from waltz_protocol.aio import closing
-from waltz_protocol.aio.channel_roles import ChannelHandler, ChannelOwner
 from waltz_protocol.aio.incoming import Incoming
 from waltz_protocol.aio.peer_watch import PeerWatch, is_tcp, set_options
+from waltz_protocol.aio.receive_budget import ReceiveBudget
+from waltz_protocol.aio.turns import Turns
 from waltz_protocol.errors import ChannelClosedError, HandshakeError, ProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, keep_alive_frame
 from waltz_protocol.frame import Magic as FrameMagic
@@ -32,8 +35,6 @@ from waltz_protocol.handshake import (
     decode_hello,
     encode_hello,
 )
-
-__all__ = ["Channel", "ChannelHandler", "ChannelOwner", "ChannelSettings"]
 
 _log = logging.getLogger(__name__)
 
@@ -47,21 +48,72 @@ class ChannelSettings:
     hello_text: str
     max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES
     handshake_timeout_seconds: float = 10.0
-    #: The connecting side writes a keep-alive after this much write silence.
     keep_alive_seconds: float = 600.0
-    #: Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three
-    #: keep-alives of a peer) and to never on connecting ones, where the peer sends none.
+    """The connecting side writes a keep-alive after this much write silence."""
     read_idle_seconds: float | None = None
+    """Close after this much read silence; None = never. Defaults to 1900 on accepting channels (three
+    keep-alives of a peer) and to never on connecting ones, where the peer sends none."""
     write_high_bytes: int = 1024 * 1024
     write_low_bytes: int = 256 * 1024
-    #: Close when the peer acknowledges nothing for so long.
     tcp_user_timeout_ms: int = 30_000
-    #: The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all
-    #: the time is closed after `not_reading_seconds`.
+    """Close when the peer acknowledges nothing for so long."""
     peers_may_pause: bool = False
+    """The peer may stop reading for long (see `peer_watch`). One for which more than the high mark waits all
+    the time is closed after `not_reading_seconds`."""
     not_reading_seconds: float = 900.0
-    #: How long a graceful close may take to write what is queued before the connection is cut.
     close_timeout_seconds: float = 5.0
+    """How long a graceful close may take to write what is queued before the connection is cut."""
+
+
+class ChannelHandler(Protocol):
+    """The owner of a channel's meaning. All methods are sync and run on the loop.
+
+    A ProtocolError from any of them closes the channel with that reason; any other exception is logged and
+    closes too.
+    """
+
+    def channel_ready(self, channel: Channel) -> None:
+        """The Hellos are exchanged; `channel.version` is set, frames may be sent."""
+
+    def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
+        """One whole frame (never empty). `body` is valid only during the call: copy what has to stay.
+
+        An iterator is what is left to do: it yields what each step cost, in units of `turns`, and is stepped
+        to its end before the next frame. A body larger than `frame.MAX_READ_BYTES` is valid until then.
+        """
+
+    def frames_ended(self, channel: Channel) -> None:
+        """After the last whole frame of one socket read, or of a slice of it: the batch boundary.
+
+        Called whenever `frame_received` was called before it, also when the channel closed meanwhile.
+        """
+
+    def writable_changed(self, channel: Channel, writable: bool) -> None:
+        """Queued bytes crossed the high mark (False) or fell below the low mark (True)."""
+
+    def channel_closed(self, channel: Channel, reason: str) -> None:
+        """The channel is of no use any more; exactly once, also when it never got ready."""
+
+
+class ChannelOwner(Protocol):
+    """Who keeps the set of open channels (a listener)."""
+
+    budget: ReceiveBudget | None
+    """What unfinished frames of all its channels may take together; None = no bound."""
+    turns: Turns
+    """Shares the loop among its channels."""
+
+    def opened(self, channel: Channel) -> str | None:
+        """The transport is up. A text refuses the connection with that reason."""
+
+    def greeted(self, channel: Channel) -> None:
+        """The Hellos are exchanged."""
+
+    def warn(self, channel: Channel, text: str) -> None:
+        """Something about the peer is worth a line in the log."""
+
+    def lost(self, channel: Channel) -> None:
+        """The transport is gone."""
 
 
 Part = bytes | bytearray | memoryview

@@ -25,12 +25,12 @@ _log = logging.getLogger(__name__)
 _T = TypeVar("_T")
 _SEQ_NUM = struct.Struct(">q")
 
-#: Timed-out requests whose replies may still come. A peer that stays silent for so many is given up.
 MAX_LATE_REPLIES = 10_000
+"""Timed-out requests whose replies may still come. A peer that stays silent for so many is given up."""
 
-#: Called with the reply's body (valid during the call only) or with the error. What it raises closes the
-#: connection.
 ReplyCallback = Callable[[memoryview | None, WaltzProtocolError | None], None]
+"""Called with the reply's body (valid during the call only) or with the error. What it raises closes the
+connection."""
 
 
 class Requester:

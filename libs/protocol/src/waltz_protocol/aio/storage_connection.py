@@ -17,22 +17,24 @@ from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.codec import ADMIN, STORAGE, Protocol
 from waltz_protocol.errors import ConnectError, ProtocolError, RequestFailedError, WaltzProtocolError
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
-from waltz_protocol.messages import admin, storage
-from waltz_protocol.messages.fields import Message, RpcError
-from waltz_protocol.records import pack_record, split_records
-from waltz_protocol.storage_frame import (
+from waltz_protocol.frames.storage import (
+    ADMIN_SEQ_NUM_OFFSET,
     RECORD_LIST_RESPONSE_TYPE,
+    SEQ_NUM_OFFSET,
     is_success,
     parse_prefix,
     parse_record_list,
     storage_append_parts,
 )
+from waltz_protocol.messages import admin, storage
+from waltz_protocol.messages.fields import Message, RpcError
+from waltz_protocol.records import pack_record, split_records
 from waltz_protocol.types import Endpoint, Record, RecordHeader, SessionInfo
 
 _M = TypeVar("_M", bound=Message)
 
-#: Called with None when the append is durable on the node, else with the error.
 AppendCallback = Callable[[WaltzProtocolError | None], None]
+"""Called with None when the append is durable on the node, else with the error."""
 
 _OPEN_SEQ_NUM = -1
 
@@ -134,7 +136,7 @@ class StorageConnection(_Connection):
     ) -> Self:
         """Connect and open. ConnectError (retriable), or RequestFailedError when the node belongs to another
         cluster or has another number of partitions."""
-        connection = cls(endpoint, Requester(9, request_timeout_seconds))
+        connection = cls(endpoint, Requester(SEQ_NUM_OFFSET, request_timeout_seconds))
         opening = storage.OpenRequest(-1, _OPEN_SEQ_NUM, -1, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
         return connection
@@ -357,7 +359,7 @@ class StorageAdminConnection(_Connection):
         max_frame_bytes: int = DEFAULT_MAX_FRAME_BYTES,
     ) -> Self:
         """Connect and open; errors as for the storage port."""
-        connection = cls(endpoint, Requester(1, request_timeout_seconds))
+        connection = cls(endpoint, Requester(ADMIN_SEQ_NUM_OFFSET, request_timeout_seconds))
         opening = admin.OpenRequest(_OPEN_SEQ_NUM, cluster_key, num_partitions)
         await connection._connect(tls, connect_timeout_seconds, max_frame_bytes, opening)
         return connection

@@ -75,7 +75,7 @@ class MountResponse:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append a transaction. The hot path uses `append_frame` instead; a null lock array means "drop it"."""
+    """Append a transaction. The hot path uses `frames.append` instead; a null lock array means "drop it"."""
 
     TYPE: ClassVar[int] = 2
     SINCE: ClassVar[int] = 0
@@ -108,7 +108,7 @@ class FeedRequest:
 
 @dataclass(frozen=True, slots=True)
 class FeedData:
-    """One committed transaction; the data is fetched separately. See `feed_frame` for the hot path."""
+    """One committed transaction; the data is fetched separately. See `frames.feed` for the hot path."""
 
     TYPE: ClassVar[int] = 4
     SINCE: ClassVar[int] = 0
@@ -157,8 +157,8 @@ class TransactionDataResponse:
 
     TYPE: ClassVar[int] = 7
     SINCE: ClassVar[int] = 0
-    #: The fields behind `transaction_id` depend on each other: written and read together.
     REST: ClassVar[Wire] = Wire(_write_data_or_error, _read_data_or_error)
+    """The fields behind `transaction_id` depend on each other: written and read together."""
     req_id: WireReqId
     transaction_id: Long
     data: bytes | None

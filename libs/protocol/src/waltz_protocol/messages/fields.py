@@ -191,10 +191,10 @@ Long = Annotated[int, Wire(lambda w, v, _: w.i64(v), lambda r, _: r.i64())]
 Bool = Annotated[bool, Wire(lambda w, v, _: w.boolean(v), lambda r, _: r.boolean())]
 Text = Annotated[str | None, Wire(lambda w, v, _: w.text(v), lambda r, _: r.text())]
 Octets = Annotated[bytes | None, Wire(lambda w, v, _: w.octets(v), lambda r, _: r.octets())]
-#: A nullable i32 array (null = count -1).
 Ints = Annotated[tuple[int, ...] | None, Wire(lambda w, v, _: w.i32_array(v), lambda r, _: r.i32_array())]
-#: The same bytes, but null is not allowed.
+"""A nullable i32 array (null = count -1)."""
 IntList = Annotated[tuple[int, ...], Wire(_write_int_list, _read_int_list)]
+"""The same bytes, but null is not allowed."""
 Key = Annotated[UUID, Wire(lambda w, v, _: w.uuid(v), lambda r, _: r.uuid())]
 WireReqId = Annotated[ReqId, Wire(_write_req_id, _read_req_id)]
 TextBoolMap = Annotated[Mapping[str, bool], Wire(_write_text_map, _read_text_map)]

@@ -88,7 +88,7 @@ class TruncateRequest:
 
 @dataclass(frozen=True, slots=True)
 class AppendRequest:
-    """Append consecutive records. See `storage_frame` for the hot path."""
+    """Append consecutive records. See `frames.storage` for the hot path."""
 
     TYPE: ClassVar[int] = 6
     SINCE: ClassVar[int] = 0

@@ -49,14 +49,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
-from waltz_protocol.append_frame import MAX_LOCKS, Append
+from waltz_protocol.frames.append import MAX_LOCKS, Append
+from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
 from waltz_server.partition.markers import Marker
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
-from waltz_server.partition.replies import lock_failure
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 
 APPEND_UNITS = 20
@@ -409,8 +409,7 @@ class AppendQueue:
             if item.marked and locks is not None:
                 slots: Iterable[int]
                 if item.check is None:
-                    slots = locks.mark(item.append.write_locks, item.append.append_locks)
-                    locks.unmark(slots)
+                    slots = locks.slots_to_raise(item.append.write_locks, item.append.append_locks)
                 else:
                     slots = item.check.slots
                     self._many_locks_in_flight -= _lock_count(item.append)

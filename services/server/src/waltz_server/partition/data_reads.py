@@ -21,10 +21,10 @@ import asyncio
 from collections import deque
 from collections.abc import Iterator
 
+from waltz_protocol.frames.data import data_failure, data_response
 from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
-from waltz_server.partition.replies import data_failure, data_response
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
 
 MAX_WAITING = 20_000

@@ -32,9 +32,10 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from waltz_protocol.feed_frame import feed_frames_for_version
+from waltz_protocol.backoff import Backoff
+from waltz_protocol.frames.feed import FRAME_BYTES, feed_frames_for_version
 from waltz_server.partition.client import Client
-from waltz_server.partition.feed_cache import BLOCK_FRAMES, FRAME_BYTES, Frames, PartitionFeedCache
+from waltz_server.partition.feed_cache import BLOCK_FRAMES, Frames, PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 
@@ -85,7 +86,7 @@ class Feeds:
         self._of_client: dict[Client, list[Feed]] = {}
         self._scheduled = False
         self._closed = False
-        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
         self._retry_timer: asyncio.TimerHandle | None = None
 
     def open(
@@ -257,7 +258,7 @@ class Feeds:
         """A range has been read (and cached): serve who waited inside it from the result itself, so that
         feeds get on even if the cache is too small to keep it. `end` is the end asked for, which may lie
         beyond."""
-        self._retry_seconds = FIRST_RETRY_SECONDS
+        self._backoff.reset()
         if not self._reading:
             return
         view = memoryview(frames)
@@ -277,8 +278,7 @@ class Feeds:
         if self._retry_timer is not None or self._closed:
             return
         if any(first <= position < end for position in self._reading):
-            self._retry_timer = self._loop.call_later(self._retry_seconds, self._retry)
-            self._retry_seconds = min(self._retry_seconds * 2, MAX_RETRY_SECONDS)
+            self._retry_timer = self._loop.call_later(self._backoff.next_seconds(), self._retry)
 
     def _retry(self) -> None:
         self._retry_timer = None

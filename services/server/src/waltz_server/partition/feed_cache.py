@@ -14,30 +14,15 @@ Invariants
 
 from __future__ import annotations
 
-import struct
 from collections import OrderedDict
-from collections.abc import Iterable
 
-FRAME_BYTES = 36
+from waltz_protocol.frames.feed import FRAME_BYTES
+
 BLOCK_FRAMES = 1024
 _BLOCK_BYTES = FRAME_BYTES * BLOCK_FRAMES
 _BLOCK_OVERHEAD_BYTES = 300
-_PREFIX = struct.pack(">bhib", 0x4C, 4, FRAME_BYTES - 7, 4)
 
 Frames = bytes | memoryview
-
-
-def frame_of_entry(req_id: bytes, transaction_id: int, tail: bytes) -> bytes:
-    """The version 4 FEED_DATA frame of an entry just committed (`tail` starts with the i32 header)."""
-    return b"".join((_PREFIX, req_id, transaction_id.to_bytes(8, "big"), tail[:4]))
-
-
-def frames_of_records(records: Iterable[bytes]) -> bytes:
-    """Version 4 FEED_DATA frames of wire records: i64 id | ReqId | i32 header | ..."""
-    pieces: list[bytes] = []
-    for record in records:
-        pieces += (_PREFIX, record[8:24], record[:8], record[24:28])
-    return b"".join(pieces)
 
 
 class _Block:

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TypeVar
 
+from waltz_protocol.frames.data import data_failure
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import ANSWERS_PER_TURN, NOT_READY_TEXT
-from waltz_server.partition.replies import data_failure
 
 Key = TypeVar("Key")
 

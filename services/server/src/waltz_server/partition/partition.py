@@ -21,26 +21,27 @@ from dataclasses import dataclass, field
 import structlog
 
 from waltz_protocol.aio.turns import Turns
-from waltz_protocol.append_frame import Append
+from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
+from waltz_protocol.frames.replies import (
+    feed_suspended,
+    flush_response,
+    high_water_mark_response,
+    mount_response,
+)
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.partition.append import AppendBounds, AppendQueue
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
-from waltz_server.partition.feed_cache import FeedCache, frame_of_entry, frames_of_records
+from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.reads import Range, RangeReader
-from waltz_server.partition.replies import (
-    feed_suspended,
-    flush_response,
-    high_water_mark_response,
-    mount_response,
-)
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
 

@@ -21,8 +21,8 @@ from waltz_cluster.errors import (
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_server.store.api import StoreError
-from waltz_server.store.backoff import Backoff
 from waltz_server.store.recovery import Recovery
+from waltz_server.store.waiting import retry_backoff
 
 _CONFLICT_INITIAL_MS = 100
 _CONFLICT_LIMIT_MS = 1000
@@ -56,7 +56,7 @@ class MetadataKeeper:
         self._partition_id = partition_id
         self._rng = rng
         self._burned = -1
-        self._conflicts = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, rng)
+        self._conflicts = retry_backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, rng)
         self._written: list[PartitionMetadata] = []
 
     async def recorded(self, generation: int) -> tuple[PartitionMetadata, int]:
@@ -108,7 +108,7 @@ class MetadataKeeper:
         and what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call again, it
         reads first.
         """
-        backoff = Backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
+        backoff = retry_backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
             stored, version = await self.check(recovery.session_id)
             target = recovery.metadata_after(stored)

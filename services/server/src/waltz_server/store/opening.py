@@ -20,13 +20,14 @@ from typing import NamedTuple, Protocol
 from waltz_cluster.older_copy import FENCE_REACH, evidence
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.fence_refusal import fence_in
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import ReplicaStatus, StoreSettings, StoreState
-from waltz_server.store.backoff import Backoff, Signal, wait_for
 from waltz_server.store.metadata_keeper import MetadataFaultError, MetadataKeeper
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
+from waltz_server.store.waiting import Signal, wait_for
 
 _READ_AGAIN_SECONDS = 2.0
 _UNREACHABLE_PAUSE_SECONDS = 0.1

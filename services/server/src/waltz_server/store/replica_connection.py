@@ -15,11 +15,12 @@ from uuid import UUID
 
 from waltz_protocol.aio.storage_connection import StorageConnection
 from waltz_protocol.aio.tls import ClientTls
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint, RecordHeader, SessionInfo
 from waltz_server.store.api import StoreError, StoreSettings
-from waltz_server.store.backoff import Backoff
 from waltz_server.store.idle_check import IdleCheck
+from waltz_server.store.waiting import retry_backoff
 
 
 class ReplicaUnavailableError(StoreError):
@@ -179,7 +180,7 @@ class ReplicaDirectory:
         except ValueError as error:
             raise ReplicaUnavailableError(str(error)) from error
         s = self._settings
-        return _Node(endpoint, Backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng))
+        return _Node(endpoint, retry_backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng))
 
     async def _open(self, node: _Node, loop: asyncio.AbstractEventLoop) -> ReplicaLink:
         try:

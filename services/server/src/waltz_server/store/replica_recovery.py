@@ -18,6 +18,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from waltz_cluster.older_copy import FENCE_REACH
+from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import (
     ChannelClosedError,
     RequestFailedError,
@@ -25,7 +26,6 @@ from waltz_protocol.errors import (
     WaltzProtocolError,
 )
 from waltz_protocol.fence_refusal import named_fence
-from waltz_server.store.backoff import Backoff
 from waltz_server.store.recovery_steps import (
     Compare,
     Copy,

@@ -14,8 +14,8 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from waltz_protocol.errors import WaltzProtocolError
-from waltz_server.store.backoff import Signal, wait_for
 from waltz_server.store.replica_connection import ReplicaLink
+from waltz_server.store.waiting import Signal, wait_for
 
 if TYPE_CHECKING:
     from waltz_server.store.frames import Frame

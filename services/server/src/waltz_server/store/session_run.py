@@ -20,13 +20,13 @@ from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_server.store.api import AppendEntry, StoreState
-from waltz_server.store.backoff import Signal, wait_for
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery
 from waltz_server.store.session import StoreSession
+from waltz_server.store.waiting import Signal, wait_for
 
 if TYPE_CHECKING:
     from waltz_server.store.store import QuorumPartitionStore

@@ -22,6 +22,7 @@ from collections.abc import Sequence
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.quorum import shortage
+from waltz_protocol.backoff import Backoff
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
@@ -31,12 +32,12 @@ from waltz_server.store.api import (
     StoreSettings,
     StoreState,
 )
-from waltz_server.store.backoff import Backoff, Signal, wait_for
 from waltz_server.store.list_size import ListSize
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
 from waltz_server.store.session_run import SessionRun
+from waltz_server.store.waiting import Signal, retry_backoff, wait_for
 
 _log = logging.getLogger(__name__)
 
@@ -257,7 +258,7 @@ class QuorumPartitionStore:
 
     async def run(self) -> None:
         """Sessions one after another until `close` or cancellation. Call once."""
-        backoff = Backoff(
+        backoff = retry_backoff(
             self.settings.initial_retry_interval_ms, self.settings.max_retry_interval_ms, self._rng
         )
         try:
@@ -314,7 +315,7 @@ class QuorumPartitionStore:
         backoff = self._backoffs.get(name)
         if backoff is None:
             s = self.settings
-            backoff = Backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng)
+            backoff = retry_backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng)
             self._backoffs[name] = backoff
         return backoff
 

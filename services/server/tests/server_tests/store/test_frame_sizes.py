@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from server_tests.store.fakes import entries
-from waltz_protocol.append_frame import encode_append, parse_append
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES, FRAME_HEADER_SIZE
-from waltz_protocol.storage_frame import storage_append_parts
+from waltz_protocol.frames.append import encode_append, parse_append
+from waltz_protocol.frames.storage import storage_append_parts
 from waltz_server.server import MAX_CLIENT_FRAME_BYTES
 from waltz_server.store.api import AppendEntry
 from waltz_server.store.frames import Frame, FrameQueue

@@ -15,7 +15,7 @@ from waltz_cluster.older_copy import FENCE_REACH
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import StoreState
-from waltz_server.store.backoff import wait_for
+from waltz_server.store.waiting import wait_for
 
 pytestmark = pytest.mark.looptime
 

@@ -1,12 +1,12 @@
-"""The control file ``waltz-storage.ctl`` (storage files: control file header and entries).
+"""The control file `waltz-storage.ctl` (storage files: control file header and entries).
 
-Owner of every control entry: all changes go through :meth:`ControlFile.update` and :meth:`ControlFile.reset`,
+Owner of every control entry: all changes go through `ControlFile.update` and `ControlFile.reset`,
 which read, modify and write under one lock, so that flags (admin port) and marks (storage port) never
 overwrite each other.
 
 Invariants:
 
-* The file is locked (bytes 0..127) before the first byte is read and until :meth:`close`.
+* The file is locked (bytes 0..127) before the first byte is read and until `close`.
 * An update is durable when it returns; memory changes only after the sync.
 * The reset of a damaged entry first takes away the id it carries and writes the right one last: whatever the
   structs hold (they may be another partition's), it stays damaged until it is virgin.
@@ -62,7 +62,7 @@ class ControlFile:
     def open(
         cls, fs: FileSystem, directory: str, cluster_key: UUID, num_partitions: int, now_ms: Callable[[], int]
     ) -> ControlFile:
-        """Lock, initialise if new, check key and partition count. :class:`StorageStartError` on any
+        """Lock, initialise if new, check key and partition count. `StorageStartError` on any
         mistake."""
         file = _open_locked(fs, directory, create=True)
         try:
@@ -132,7 +132,7 @@ class ControlFile:
         return self.header.num_partitions
 
     def info(self, partition_id: int) -> PartitionInfo:
-        """Current entry. :class:`NotAssignedError` out of range, :class:`PartitionDamagedError` when
+        """Current entry. `NotAssignedError` out of range, `PartitionDamagedError` when
         unreadable."""
         try:
             return self._entries[partition_id][0]
@@ -146,7 +146,7 @@ class ControlFile:
     def update(self, partition_id: int, change: Callable[[PartitionInfo], PartitionInfo]) -> PartitionInfo:
         """Read, change, write to the other struct, sync. Returns the new current entry.
 
-        :class:`DiskWriteError` when the disk had no room for it, :class:`PartitionFailedError` when the write
+        `DiskWriteError` when the disk had no room for it, `PartitionFailedError` when the write
         or its sync failed otherwise: the entry in memory is then the old one.
         """
         with self._lock:
@@ -194,7 +194,7 @@ class ControlFile:
         self._write(partition_id, layout.ENTRY_PREFIX_SIZE + layout.INFO_SIZE * place, info.to_bytes())
 
     def _write(self, partition_id: int, place: int, raw: bytes) -> None:
-        """Write at byte ``place`` of an entry and sync."""
+        """Write at byte `place` of an entry and sync."""
         offset = layout.HEADER_SIZE + layout.ENTRY_SIZE * partition_id + place
         try:
             try:
@@ -230,7 +230,7 @@ def has_segments(fs: FileSystem, directory: str) -> bool:
 
 
 def refuse_when_used(fs: FileSystem, directory: str, what: str) -> None:
-    """:class:`StorageStartError` when the directory already holds records."""
+    """`StorageStartError` when the directory already holds records."""
     if has_segments(fs, directory):
         raise StorageStartError(
             f"{directory}: {what}, but it holds segment files; put {layout.CONTROL_FILE_NAME} back or empty the directory"
@@ -257,7 +257,7 @@ def _open_locked(fs: FileSystem, directory: str, *, create: bool) -> File:
 
 
 def _read_header(file: File) -> ControlHeader | None:
-    """``None`` when the file is new, short or its header was never written."""
+    """`None` when the file is new, short or its header was never written."""
     raw = file.pread(layout.HEADER_SIZE, 0)
     if len(raw) < layout.HEADER_SIZE:
         return None

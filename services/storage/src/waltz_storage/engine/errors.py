@@ -1,6 +1,6 @@
 """What can go wrong in the engine. One hierarchy; each class says whether trying again can help.
 
-``retriable`` is about the same request on the same node. ``user_error`` marks mistakes of whoever starts
+`retriable` is about the same request on the same node. `user_error` marks mistakes of whoever starts
 the node: they end the process with their one line and exit code 1, never with a stack trace.
 """
 

@@ -27,7 +27,7 @@ class StoppedFence(NamedTuple):
 
 
 def read_fence(directory: str, partition_id: int, *, fs: FileSystem | None = None) -> StoppedFence:
-    """Where the fence is. :class:`StorageStartError` when the node runs, or there is no such copy."""
+    """Where the fence is. `StorageStartError` when the node runs, or there is no such copy."""
     with _stopped(directory, partition_id, fs) as (control, sidecar, info):
         return StoppedFence(_fence(control, sidecar, partition_id), info.session_id)
 
@@ -35,10 +35,10 @@ def read_fence(directory: str, partition_id: int, *, fs: FileSystem | None = Non
 def lower_fence(
     directory: str, partition_id: int, session_id: int, *, fs: FileSystem | None = None
 ) -> StoppedFence:
-    """Put the fence down to ``session_id``; one that is lower stays. Doing it twice is fine.
+    """Put the fence down to `session_id`; one that is lower stays. Doing it twice is fine.
 
-    Whoever calls it has made sure that no session below ``session_id`` may come back.
-    :class:`StorageStartError` as above, and when the copy itself completed that session or a later one.
+    Whoever calls it has made sure that no session below `session_id` may come back.
+    `StorageStartError` as above, and when the copy itself completed that session or a later one.
     """
     with _stopped(directory, partition_id, fs) as (control, sidecar, info):
         if session_id <= info.session_id:

@@ -1,8 +1,8 @@
 """The disk seam: the few system calls the engine makes, as protocols, and the real ones.
 
-A :class:`FileSystem` is everything the engine knows of a disk. Tests put a faulty in-memory disk behind it
-and a simulator a virtual one. ``OSError`` passes through unchanged: the caller knows what it was doing. Only
-``sync_dir``, which is two things at once, says itself that it did not come to the sync.
+A `FileSystem` is everything the engine knows of a disk. Tests put a faulty in-memory disk behind it
+and a simulator a virtual one. `OSError` passes through unchanged: the caller knows what it was doing. Only
+`sync_dir`, which is two things at once, says itself that it did not come to the sync.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class File(Protocol):
     """An open file. Offsets and sizes in bytes."""
 
     def pread(self, size: int, offset: int) -> bytes:
-        """Up to ``size`` bytes; fewer only at the end of the file."""
+        """Up to `size` bytes; fewer only at the end of the file."""
         ...
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
@@ -67,7 +67,7 @@ class FileSystem(Protocol):
     """What the engine needs of a disk. Paths are plain strings."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> File:
-        """Open for reading and writing; ``create`` makes a missing file."""
+        """Open for reading and writing; `create` makes a missing file."""
         ...
 
     def listdir(self, path: str) -> list[str]:
@@ -93,7 +93,7 @@ class FileSystem(Protocol):
     def sync_dir(self, path: str) -> None:
         """Names created and deleted in this directory are on the disk when this returns.
 
-        :class:`OutOfResourcesError`: the directory could not be opened now, so nothing was tried and nothing
+        `OutOfResourcesError`: the directory could not be opened now, so nothing was tried and nothing
         is lost.
         """
         ...
@@ -131,7 +131,7 @@ class OsFile:
         self._fd = fd
 
     def pread(self, size: int, offset: int) -> bytes:
-        """See :class:`File`."""
+        """See `File`."""
         data = os.pread(self._fd, size, offset)
         if len(data) == size or not data:
             return data
@@ -146,29 +146,29 @@ class OsFile:
         return b"".join(parts)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
-        """See :class:`File`."""
+        """See `File`."""
         return os.pwrite(self._fd, data, offset)
 
     def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
-        """See :class:`File`."""
+        """See `File`."""
         if len(parts) == 1:
             return os.pwrite(self._fd, parts[0], offset)
         return os.pwritev(self._fd, parts, offset)
 
     def truncate(self, size: int) -> None:
-        """See :class:`File`."""
+        """See `File`."""
         os.ftruncate(self._fd, size)
 
     def sync(self) -> None:
-        """See :class:`File`."""
+        """See `File`."""
         os.fdatasync(self._fd)
 
     def size(self) -> int:
-        """See :class:`File`."""
+        """See `File`."""
         return os.fstat(self._fd).st_size
 
     def lock(self, size: int) -> bool:
-        """See :class:`File`. A POSIX record lock, as release 0.13.2 takes it."""
+        """See `File`. A POSIX record lock, as release 0.13.2 takes it."""
         try:
             fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, size, 0)
         except OSError as error:
@@ -178,7 +178,7 @@ class OsFile:
         return True
 
     def close(self) -> None:
-        """See :class:`File`."""
+        """See `File`."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
@@ -188,7 +188,7 @@ class OsFileSystem:
     """The operating system's files."""
 
     def open(self, path: str, *, create: bool = False, read_only: bool = False) -> OsFile:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         flags = os.O_RDONLY if read_only else os.O_RDWR
         if create:
             flags |= os.O_CREAT
@@ -202,27 +202,27 @@ class OsFileSystem:
         return OsFile(path, fd)
 
     def listdir(self, path: str) -> list[str]:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         return os.listdir(path)
 
     def is_dir(self, path: str) -> bool:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         return os.path.isdir(path)
 
     def exists(self, path: str) -> bool:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         return os.path.lexists(path)
 
     def make_dir(self, path: str) -> None:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         os.mkdir(path, _DIRECTORY_MODE)
 
     def unlink(self, path: str) -> None:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         os.unlink(path)
 
     def sync_dir(self, path: str) -> None:
-        """See :class:`FileSystem`."""
+        """See `FileSystem`."""
         try:
             fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -236,9 +236,9 @@ class OsFileSystem:
 
 
 def close_to_others(directory: str) -> None:
-    """Nobody but owner and group may enter a directory of ours. ``OSError``.
+    """Nobody but owner and group may enter a directory of ours. `OSError`.
 
-    The group keeps what it has: on Kubernetes it is how a pod gets at its volume (``fsGroup``). One that
+    The group keeps what it has: on Kubernetes it is how a pod gets at its volume (`fsGroup`). One that
     belongs to another user is left as it is.
     """
     fd = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -257,7 +257,7 @@ def _close_to_others(fd: int, rights: int) -> None:
 
 
 def disk_usage(directory: str) -> DiskUsage:
-    """The file system a directory is on. ``OSError`` when it cannot be asked."""
+    """The file system a directory is on. `OSError` when it cannot be asked."""
     facts = os.statvfs(directory)
     return DiskUsage(facts.f_blocks * facts.f_frsize, facts.f_bavail * facts.f_frsize)
 

@@ -5,14 +5,14 @@ While the node runs the end of a log may move between two looks; everything belo
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import MAX_PARTITIONS
 from waltz_storage.engine.errors import PartitionDamagedError, StorageStartError
-from waltz_storage.engine.files import File, FileSystem, OsFileSystem, join
-from waltz_storage.engine.layout import ControlHeader, SegmentHeader, disk_to_wire
+from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.layout import ControlHeader, SegmentHeader
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry
 from waltz_storage.engine.scan import scan
 from waltz_storage.engine.segment_view import index_entries, index_path
@@ -21,7 +21,7 @@ from waltz_storage.engine.witness import inspect_files
 
 @dataclass(frozen=True, slots=True)
 class SegmentReport:
-    """One segment. ``problem`` is ``None`` when every record follows its predecessor and carries its
+    """One segment. `problem` is `None` when every record follows its predecessor and carries its
     checksum."""
 
     path: str
@@ -35,7 +35,7 @@ class SegmentReport:
 
 @dataclass(frozen=True, slots=True)
 class PartitionReport:
-    """One partition: control entry (``None`` when unreadable) and segments in order."""
+    """One partition: control entry (`None` when unreadable) and segments in order."""
 
     partition_id: int
     info: PartitionInfo | None
@@ -73,10 +73,10 @@ def inspect_directory(
     fs: FileSystem | None = None,
     progress: Callable[[int, int], object] = lambda done, total: None,
 ) -> DirectoryReport:
-    """Read the control file and every record of every partition. :class:`StorageStartError` if it is no
+    """Read the control file and every record of every partition. `StorageStartError` if it is no
     directory of ours.
 
-    ``progress`` is told how many partitions are done, of how many.
+    `progress` is told how many partitions are done, of how many.
     """
     disk = fs if fs is not None else OsFileSystem()
     header, entries = inspect_control_file(directory, fs=disk)
@@ -93,7 +93,7 @@ def inspect_directory(
 def inspect_control_file(
     directory: str, *, fs: FileSystem | None = None
 ) -> tuple[ControlHeader, list[PartitionInfo | str]]:
-    """Header and, per partition, the current entry or what is wrong with it. :class:`StorageStartError`
+    """Header and, per partition, the current entry or what is wrong with it. `StorageStartError`
     without one."""
     disk = fs if fs is not None else OsFileSystem()
     path = join(directory, layout.CONTROL_FILE_NAME)
@@ -165,34 +165,6 @@ def _inspect_segment(
     elif entries[:count] != list(found.offsets)[: len(entries)]:
         problem = f"{index_path(path)}: the index does not match the data"
     return SegmentReport(path, head.first_txid, count, found.end, size, len(entries), problem)
-
-
-def iterate_records(
-    directory: str, partition_id: int, first_txid: int = 0, *, fs: FileSystem | None = None
-) -> Iterator[bytes]:
-    """Wire records of a partition from ``first_txid`` up to the first one that is not there or not valid."""
-    disk = fs if fs is not None else OsFileSystem()
-    path = join(directory, str(partition_id))
-    names = [name for name in disk.listdir(path) if name.endswith(layout.DATA_SUFFIXES)]
-    expected = 0
-    for name in sorted(names):
-        file = disk.open(join(path, name), read_only=True)
-        try:
-            raw = file.pread(layout.HEADER_SIZE, 0)
-            if len(raw) < layout.HEADER_SIZE or SegmentHeader.from_bytes(raw).first_txid != expected:
-                return
-            found = scan(file, layout.HEADER_SIZE, expected, file.size())
-            ends = [*found.offsets[1:], found.end]
-            for number, (start, end) in enumerate(zip(found.offsets, ends, strict=False)):
-                if expected + number >= first_txid:
-                    yield _one_record(file, start, end, expected + number)
-            expected = found.next_txid
-        finally:
-            file.close()
-
-
-def _one_record(file: File, start: int, end: int, txid: int) -> bytes:
-    return disk_to_wire(file.pread(end - start, start), txid)[0]
 
 
 def _whole(fs: FileSystem, path: str) -> bytes:

@@ -1,8 +1,8 @@
 """Byte layouts of a storage directory (storage files: control file, segments, index), pure.
 
-All integers are big-endian. A *wire record* is ``i64 txid | ReqId 16 | i32 header | i32 len | data |
-i32 crc``; a *disk record* is ``i64 txid | ReqId 16 | i32 header | i32 len | i32 crc | data | i32 record
-crc``, the record crc covering everything before it. The two conversions are the hot path of the node:
+All integers are big-endian. A *wire record* is `i64 txid | ReqId 16 | i32 header | i32 len | data |
+i32 crc`; a *disk record* is `i64 txid | ReqId 16 | i32 header | i32 len | i32 crc | data | i32 record
+crc`, the record crc covering everything before it. The two conversions are the hot path of the node:
 they slice and checksum, they never build objects per field.
 """
 
@@ -24,7 +24,6 @@ ENTRY_PREFIX_SIZE = 4
 INDEX_ENTRY_SIZE = 8
 RECORD_HEAD_SIZE = 32  # txid, ReqId, header, data length
 RECORD_FIXED_SIZE = 40  # a disk record without its data
-WIRE_FIXED_SIZE = 36  # a wire record without its data
 RECORD_HEADER_SIZE = 28  # txid, ReqId, header
 CHECKPOINT_INTERVAL = 1000  # records between two syncs of the index, fixed
 NO_TRANSACTION = -1
@@ -66,7 +65,7 @@ class ControlHeader(NamedTuple):
 
 
 class SegmentHeader(NamedTuple):
-    """First 128 bytes of a ``.seg`` or ``.idx`` file."""
+    """First 128 bytes of a `.seg` or `.idx` file."""
 
     version: int
     created_ms: int
@@ -97,7 +96,7 @@ class RecordBatch(NamedTuple):
 
 
 class WireRecords(NamedTuple):
-    """What :func:`wire_to_disk` made of an Append body. ``problem`` is set when it must be refused."""
+    """What `wire_to_disk` made of an Append body. `problem` is set when it must be refused."""
 
     batch: RecordBatch
     next_offset: int
@@ -110,10 +109,10 @@ def segment_name(first_txid: int) -> str:
 
 
 def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecords:
-    """Convert ``count`` wire records at ``offset`` to disk form, checking every data checksum.
+    """Convert `count` wire records at `offset` to disk form, checking every data checksum.
 
-    Records with a wrong data checksum or ids that do not follow one another are a ``problem`` (the request
-    is answered with Failure). Bytes that are no records raise :class:`WireFormatError`.
+    Records with a wrong data checksum or ids that do not follow one another are a `problem` (the request
+    is answered with Failure). Bytes that are no records raise `WireFormatError`.
     """
     parts: list[bytes | memoryview] = []
     add = parts.append
@@ -153,7 +152,7 @@ def wire_to_disk(body: bytes | memoryview, offset: int, count: int) -> WireRecor
 def disk_to_wire(raw: bytes, first_txid: int) -> list[bytes]:
     """Split whole disk records into wire records, checking ids and record checksums.
 
-    Raises :class:`RecordDamagedError` naming the first bad transaction, but only when it is the very first
+    Raises `RecordDamagedError` naming the first bad transaction, but only when it is the very first
     one: otherwise the good ones before it are returned (a list reply may be short).
     """
     records: list[bytes] = []
@@ -172,7 +171,7 @@ def disk_to_wire(raw: bytes, first_txid: int) -> list[bytes]:
 
 
 def _checked_end(raw: bytes, offset: int, limit: int, expected: int) -> int:
-    """End of the valid record at ``offset``, or -1."""
+    """End of the valid record at `offset`, or -1."""
     if offset + RECORD_FIXED_SIZE > limit:
         return -1
     txid, length = _unpack_head(raw, offset)

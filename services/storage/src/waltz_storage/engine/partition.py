@@ -5,19 +5,19 @@ from another thread for metrics.
 
 Invariants:
 
-* ``max_txid`` covers synced records only; nothing else is ever shown (C1).
+* `max_txid` covers synced records only; nothing else is ever shown (C1).
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
-* A full disk changes nothing (``room``): what is refused for want of room leaves no trace, also in the marks,
+* A full disk changes nothing (`room`): what is refused for want of room leaves no trace, also in the marks,
   and the partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
-* After a failed sync the partition is ``failed``: it keeps what earlier syncs covered for reading, refuses
+* After a failed sync the partition is `failed`: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
-* Without file descriptors (:class:`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll
-  taken back, records above ``max_txid``) is finished before anything else is asked of the log
-  (:meth:`require_running`).
-* Crash order of :meth:`truncate`: local low-water mark lowered if it lies above (a mark above the log would
+* Without file descriptors (`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll
+  taken back, records above `max_txid`) is finished before anything else is asked of the log
+  (`require_running`).
+* Crash order of `truncate`: local low-water mark lowered if it lies above (a mark above the log would
   be a trap), synced mark lowered and synced, segments deleted newest first with a directory sync each, the
   remaining one cut and synced (C4).
-* The directory's witness names the newest segment and the fence (:meth:`_bear_witness`): before the fence
+* The directory's witness names the newest segment and the fence (`_bear_witness`): before the fence
   counts, before the control entry changes, before a new segment takes records, before one is deleted. An
   append into the open one costs nothing.
 """
@@ -75,7 +75,7 @@ class Partition:
     ) -> None:
         """Open the log and make what it holds durable.
 
-        :class:`PartitionDamagedError`, :class:`PartitionFailedError`, ``OSError``; nothing stays open then.
+        `PartitionDamagedError`, `PartitionFailedError`, `OSError`; nothing stays open then.
         """
         self.partition_id = partition_id
         self._fs = fs
@@ -126,7 +126,7 @@ class Partition:
         return max(self._sidecar.fence_session_id, self._info.session_id)
 
     def raise_fence(self, session_id: int) -> None:
-        """Make the fence durable. :class:`PartitionFailedError` when its sync failed."""
+        """Make the fence durable. `PartitionFailedError` when its sync failed."""
         if session_id > self.durable_fence:
             self.require_running()
             self._guarded(lambda: self._bear_witness(fence=session_id))
@@ -134,7 +134,7 @@ class Partition:
 
     def _bear_witness(self, newest_txid: int | None = None, fence: int = -1) -> None:
         """The witness names the newest segment (that of the log, if none is given) and the fence, for the
-        control entry as it is. Nothing is written if it does so already. Errors of :meth:`Witness.write`."""
+        control entry as it is. Nothing is written if it does so already. Errors of `Witness.write`."""
         info = self._info
         newest = self._segments[-1].first_txid if newest_txid is None else newest_txid
         facts = Facts(info.session_id, info.sequence, max(fence, self._sidecar.fence_session_id), newest)
@@ -224,7 +224,7 @@ class Partition:
         return segment
 
     def truncate(self, keep: int) -> int:
-        """Remove everything above ``keep``; returns the resulting highest TXID. The marks stay unless they
+        """Remove everything above `keep`; returns the resulting highest TXID. The marks stay unless they
         lie above."""
         self.require_running()
         keep = max(keep, -1)
@@ -239,7 +239,7 @@ class Partition:
         return self.max_txid
 
     def _cut_to_max_txid(self) -> None:
-        """What is above goes; after an :class:`OutOfResourcesError` it still has to."""
+        """What is above goes; after an `OutOfResourcesError` it still has to."""
         self._unfinished = True
         self._guarded(lambda: self._cut_log(self.max_txid))
         self._unfinished = False
@@ -289,11 +289,11 @@ class Partition:
             self._note_mark()
 
     def read(self, first_txid: int, max_count: int, max_bytes: int) -> list[bytes]:
-        """Consecutive wire records from ``first_txid``: fewer than ``max_count`` when ``max_bytes`` is
+        """Consecutive wire records from `first_txid`: fewer than `max_count` when `max_bytes` is
         reached.
 
         At least one when there is one; empty for a start that is not stored. Every record checksum is
-        verified: :class:`RecordDamagedError` when the first one is bad, :class:`OutOfResourcesError` when it
+        verified: `RecordDamagedError` when the first one is bad, `OutOfResourcesError` when it
         cannot be opened now.
         """
         records: list[bytes] = []
@@ -340,7 +340,7 @@ class Partition:
         return segments[low]
 
     def _remember_open(self, segment: Segment) -> None:
-        """Keep the files of at most ``segment_cache_capacity`` read-only segments open."""
+        """Keep the files of at most `segment_cache_capacity` read-only segments open."""
         if segment is self._segments[-1] or not segment.is_open:
             return
         self._open_segments[segment.first_txid] = segment
@@ -399,9 +399,9 @@ class Partition:
             self._write_mark(self.max_txid)
 
     def require_running(self) -> None:
-        """:class:`PartitionFailedError` when a failed sync has taken the partition out of service.
+        """`PartitionFailedError` when a failed sync has taken the partition out of service.
 
-        Finishes what a lack of file descriptors had stopped; :class:`OutOfResourcesError` when there is none
+        Finishes what a lack of file descriptors had stopped; `OutOfResourcesError` when there is none
         yet.
         """
         if self.failed is not None:

@@ -50,7 +50,7 @@ class PartitionInfo(NamedTuple):
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> PartitionInfo | None:
-        """Decode 36 bytes; ``None`` when the checksum does not match."""
+        """Decode 36 bytes; `None` when the checksum does not match."""
         if len(raw) < INFO_SIZE or zlib.crc32(raw[:32]) != _CHECKSUM.unpack_from(raw, 32)[0]:
             return None
         return cls(*_INFO.unpack_from(raw))
@@ -77,14 +77,14 @@ def next_sequence(sequence: int) -> int:
 
 
 def newer(left: int, right: int) -> bool:
-    """True when sequence ``left`` comes after ``right``, also across the 32-bit wrap."""
+    """True when sequence `left` comes after `right`, also across the 32-bit wrap."""
     return _wrap(left - right) > 0
 
 
 def read_entry(partition_id: int, raw: bytes) -> tuple[PartitionInfo, int]:
     """Current struct of an entry and its place (0 or 1).
 
-    Raises :class:`PartitionDamagedError` when neither struct is valid, when two valid ones of equal sequence
+    Raises `PartitionDamagedError` when neither struct is valid, when two valid ones of equal sequence
     differ, or when the entry belongs to another partition. Two *equal* structs (a reset of 0.13.2 that was
     interrupted) say the same thing and are accepted.
     """

@@ -58,9 +58,9 @@ def open_log(
 ) -> list[Segment]:
     """All segments in order, the last one writable; what they hold is durable when this returns.
 
-    ``certain``: local low-water mark or synced mark, whichever is higher. ``newest_txid``: a segment that
-    begins there, or later, is known to exist; -1 when none is. Raises :class:`PartitionDamagedError` without
-    having changed record bytes; ``OSError`` from the disk.
+    `certain`: local low-water mark or synced mark, whichever is higher. `newest_txid`: a segment that
+    begins there, or later, is known to exist; -1 when none is. Raises `PartitionDamagedError` without
+    having changed record bytes; `OSError` from the disk.
     """
     segments = _list_segments(fs, directory, identity)
     if (segments[-1].first_txid if segments else -1) < newest_txid:
@@ -116,7 +116,7 @@ def _list_segments(fs: FileSystem, directory: str, identity: LogIdentity) -> lis
 def _read_segment(
     fs: FileSystem, directory: str, name: str, identity: LogIdentity, *, newest: bool
 ) -> Segment | None:
-    """The segment behind a data file; ``None`` for one whose creation was interrupted or failed.
+    """The segment behind a data file; `None` for one whose creation was interrupted or failed.
 
     It is removed at the end of the log. Between others it is left alone: whether one is missing there, they
     say.
@@ -181,7 +181,7 @@ def _check_older(fs: FileSystem, segment: Segment, next_first: int, identity: Lo
     """A complete segment: its last record must be there, and the next one not. Only a broken index is
     repaired.
 
-    ``next_first`` is what the header of the next segment says, which has no checksum: nothing is done in
+    `next_first` is what the header of the next segment says, which has no checksum: nothing is done in
     steps up to it.
     """
     data, index, entries = _ready_index(fs, segment, identity)

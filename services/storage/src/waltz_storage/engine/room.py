@@ -9,10 +9,10 @@ Invariants:
 
 * A refusal changes nothing on the disk and nothing in the partition.
 * Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a
-  replica at the edge does not come and go with every record. Looking costs one ``statvfs`` and needs no
+  replica at the edge does not come and go with every record. Looking costs one `statvfs` and needs no
   restart.
 * A look that fails says nothing: appends go on and the write itself tells, until the next
-  :meth:`DiskRoom.refresh` that succeeds. Until then no append looks again: on a file system in trouble that
+  `DiskRoom.refresh` that succeeds. Until then no append looks again: on a file system in trouble that
   may take long.
 * The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger
   than what all disk threads write in one job each. Where the figures promise room that is not there (quotas),
@@ -37,7 +37,7 @@ _SOME_ROOM_BYTES = 1 << 20  # without a reserve: with so much free a disk that w
 
 
 class DiskUsage(NamedTuple):
-    """The file system below a storage directory, in bytes. ``free_bytes``: what this process may still
+    """The file system below a storage directory, in bytes. `free_bytes`: what this process may still
     take."""
 
     size_bytes: int
@@ -53,7 +53,7 @@ class DiskRoom:
     """One file system's room, shared by all partitions of a directory. Any thread may ask."""
 
     def __init__(self, look: Callable[[], DiskUsage] | None = None, reserve_bytes: int = 0) -> None:
-        """``look`` may raise ``OSError``; without it, or without a reserve, nothing is refused beforehand."""
+        """`look` may raise `OSError`; without it, or without a reserve, nothing is refused beforehand."""
         self._look = look
         self.reserve_bytes = reserve_bytes if look is not None else 0
         self._blind = False  # the last look failed
@@ -61,11 +61,11 @@ class DiskRoom:
         """Why appends are refused now, or were when the last one was tried."""
 
     def usage(self) -> DiskUsage | None:
-        """How it stands; ``None`` when nobody knows. ``OSError`` when looking failed."""
+        """How it stands; `None` when nobody knows. `OSError` when looking failed."""
         return None if self._look is None else self._look()
 
     def take(self, size_bytes: int) -> None:
-        """Before so many bytes are written. :class:`DiskFullError` when they would touch the reserve."""
+        """Before so many bytes are written. `DiskFullError` when they would touch the reserve."""
         try:
             if self.reserve_bytes and not self._blind:
                 self._refresh(size_bytes)
@@ -77,7 +77,7 @@ class DiskRoom:
             raise DiskFullError(self.full)
 
     def refresh(self) -> None:
-        """Look again without writing: the reason is gone when there is room. ``OSError`` when looking
+        """Look again without writing: the reason is gone when there is room. `OSError` when looking
         failed."""
         if self.reserve_bytes:
             self._refresh(0)

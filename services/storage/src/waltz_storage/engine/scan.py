@@ -36,7 +36,7 @@ class Scan(NamedTuple):
 
 
 def record_end(data: File, offset: int, txid: int, size: int) -> int:
-    """Byte after the valid record ``txid`` at ``offset``, or -1 when there is no such record."""
+    """Byte after the valid record `txid` at `offset`, or -1 when there is no such record."""
     if offset < layout.HEADER_SIZE or offset + RECORD_FIXED_SIZE > size:
         return -1
     head = data.pread(RECORD_HEAD_SIZE, offset)
@@ -58,7 +58,7 @@ def record_end(data: File, offset: int, txid: int, size: int) -> int:
 
 
 def scan(data: File, offset: int, txid: int, size: int, stop_txid: int | None = None) -> Scan:
-    """Follow valid records from ``offset`` until one is not, the file ends, or ``stop_txid`` is reached."""
+    """Follow valid records from `offset` until one is not, the file ends, or `stop_txid` is reached."""
     offsets = array("q")
     base, chunk = offset, b""
     while stop_txid is None or txid < stop_txid:
@@ -78,7 +78,7 @@ def scan(data: File, offset: int, txid: int, size: int, stop_txid: int | None = 
 
 
 def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
-    """End of the record inside the chunk, -1 when it is invalid, ``None`` when the chunk is too short to
+    """End of the record inside the chunk, -1 when it is invalid, `None` when the chunk is too short to
     say."""
     if start + RECORD_FIXED_SIZE > len(chunk):
         return None
@@ -92,11 +92,11 @@ def _end_in_chunk(chunk: bytes, start: int, txid: int) -> int | None:
 
 
 def find_later_record(data: File, start: int, size: int, expected: int) -> int:
-    """Offset of a valid record with a TXID above ``expected`` after the break at ``start``, or -1.
+    """Offset of a valid record with a TXID above `expected` after the break at `start`, or -1.
 
     Looks at every byte position, fast: only places whose eight bytes can be such a TXID are examined, and
     those whose length fits into the file are checksummed. That length is any user's to choose, so there is a
-    bound: :class:`SearchGivenUpError` when :data:`SEARCH_BUDGET` times the bytes behind the break were not
+    bound: `SearchGivenUpError` when `SEARCH_BUDGET` times the bytes behind the break were not
     enough.
     """
     highest = min(expected + max(1, (size - start) // RECORD_FIXED_SIZE), MAX_TXID)
@@ -144,7 +144,7 @@ def _txid_pattern(low: int, high: int) -> re.Pattern[bytes]:
 
 
 def unwritten_sector(data: File, start: int, size: int, expected: int) -> bool:
-    """True when the broken record at ``start`` has a whole sector that reads as zeros where bytes must have
+    """True when the broken record at `start` has a whole sector that reads as zeros where bytes must have
     been.
 
     That is what a sector looks like that never reached the disk, because files only grow here; a changed bit

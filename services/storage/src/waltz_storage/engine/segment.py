@@ -9,15 +9,15 @@ Invariants:
 * The index is synced after the entry of every TXID divisible by 1000 and before any entry after it: that is
   where 0.13.2 starts its scan. (It syncs after ...999 itself and may so meet an entry that is not on the
   disk.)
-* ``next_txid`` and ``size`` speak of synced records only.
+* `next_txid` and `size` speak of synced records only.
 
-Crash order of :meth:`append`: data written, data synced, index written (synced at a checkpoint). Of
-:meth:`create`: index file with header synced, data file with header synced, directory synced. Of :meth:`cut`:
-index cut and synced, data cut and synced. Of :meth:`delete`: index unlinked, directory synced, data unlinked,
+Crash order of `append`: data written, data synced, index written (synced at a checkpoint). Of
+`create`: index file with header synced, data file with header synced, directory synced. Of `cut`:
+index cut and synced, data cut and synced. Of `delete`: index unlinked, directory synced, data unlinked,
 directory synced; so an index without its data file never comes from us.
 
-A process without file descriptors (:class:`OutOfResourcesError`) has failed at nothing: :meth:`create` takes
-its files back, :meth:`append` and :meth:`cut` have not begun, :meth:`delete` goes on where it was when it is
+A process without file descriptors (`OutOfResourcesError`) has failed at nothing: `create` takes
+its files back, `append` and `cut` have not begun, `delete` goes on where it was when it is
 called again.
 """
 
@@ -51,7 +51,7 @@ _I64 = struct.Struct(">q")
 
 
 class Segment:
-    """Data file plus index. ``first_txid .. next_txid - 1`` are stored and synced."""
+    """Data file plus index. `first_txid .. next_txid - 1` are stored and synced."""
 
     __slots__ = (
         "_data",
@@ -89,10 +89,10 @@ class Segment:
     def create(cls, fs: FileSystem, directory: str, header: SegmentHeader) -> Segment:
         """Make an empty segment whose files and names are durable.
 
-        :class:`DiskWriteError` when a write failed (a later try starts over), :class:`OutOfResourcesError`
+        `DiskWriteError` when a write failed (a later try starts over), `OutOfResourcesError`
         when a file or the directory could not be opened (the same, but the directory is to be synced before
         anything else is done with the log: the names of what was taken back may still be there),
-        :class:`PartitionFailedError` when a sync failed, :class:`PartitionDamagedError` when a file of that
+        `PartitionFailedError` when a sync failed, `PartitionDamagedError` when a file of that
         name already holds something.
         """
         stem = join(directory, layout.segment_name(header.first_txid))
@@ -144,7 +144,7 @@ class Segment:
         return self._data is not None
 
     def files(self) -> tuple[File, File]:
-        """Data and index file, opened when needed. :class:`OutOfResourcesError` when they cannot be opened
+        """Data and index file, opened when needed. `OutOfResourcesError` when they cannot be opened
         now."""
         data, index = self._data, self._index
         if data is None or index is None:
@@ -170,7 +170,7 @@ class Segment:
                 file.close()
 
     def sync(self) -> None:
-        """Sync the index, then the data. ``OSError`` when it failed."""
+        """Sync the index, then the data. `OSError` when it failed."""
         data, index = self.files()
         index.sync()
         data.sync()
@@ -178,8 +178,8 @@ class Segment:
     def append(self, parts: Sequence[bytes], sizes: Sequence[int]) -> None:
         """Write disk records and make them durable.
 
-        :class:`DiskWriteError`: nothing was added and everything written was taken back.
-        :class:`PartitionFailedError`: a sync failed; what is on the disk is not known beyond ``size``.
+        `DiskWriteError`: nothing was added and everything written was taken back.
+        `PartitionFailedError`: a sync failed; what is on the disk is not known beyond `size`.
         """
         data, index = self.files()
         start = self.size
@@ -201,7 +201,7 @@ class Segment:
         self.size = end
 
     def _write_index(self, index: File, offsets: list[int]) -> None:
-        """Entries for the records from ``next_txid`` on, synced after each TXID divisible by 1000."""
+        """Entries for the records from `next_txid` on, synced after each TXID divisible by 1000."""
         first = self.next_txid
         start = 0
         while start < len(offsets):
@@ -234,9 +234,9 @@ class Segment:
         return PartitionFailedError(f"{self.data_path}: sync failed: {cause.strerror}")
 
     def cut(self, next_txid: int) -> None:
-        """Keep only the records below ``next_txid``.
+        """Keep only the records below `next_txid`.
 
-        :class:`PartitionDamagedError`, :class:`OutOfResourcesError`: nothing was cut. ``OSError``: how far it
+        `PartitionDamagedError`, `OutOfResourcesError`: nothing was cut. `OSError`: how far it
         got is not known.
         """
         offset = self._end_before(next_txid)
@@ -245,7 +245,7 @@ class Segment:
         self.size = offset
 
     def _end_before(self, next_txid: int) -> int:
-        """Where record ``next_txid - 1`` ends. The index is not believed: a wrong entry would cut at a wrong
+        """Where record `next_txid - 1` ends. The index is not believed: a wrong entry would cut at a wrong
         byte."""
         if next_txid == self.first_txid:
             return layout.HEADER_SIZE
@@ -269,9 +269,9 @@ class Segment:
             data.sync()
 
     def delete(self) -> None:
-        """Delete both files durably, index first. ``OSError`` when it failed.
+        """Delete both files durably, index first. `OSError` when it failed.
 
-        After an :class:`OutOfResourcesError` this is to be called again, before anything else is done with
+        After an `OutOfResourcesError` this is to be called again, before anything else is done with
         the log.
         """
         self.close()
@@ -289,9 +289,9 @@ class Segment:
         return layout.HEADER_SIZE + layout.INDEX_ENTRY_SIZE * (txid - self.first_txid)
 
     def offsets(self, txid: int, count: int) -> list[int]:
-        """Data offsets of ``count`` consecutive records and of the byte after the last.
+        """Data offsets of `count` consecutive records and of the byte after the last.
 
-        All of them must be stored here. :class:`RecordDamagedError` when the index makes no sense.
+        All of them must be stored here. `RecordDamagedError` when the index makes no sense.
         """
         _, index = self.files()
         last = txid + count
@@ -310,8 +310,8 @@ class Segment:
         return found
 
     def read_raw(self, txid: int, max_count: int, max_bytes: int) -> bytes:
-        """Whole disk records from ``txid`` on: at least one, at most ``max_count`` and about
-        ``max_bytes``."""
+        """Whole disk records from `txid` on: at least one, at most `max_count` and about
+        `max_bytes`."""
         data, _ = self.files()
         # Whatever was asked for, no more of the index is read than the bytes allow.
         most = max_bytes // layout.RECORD_FIXED_SIZE + 1
@@ -351,7 +351,7 @@ def _create_with_header(fs: FileSystem, path: str, header: SegmentHeader) -> Fil
 
 
 def sync_or_fail(sync: Callable[[], None], what: str) -> None:
-    """Run a sync; its failure is a :class:`PartitionFailedError`, never something to try again."""
+    """Run a sync; its failure is a `PartitionFailedError`, never something to try again."""
     try:
         sync()
     except OSError as error:

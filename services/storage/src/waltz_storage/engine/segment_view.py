@@ -20,7 +20,7 @@ from waltz_storage.engine.scan import record_end, scan
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """What a data file and its index hold. ``offsets``: byte positions of the valid records, in order."""
+    """What a data file and its index hold. `offsets`: byte positions of the valid records, in order."""
 
     path: str
     header: SegmentHeader
@@ -36,7 +36,7 @@ class SegmentView:
 
 
 def view_segment(path: str, *, fs: FileSystem | None = None) -> SegmentView:
-    """Follow the valid records of a ``.seg`` file. :class:`StorageStartError` when it is no segment; OSError
+    """Follow the valid records of a `.seg` file. `StorageStartError` when it is no segment; OSError
     passes."""
     disk = fs if fs is not None else OsFileSystem()
     if not path.endswith(layout.DATA_SUFFIXES):
@@ -63,7 +63,7 @@ def index_path(path: str) -> str:
 
 
 def index_entries(fs: FileSystem, path: str) -> list[int] | None:
-    """The positions an index file holds; ``None`` when there is no such file."""
+    """The positions an index file holds; `None` when there is no such file."""
     if not fs.exists(path):
         return None
     file = fs.open(path, read_only=True)
@@ -78,7 +78,7 @@ def index_entries(fs: FileSystem, path: str) -> list[int] | None:
 def segment_records(
     view: SegmentView, first_txid: int, count: int | None = None, *, fs: FileSystem | None = None
 ) -> Iterator[Record]:
-    """Valid records from ``first_txid`` on, at most ``count``. Both checksums have been verified."""
+    """Valid records from `first_txid` on, at most `count`. Both checksums have been verified."""
     disk = fs if fs is not None else OsFileSystem()
     start = max(0, first_txid - view.header.first_txid)
     stop = len(view.offsets) if count is None else min(len(view.offsets), start + count)
@@ -103,7 +103,7 @@ def verify_segment(
 ) -> list[str]:
     """What is wrong in a segment, one line each: broken bytes, and places where the index leads elsewhere.
 
-    ``first_txid`` limits it to the transactions from there on. Every place the index knows is looked at, also
+    `first_txid` limits it to the transactions from there on. Every place the index knows is looked at, also
     behind a broken record.
     """
     disk = fs if fs is not None else OsFileSystem()

@@ -1,21 +1,21 @@
 """The sidecar of a partition: durable session fence and synced mark (safety: fence, disk).
 
-One small file ``waltz-fence`` in the partition directory, unknown to release 0.13.2, which reads only
-``.seg`` and ``.idx`` there. Slots, each in a sector of its own, so that an unsynced write of one can never
+One small file `waltz-fence` in the partition directory, unknown to release 0.13.2, which reads only
+`.seg` and `.idx` there. Slots, each in a sector of its own, so that an unsynced write of one can never
 tear another:
 
-* offsets 0 and 512, fence: ``i32 magic | i32 partition | i64 counter | i64 session id | u32 crc``
-* offset 2048, ``i32 magic | i32 partition | u32 crc``: the witness of the storage directory speaks of the
+* offsets 0 and 512, fence: `i32 magic | i32 partition | i64 counter | i64 session id | u32 crc`
+* offset 2048, `i32 magic | i32 partition | u32 crc`: the witness of the storage directory speaks of the
   partition
-* offsets 1024 and 1536, mark: ``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence |
-  i64 synced TXID | u32 crc``; session id and sequence are those of the control entry at that time
+* offsets 1024 and 1536, mark: `i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence |
+  i64 synced TXID | u32 crc`; session id and sequence are those of the control entry at that time
 
 Invariants:
 
 * The valid slot with the larger counter counts; writes alternate, so the older one survives a torn write.
-* A write that finds no room on the disk (:class:`DiskWriteError`) changes no slot that counts; it may be
+* A write that finds no room on the disk (`DiskWriteError`) changes no slot that counts; it may be
   tried again.
-* The fence only rises, but by :meth:`lower_fence` on a stopped node; :meth:`raise_fence` returns after its
+* The fence only rises, but by `lower_fence` on a stopped node; `raise_fence` returns after its
   sync.
 * The mark is written after the sync it speaks of, is not synced itself, and holds only while session and
   sequence are those of the control entry: 0.13.2 may have run in between. Before a truncation it is lowered
@@ -104,7 +104,7 @@ class Sidecar:
         return fields if fields[0] == magic and fields[1] == self._partition_id else None
 
     def raise_fence(self, session_id: int) -> None:
-        """Make a higher fence durable. Lower or equal values change nothing. ``OSError`` when it failed."""
+        """Make a higher fence durable. Lower or equal values change nothing. `OSError` when it failed."""
         if session_id <= self.fence_session_id:
             return
         counter = self._fence_counter % _HIGHEST_COUNTER + 1
@@ -116,7 +116,7 @@ class Sidecar:
         self.fence_session_id = session_id
 
     def note_witness(self) -> None:
-        """Say that the witness speaks of the partition, durably. ``OSError`` when it failed."""
+        """Say that the witness speaks of the partition, durably. `OSError` when it failed."""
         if not self.witnessed:
             self._write(_WITNESSED_OFFSET, _WITNESSED.pack(_WITNESSED_MAGIC, self._partition_id))
             self._file.sync()
@@ -146,7 +146,7 @@ class Sidecar:
         return self._mark[2]
 
     def write_mark(self, session_id: int, sequence: int, txid: int) -> None:
-        """Note that everything up to ``txid`` is synced. Not synced itself."""
+        """Note that everything up to `txid` is synced. Not synced itself."""
         counter = self._mark_counter + 1
         self._write(
             _MARK_OFFSETS[counter & 1],
@@ -174,7 +174,7 @@ class Sidecar:
 
 
 def is_witnessed(fs: FileSystem, directory: str, partition_id: int) -> bool:
-    """What :attr:`Sidecar.witnessed` would be; nothing is made or changed. ``OSError``."""
+    """What `Sidecar.witnessed` would be; nothing is made or changed. `OSError`."""
     path = join(directory, layout.SIDECAR_NAME)
     if not fs.exists(path):
         return False

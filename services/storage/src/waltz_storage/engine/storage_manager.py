@@ -5,8 +5,8 @@ time; different partitions may be worked on at the same time.
 
 Invariants:
 
-* A partition that cannot be opened never stops the others: it is listed in ``damaged`` with the reason and
-  refuses. If all it lacked was room on the disk, :meth:`reopen` opens it later.
+* A partition that cannot be opened never stops the others: it is listed in `damaged` with the reason and
+  refuses. If all it lacked was room on the disk, `reopen` opens it later.
 * Un-assignment: synced mark forgotten, control entry reset (crash-safe), files closed, then deleted if asked
   for. A crash in between leaves the partition either assigned as before or not assigned; asking again
   finishes the work.
@@ -16,10 +16,11 @@ Invariants:
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Sequence
 from typing import Self, TypeVar
 from uuid import UUID
+
+import structlog
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.control_file import ControlFile
@@ -38,7 +39,7 @@ from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
 from waltz_storage.engine.witness import REFILL, Witness
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 RunAll = Callable[[Sequence[Callable[[], None]]], None]
@@ -51,7 +52,7 @@ def run_in_order(actions: Sequence[Callable[[], None]]) -> None:
 
 
 class StorageManager:
-    """Control file plus open partitions of one directory, locked until :meth:`close`."""
+    """Control file plus open partitions of one directory, locked until `close`."""
 
     def __init__(
         self,
@@ -85,11 +86,11 @@ class StorageManager:
         room: DiskRoom | None = None,
         run_all: RunAll = run_in_order,
     ) -> Self:
-        """Lock the directory and open every assigned partition, through ``run_all`` in any order or at once.
+        """Lock the directory and open every assigned partition, through `run_all` in any order or at once.
 
-        Without ``room`` no append is refused before the disk itself says that it is full.
+        Without `room` no append is refused before the disk itself says that it is full.
 
-        :class:`StorageStartError` with one clear line when the directory cannot be used.
+        `StorageStartError` with one clear line when the directory cannot be used.
         """
         disk = fs if fs is not None else OsFileSystem()
         try:
@@ -113,7 +114,7 @@ class StorageManager:
         return manager
 
     def _miss_witness(self) -> None:
-        """:class:`StorageStartError` when the witness is gone and side files say that there was one."""
+        """`StorageStartError` when the witness is gone and side files say that there was one."""
         if self.control.witness.exists:
             return
         for partition_id in self.control.assigned():
@@ -143,7 +144,7 @@ class StorageManager:
             if _found_no_room(error):
                 self.without_room.add(partition_id)
         except Exception as error:
-            _log.exception("partition %d could not be opened", partition_id)
+            log.error("the partition could not be opened", partition=partition_id, exc_info=error)
             self.damaged[partition_id] = f"internal error: {type(error).__name__}: {error}"
 
     def reopen(self, partition_id: int) -> bool:
@@ -176,7 +177,7 @@ class StorageManager:
         )
 
     def get(self, partition_id: int) -> Partition:
-        """An open partition; :class:`NotAssignedError` or :class:`PartitionDamagedError` with the reason."""
+        """An open partition; `NotAssignedError` or `PartitionDamagedError` with the reason."""
         partition = self.partitions.get(partition_id)
         if partition is None:
             if partition_id in self.damaged:
@@ -314,7 +315,7 @@ def prepare_reset(
 ) -> None:
     """For a partition that is not open: raise its fence, invalidate its synced mark. Durable.
 
-    ``info``: its control entry, ``None`` when that is damaged. Without a directory the fence stays with the
+    `info`: its control entry, `None` when that is damaged. Without a directory the fence stays with the
     witness.
     """
     fence = -1 if info is None else fence_past(info.session_id)
@@ -341,9 +342,9 @@ def reset_for_restore(
 ) -> list[int]:
     """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
 
-    Resets the marks of the given partitions (all assigned ones when ``None``) to "no session", keeps their
+    Resets the marks of the given partitions (all assigned ones when `None`) to "no session", keeps their
     files, flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control
-    file's lock is taken. :class:`StorageStartError` when it is running or the directory is no storage
+    file's lock is taken. `StorageStartError` when it is running or the directory is no storage
     directory. Doing it twice is fine.
     """
     disk = fs if fs is not None else OsFileSystem()

@@ -1,10 +1,10 @@
 """The witness of a storage directory: what must lie in each partition's directory (safety: lost files), and
 its fence again.
 
-A directory can not tell that files of it are gone. So one small file ``waltz-witness`` in the directory
+A directory can not tell that files of it are gone. So one small file `waltz-witness` in the directory
 above, unknown to release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a
-sector of its own: ``i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64
-newest | u32 crc``. *Newest* is the first TXID of the newest segment; -1 says that what belongs there is not
+sector of its own: `i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64
+newest | u32 crc`. *Newest* is the first TXID of the newest segment; -1 says that what belongs there is not
 known.
 
 Invariants:
@@ -12,12 +12,12 @@ Invariants:
 * A slot speaks of one state of the control entry: session id and sequence are those of the entry. Another
   state was written by 0.13.2 or by an earlier release of ours, which adds and deletes files without a word
   here: then files are not compared. The fence counts always, it only rises (but by
-  :meth:`Witness.lower_fence`, on a stopped node).
+  `Witness.lower_fence`, on a stopped node).
 * Files are compared for copies that completed a session: rule A1 keeps the others from voting.
 * The side file says that there is a slot, so a lost witness is missed; and the witness, that there is a side
   file.
 * A write takes the slot that does not count for the entry as it is, and is durable when it returns. So it
-  comes before the change of the entry (:meth:`Witness.carry`), and whichever entry a crash leaves has its
+  comes before the change of the entry (`Witness.carry`), and whichever entry a crash leaves has its
   slot.
 * What a slot demands is on the disk before: a new segment is created first, an old one deleted afterwards.
 
@@ -91,7 +91,7 @@ class Witness:
 
     @classmethod
     def open(cls, fs: FileSystem, directory: str, num_partitions: int) -> Witness:
-        """Load it; what is there is durable when this returns. ``OSError``."""
+        """Load it; what is there is durable when this returns. `OSError`."""
         witness = cls(fs, directory)
         path = join(directory, layout.WITNESS_NAME)
         if fs.exists(path):
@@ -131,14 +131,14 @@ class Witness:
         return partition_id in self._slots
 
     def facts(self, partition_id: int, info: PartitionInfo | None) -> Facts | None:
-        """What the slot says that counts for this state of the control entry; ``None`` when none speaks of
+        """What the slot says that counts for this state of the control entry; `None` when none speaks of
         it."""
         return _facts(self._slots.get(partition_id, (None, None)), info)
 
     def expected(self, partition_id: int, info: PartitionInfo) -> Facts | None:
-        """What must be in the partition's directory; ``None`` when nothing is known of it.
+        """What must be in the partition's directory; `None` when nothing is known of it.
 
-        :class:`PartitionDamagedError` when that is no longer known.
+        `PartitionDamagedError` when that is no longer known.
         """
         facts = self.facts(partition_id, info) if info.session_id >= 0 else None
         if facts is not None and facts.newest_txid <= UNKNOWN_FILES:
@@ -150,10 +150,10 @@ class Witness:
         return max((slot.facts.fence for slot in self._slots.get(partition_id, ()) if slot), default=-1)
 
     def write(self, partition_id: int, info: PartitionInfo | None, facts: Facts) -> None:
-        """Make the facts durable, in the slot that does not count for ``info``.
+        """Make the facts durable, in the slot that does not count for `info`.
 
-        :class:`DiskWriteError`, :class:`OutOfResourcesError`: no slot that counts has changed, it may be
-        tried again. :class:`PartitionFailedError`: a sync failed.
+        `DiskWriteError`, `OutOfResourcesError`: no slot that counts has changed, it may be
+        tried again. `PartitionFailedError`: a sync failed.
         """
         with self._lock:
             slots = self._slots.get(partition_id, (None, None))
@@ -167,7 +167,7 @@ class Witness:
 
     def carry(self, partition_id: int, info: PartitionInfo, changed: PartitionInfo) -> None:
         """Before the control entry changes: what is said of it now is said of what it is going to be. Errors
-        of :meth:`write`."""
+        of `write`."""
         facts = self.facts(partition_id, info)
         if facts is not None and changed.session_id >= 0:
             facts = facts._replace(session_id=changed.session_id, sequence=changed.sequence)
@@ -178,7 +178,7 @@ class Witness:
         is none.
 
         The copy that was complete stays so until its entry is reset; one that was not is never taken for
-        complete, whatever is made in its ``directory`` meanwhile. Errors of :meth:`write`, ``OSError``.
+        complete, whatever is made in its `directory` meanwhile. Errors of `write`, `OSError`.
         """
         fence = max(fence, self.fence(partition_id))
         if fence < 0:
@@ -193,7 +193,7 @@ class Witness:
 
     def lower_fence(self, partition_id: int, info: PartitionInfo, fence: int) -> None:
         """Put the fence down in both slots, one after the other: a crash in between leaves the higher one.
-        Errors of :meth:`write`."""
+        Errors of `write`."""
         for _ in range(2):
             slots = self._slots.get(partition_id, (None, None))
             slot = slots[_counting(slots, info)]
@@ -261,7 +261,7 @@ def _read_slot(raw: bytes, partition_id: int) -> _Slot | None:
 
 
 def refuse_unknown(partition_id: int) -> NoReturn:
-    """:class:`PartitionDamagedError`: the witness has lost its word of the partition."""
+    """`PartitionDamagedError`: the witness has lost its word of the partition."""
     raise PartitionDamagedError(
         f"partition {partition_id} is damaged: {layout.WITNESS_NAME} of the storage directory no longer says anything of it, "
         f"so files of it may be missing too; {REFILL}"
@@ -269,7 +269,7 @@ def refuse_unknown(partition_id: int) -> NoReturn:
 
 
 def check_files(fs: FileSystem, directory: str, partition_id: int, facts: Facts) -> None:
-    """:class:`PartitionDamagedError` with the names of the files that must be in a partition's directory and
+    """`PartitionDamagedError` with the names of the files that must be in a partition's directory and
     are not.
 
     Older segments are not looked at here: each must begin where the one before ends, which opening the log
@@ -295,10 +295,10 @@ def _missing(fs: FileSystem, directory: str, facts: Facts) -> list[str]:
 
 
 def inspect_files(fs: FileSystem, directory: str, partition_id: int, info: PartitionInfo) -> str | None:
-    """What is missing of a partition according to the witness, for tools; ``None`` when nothing is, or nobody
+    """What is missing of a partition according to the witness, for tools; `None` when nothing is, or nobody
     knows.
 
-    Nothing is changed. A running node may change it between two looks: then nothing is said. ``OSError``.
+    Nothing is changed. A running node may change it between two looks: then nothing is said. `OSError`.
     """
 
     def look() -> Facts | None:

@@ -11,18 +11,18 @@ A request names each partition once: further mentions in the same list change no
 from __future__ import annotations
 
 import asyncio
-import logging
-import struct
 from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
+
+import structlog
 
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.buffer import MAX_LIST_INTEGERS
 from waltz_protocol.codec import ADMIN
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frame import Magic, frame_header
+from waltz_protocol.frames.storage import admin_record_list_parts
 from waltz_protocol.messages import admin
 from waltz_protocol.messages.fields import Message, RpcError
 from waltz_protocol.types import SessionInfo
@@ -31,15 +31,14 @@ from waltz_storage.engine.errors import NotAssignedError, RequestRefusedError, S
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.data_handler import SMALL_MESSAGE_BYTES, STRANGER_FRAME_BYTES, NodeIdentity
-from waltz_storage.service.executor import DiskPool
+from waltz_storage.service.disk_pool import DiskPool
 
 T = TypeVar("T")
 MAX_WAITING = 100
 MAX_REQUEST_BYTES = 4 * MAX_LIST_INTEGERS + 64
 """The longest list of partitions; nothing else that is a request of this port takes a hundred bytes."""
 _WITH_LIST = (admin.PartitionAvailableRequest.TYPE, admin.PartitionAssignmentRequest.TYPE)
-_LIST_HEAD = struct.Struct(">bqii")
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class MetricsDesk:
@@ -83,7 +82,7 @@ class AdminHandler:
         channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
-        """Queue a request; :class:`ProtocolError` ends the connection."""
+        """Queue a request; `ProtocolError` ends the connection."""
         if len(body) > SMALL_MESSAGE_BYTES and body[0] not in _WITH_LIST:
             raise ProtocolError(f"a message of type {body[0]} with {len(body)} bytes")
         self._waiting.append(ADMIN.decode(body, 0))
@@ -132,7 +131,7 @@ class AdminHandler:
         except (StorageError, OSError) as error:
             failure = str(error)
         except Exception as error:
-            _log.exception("an admin request failed")
+            log.error("an admin request failed", request=type(message).__name__, exc_info=error)
             failure = f"internal error: {type(error).__name__}: {error}"
         return (ADMIN.encode(admin.FailureResponse(seq_num, RpcError(failure)), 0),)
 
@@ -219,9 +218,7 @@ class AdminHandler:
             return len(records), b"".join(records)
 
         count, records = await self._on_partition(message.partition_id, read)
-        kind = admin.RecordListResponse.TYPE
-        head = _LIST_HEAD.pack(kind, message.seq_num, message.partition_id, count)
-        return frame_header(Magic.ADMIN, 0, len(head) + len(records)), head, records
+        return admin_record_list_parts(message.seq_num, message.partition_id, count, records)
 
     async def _on_partition(self, partition_id: int, action: Callable[[Partition], T]) -> T:
         self._checked((partition_id,))

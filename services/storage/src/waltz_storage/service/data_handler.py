@@ -20,7 +20,7 @@ from waltz_protocol.errors import ProtocolError
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import StorageError
-from waltz_storage.service.executor import DiskPool, PartitionQueue
+from waltz_storage.service.disk_pool import DiskPool, PartitionQueue
 from waltz_storage.service.requests import (
     APPEND,
     Request,
@@ -49,7 +49,7 @@ class NodeIdentity:
         self.closing = False
 
     def open_refusal(self, cluster_key: UUID, num_partitions: int) -> str | None:
-        """Why an Open is refused, or ``None``."""
+        """Why an Open is refused, or `None`."""
         if cluster_key != self.cluster_key:
             # Whoever knows the key may raise fences: a stranger is not told it.
             return f"cluster key {cluster_key} is not that of this node"
@@ -74,7 +74,7 @@ class DataHandler:
         channel.set_max_frame_bytes(STRANGER_FRAME_BYTES)
 
     def frame_received(self, channel: Channel, body: memoryview) -> Iterator[int] | None:
-        """Parse one request and queue it; :class:`ProtocolError` ends the connection."""
+        """Parse one request and queue it; `ProtocolError` ends the connection."""
         if body[0] == APPEND:
             if self._opened and is_much(body):
                 return self._large_append(channel, body)

@@ -3,29 +3,32 @@ closed.
 
 It logs once when the disk has become full and once when there is room again, and then opens the partitions
 that could not be opened for want of room. Appends do not wait for it: each looks for itself
-(``engine.room``).
+(`engine.room`).
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 
+import structlog
+
+from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.room import DiskUsage
 from waltz_storage.engine.storage_manager import StorageManager
-from waltz_storage.service.executor import DiskPool
+from waltz_storage.service.disk_pool import DiskPool
 from waltz_storage.service.growth import Growth
+from waltz_storage.service.metrics import GROUP
 
 LOOK_SECONDS = 10.0
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class DiskWatch:
-    """Figures of the disk below a node. Owner: the loop; only :meth:`_measure` runs on a disk thread."""
+    """Figures of the disk below a node. Owner: the loop; only `_measure` runs on a disk thread."""
 
     def __init__(
         self,
@@ -41,7 +44,7 @@ class DiskWatch:
         self._reported: str | None = None
         self.growth = Growth()
         self.usage: DiskUsage | None = None
-        """Of the last look; ``None`` before the first, or when the file system cannot be asked."""
+        """Of the last look; `None` before the first, or when the file system cannot be asked."""
 
     @property
     def log_bytes(self) -> int:
@@ -60,8 +63,23 @@ class DiskWatch:
 
     @property
     def days_to_full(self) -> float | None:
-        """See :meth:`Growth.days_to_full`."""
+        """See `Growth.days_to_full`."""
         return self.growth.days_to_full(self.reserve_bytes)
+
+    def publish(self, registry: MetricsRegistry) -> None:
+        """Gauges of the disk, in bytes, as of the last observation; no value where nothing is known."""
+
+        def gauge(name: str, fn: Callable[[], object]) -> None:
+            registry.gauge(f"{GROUP}.{name}", fn)
+
+        gauge("log-bytes", lambda: self.log_bytes)
+        gauge("log-growth-bytes-per-day", lambda: self.growth.bytes_per_day)
+        gauge("log-growth-window-seconds", lambda: self.growth.window_seconds)
+        gauge("disk-size-bytes", lambda: None if self.usage is None else self.usage.size_bytes)
+        gauge("disk-free-bytes", lambda: None if self.usage is None else self.usage.free_bytes)
+        gauge("disk-reserve-bytes", lambda: self.reserve_bytes)
+        gauge("disk-days-to-full", lambda: self.days_to_full)
+        gauge("disk-full", lambda: self.full is not None)
 
     async def run(self) -> None:
         """Look until cancelled."""
@@ -76,7 +94,7 @@ class DiskWatch:
             self.growth.look(self._clock(), self.log_bytes, self.usage.free_bytes)
         full = self.full
         if (full is None) != (self._reported is None):
-            _log.warning("%s", full if full is not None else "the disk has room again: appends are taken")
+            log.warning(full if full is not None else "the disk has free space again: appends are taken")
         self._reported = full
         if full is None:
             await self._reopen()
@@ -87,7 +105,7 @@ class DiskWatch:
             room.refresh()
             return room.usage()
         except OSError as error:
-            _log.warning("the file system cannot be asked for its room: %s", error)
+            log.warning("the free space of the file system cannot be read", reason=str(error))
             return None
 
     async def _reopen(self) -> None:
@@ -95,4 +113,6 @@ class DiskWatch:
             opened = await self._pool.run(partition_id, lambda manager, pid=partition_id: manager.reopen(pid))  # type: ignore[misc]
             self._pool.refresh(partition_id)
             if opened:
-                _log.warning("partition %d has found room on the disk and is in service", partition_id)
+                log.warning(
+                    "the partition has free space on the disk and is in service", partition=partition_id
+                )

@@ -2,10 +2,10 @@
 
 Invariants:
 
-* It only rises, and never out of reach (``SESSION_REACH``). Any request of a connection that did a successful
+* It only rises, and never out of reach (`SESSION_REACH`). Any request of a connection that did a successful
   Open raises it on arrival, also one that is going to be refused; a stranger never does.
 * Whether a request may run is decided when its turn comes, not on arrival.
-* Making it durable before the reply is the job's duty (``jobs``), keeping it durable the sidecar's.
+* Making it durable before the reply is the job's duty (`jobs`), keeping it durable the sidecar's.
 
 Owner: the loop raises it; the disk thread of the partition's job reads it.
 """
@@ -54,9 +54,9 @@ class Fence:
         persisted_session_id: int,
         durable_session_id: int,
     ) -> str | None:
-        """Why a request must not run now, or ``None``. ``offline`` is the flag of offline recovery.
+        """Why a request must not run now, or `None`. `offline` is the flag of offline recovery.
 
-        ``durable_session_id`` is the fence on the disk: it counts too, because a partition that was assigned
+        `durable_session_id` is the fence on the disk: it counts too, because a partition that was assigned
         a moment ago may get requests before the loop has taken its fence over.
         """
         if offline:

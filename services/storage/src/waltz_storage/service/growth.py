@@ -20,7 +20,7 @@ _DAY_SECONDS = 24 * 3600.0
 
 
 class Sample(NamedTuple):
-    """One look. ``added_bytes``: what the log has grown by since the first look."""
+    """One look. `added_bytes`: what the log has grown by since the first look."""
 
     at_seconds: float
     log_bytes: int
@@ -54,14 +54,14 @@ class Growth:
 
     @property
     def bytes_per_day(self) -> float | None:
-        """Growth of the log; ``None`` = too early to say."""
+        """Growth of the log; `None` = too early to say."""
         newest, window = self._newest, self.window_seconds
         if newest is None or window < MIN_GROWTH_SECONDS:
             return None
         return (newest.added_bytes - self._samples[0].added_bytes) * _DAY_SECONDS / window
 
     def days_to_full(self, reserve_bytes: int) -> float | None:
-        """Days until only the reserve is left; 0 when it is so, ``None`` when nothing grows or it is too
+        """Days until only the reserve is left; 0 when it is so, `None` when nothing grows or it is too
         early to say."""
         newest, growth = self._newest, self.bytes_per_day
         if newest is None:

@@ -14,8 +14,8 @@ threads, 2.7 inline), so a storage node there wants `storage.disk.inline: false`
 
 The price is that the loop stands still during a sync. So the job must be alone (no other job runs, nothing
 else arrived in this turn) and the disk has been fast lately, as measured on every such job wherever it ran.
-One inline job slower than ``max_seconds`` sends everything back to the threads, until so many jobs in a row
-were fast there (``trial_jobs``, doubled each time up to ``max_trial_jobs``). A disk that hangs can thus hold
+One inline job slower than `max_seconds` sends everything back to the threads, until so many jobs in a row
+were fast there (`trial_jobs`, doubled each time up to `max_trial_jobs`). A disk that hangs can thus hold
 up the loop once; appends to that disk would wait for the same sync on a thread, and the next ones already go
 there.
 """

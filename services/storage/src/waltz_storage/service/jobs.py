@@ -6,16 +6,16 @@ Invariants:
 * Appends that follow one another are written together with one data sync. Anything that could see them (and
   every change of marks or log) waits for that sync; a read that ends below them does not.
 * Exactly one reply per request, in order per partition and connection.
-* A job writes at most ``max_reply_bytes`` of read results (plus one); the rest goes back to the queue.
+* A job writes at most `max_reply_bytes` of read results (plus one); the rest goes back to the queue.
 """
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 from waltz_protocol.codec import STORAGE
+from waltz_protocol.frames.storage import found_parts, list_parts
 from waltz_protocol.messages import storage
 from waltz_protocol.types import SessionInfo
 from waltz_storage.engine.errors import StorageError
@@ -23,19 +23,9 @@ from waltz_storage.engine.layout import RECORD_HEADER_SIZE
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
-from waltz_storage.service.requests import APPEND, Call, ReplyChannel, Request
+from waltz_storage.service.requests import Call, ReadMessage, ReplyChannel, Request, RoutedMessage
 
 Reply: TypeAlias = tuple[ReplyChannel, Sequence[bytes]]
-
-_COUNT = struct.Struct(">i")
-READ_KINDS = frozenset(
-    {
-        storage.RecordHeaderRequest.TYPE,
-        storage.RecordRequest.TYPE,
-        storage.RecordHeaderListRequest.TYPE,
-        storage.RecordListRequest.TYPE,
-    }
-)
 
 
 class ReadLimits(NamedTuple):
@@ -128,22 +118,25 @@ class Job:
             # After the appends before it: replies of a partition keep the order of the requests.
             self._flush()
             self._fail(request, str(refusal or request.problem))
-        elif request.kind == APPEND:
+        elif request.message is None:
             self._appends.append(request)
         else:
             if self._appends and not self._reads_below(request, partition):
                 self._flush()
-            self._execute(request, partition)
+            self._execute(request, request.message, partition)
 
     def _reads_below(self, request: Request, partition: Partition) -> bool:
         """True for a read that the waiting appends cannot change, from another connection than theirs."""
-        if request.kind not in READ_KINDS:
-            return False
+        match request.message:
+            case storage.RecordHeaderRequest() | storage.RecordRequest() as message:
+                last = message.transaction_id
+            case storage.RecordHeaderListRequest() | storage.RecordListRequest() as message:
+                last = message.transaction_id + max(message.max_count, 1) - 1
+            case _:
+                return False
         if any(append.channel is request.channel for append in self._appends):
             return False
-        message = request.message
-        last = getattr(message, "transaction_id", 0) + max(getattr(message, "max_count", 1), 1) - 1
-        return bool(last <= partition.max_txid)
+        return last <= partition.max_txid
 
     def _flush(self) -> None:
         """Write and sync the waiting appends, then answer them."""
@@ -164,82 +157,59 @@ class Job:
     def _fail(self, request: Request, text: str) -> None:
         self._replies.append((request.channel, (request.failure(text),)))
 
-    def _execute(self, request: Request, partition: Partition) -> None:
-        if request.kind in READ_KINDS and request.channel.closed:
+    def _execute(self, request: Request, message: RoutedMessage, partition: Partition) -> None:
+        if isinstance(message, ReadMessage) and request.channel.closed:
             return  # nobody is left to read it
         try:
-            parts = _HANDLERS[request.kind](self, request, partition)
+            parts = self._reply(request, message, partition)
         except StorageError as error:
             self._fail(request, str(error))
             return
         self._replies.append((request.channel, parts))
 
-    # -- one method per request ------------------------------------------------------------------------
+    def _reply(self, request: Request, message: RoutedMessage, partition: Partition) -> Sequence[bytes]:
+        match message:
+            case storage.LastSessionInfoRequest():
+                return self._last_session_info(request, partition)
+            case storage.SetLowWaterMarkRequest():
+                partition.set_low_water_mark(request.session_id, message.low_water_mark)
+                return (request.success(),)
+            case storage.TruncateRequest():
+                return self._max_reply(request, partition.truncate(message.transaction_id))
+            case storage.MaxTransactionIdRequest():
+                return self._max_transaction_id(request, partition)
+            case storage.RecordRequest():
+                records = self._read(partition, message.transaction_id, 1)
+                return found_parts(storage.RecordResponse.TYPE, *request.ids, next(iter(records), None))
+            case storage.RecordHeaderRequest():
+                headers = self._read_headers(partition, message.transaction_id, 1)
+                return found_parts(storage.RecordHeaderResponse.TYPE, *request.ids, next(iter(headers), None))
+            case storage.RecordListRequest():
+                records = self._read(partition, message.transaction_id, message.max_count)
+                return list_parts(storage.RecordListResponse.TYPE, *request.ids, records)
+            case storage.RecordHeaderListRequest():
+                headers = self._read_headers(partition, message.transaction_id, message.max_count)
+                return list_parts(storage.RecordHeaderListResponse.TYPE, *request.ids, headers)
 
-    def _last_session_info(self, request: Request, partition: Partition) -> Sequence[bytes]:
+    @staticmethod
+    def _last_session_info(request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
         info = partition.info
         session = SessionInfo(info.session_id, info.low_water_mark, info.local_low_water_mark)
-        ids = (request.session_id, request.seq_num, request.partition_id)
-        return (STORAGE.encode(storage.LastSessionInfoResponse(*ids, session), 0),)
-
-    def _set_low_water_mark(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        if isinstance(request.message, storage.SetLowWaterMarkRequest):
-            partition.set_low_water_mark(request.session_id, request.message.low_water_mark)
-        return (request.success(),)
-
-    def _truncate(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        keep = getattr(request.message, "transaction_id", partition.max_txid)
-        return self._max_reply(request, partition.truncate(keep))
+        return (STORAGE.encode(storage.LastSessionInfoResponse(*request.ids, session), 0),)
 
     def _max_transaction_id(self, request: Request, partition: Partition) -> Sequence[bytes]:
         partition.require_running()
         return self._max_reply(request, partition.max_txid)
 
-    def _max_reply(self, request: Request, txid: int) -> Sequence[bytes]:
-        ids = (request.session_id, request.seq_num, request.partition_id)
-        return (STORAGE.encode(storage.MaxTransactionIdResponse(*ids, txid), 0),)
+    @staticmethod
+    def _max_reply(request: Request, txid: int) -> Sequence[bytes]:
+        return (STORAGE.encode(storage.MaxTransactionIdResponse(*request.ids, txid), 0),)
 
-    def _read(self, request: Request, partition: Partition, max_count: int) -> list[bytes]:
-        first = getattr(request.message, "transaction_id", -1)
+    def _read(self, partition: Partition, first: int, max_count: int) -> list[bytes]:
         records = partition.read(first, max_count, self._limits.max_list_bytes)
         self._reply_bytes += sum(map(len, records))
         return records
 
-    def _record(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        return self._found(request, storage.RecordResponse.TYPE, self._read(request, partition, 1))
-
-    def _record_header(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        records = [record[:RECORD_HEADER_SIZE] for record in self._read(request, partition, 1)]
-        return self._found(request, storage.RecordHeaderResponse.TYPE, records)
-
-    @staticmethod
-    def _found(request: Request, kind: int, records: list[bytes]) -> Sequence[bytes]:
-        body = b"\1" + records[0] if records else b"\0"
-        return request.head(kind, len(body)), body
-
-    def _record_list(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        records = self._read(request, partition, getattr(request.message, "max_count", 0))
-        return self._list(request, storage.RecordListResponse.TYPE, records)
-
-    def _record_header_list(self, request: Request, partition: Partition) -> Sequence[bytes]:
-        records = self._read(request, partition, getattr(request.message, "max_count", 0))
-        headers = [record[:RECORD_HEADER_SIZE] for record in records]
-        return self._list(request, storage.RecordHeaderListResponse.TYPE, headers)
-
-    @staticmethod
-    def _list(request: Request, kind: int, items: list[bytes]) -> Sequence[bytes]:
-        body = b"".join(items)
-        return request.head(kind, len(body) + _COUNT.size), _COUNT.pack(len(items)), body
-
-
-_HANDLERS: dict[int, Callable[[Job, Request, Partition], Sequence[bytes]]] = {
-    storage.LastSessionInfoRequest.TYPE: Job._last_session_info,
-    storage.SetLowWaterMarkRequest.TYPE: Job._set_low_water_mark,
-    storage.TruncateRequest.TYPE: Job._truncate,
-    storage.MaxTransactionIdRequest.TYPE: Job._max_transaction_id,
-    storage.RecordRequest.TYPE: Job._record,
-    storage.RecordHeaderRequest.TYPE: Job._record_header,
-    storage.RecordListRequest.TYPE: Job._record_list,
-    storage.RecordHeaderListRequest.TYPE: Job._record_header_list,
-}
+    def _read_headers(self, partition: Partition, first: int, max_count: int) -> list[bytes]:
+        return [record[:RECORD_HEADER_SIZE] for record in self._read(partition, first, max_count)]

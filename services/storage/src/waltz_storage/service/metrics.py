@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from waltz_runtime.metrics import Counter, Meter, MetricsRegistry, Timer
 from waltz_storage import __version__
 from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.requests import COUNTERS
-
-if TYPE_CHECKING:
-    from waltz_storage.service.disk_watch import DiskWatch  # which needs the pool, which needs this
 
 GROUP = "waltz-storage"
 
@@ -38,21 +34,6 @@ class StorageMetrics:
         registry.gauge(f"{GROUP}.waltz-storage-partition-ids", lambda: sorted(manager.partitions))
         registry.gauge(f"{GROUP}.waltz-version-id", lambda: __version__)
         registry.gauge(f"{GROUP}.troubled-partitions", lambda: len(manager.troubles()))
-
-    def disk_watched(self, watch: DiskWatch) -> None:
-        """Gauges of the disk, in bytes, as of the last look; no value where nothing is known."""
-
-        def gauge(name: str, fn: Callable[[], object]) -> None:
-            self._registry.gauge(f"{GROUP}.{name}", fn)
-
-        gauge("log-bytes", lambda: watch.log_bytes)
-        gauge("log-growth-bytes-per-day", lambda: watch.growth.bytes_per_day)
-        gauge("log-growth-window-seconds", lambda: watch.growth.window_seconds)
-        gauge("disk-size-bytes", lambda: None if watch.usage is None else watch.usage.size_bytes)
-        gauge("disk-free-bytes", lambda: None if watch.usage is None else watch.usage.free_bytes)
-        gauge("disk-reserve-bytes", lambda: watch.reserve_bytes)
-        gauge("disk-days-to-full", lambda: watch.days_to_full)
-        gauge("disk-full", lambda: watch.full is not None)
 
     def partition_opened(self, partition: Partition, queue_size: Callable[[], int]) -> None:
         """Gauges read the partition's own numbers; nothing here touches the disk."""

@@ -8,23 +8,17 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Generator
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, get_args
 
 from waltz_protocol.codec import STORAGE
 from waltz_protocol.errors import ProtocolError
-from waltz_protocol.frame import Magic
+from waltz_protocol.frames.storage import APPEND_HEAD_BYTES, parse_prefix, reply_head, unpack_append_head
 from waltz_protocol.messages import storage
 from waltz_protocol.messages.fields import RpcError
 from waltz_storage.engine.errors import WireFormatError
 from waltz_storage.engine.layout import RecordBatch, wire_to_disk
 from waltz_storage.engine.storage_manager import StorageManager
 
-APPEND = storage.AppendRequest.TYPE
-
-_APPEND_HEAD = struct.Struct(">bqqii")
-_PREFIX = struct.Struct(">bqqi")
-_FRAME_HEAD = struct.Struct(">bhibqqi")
-_PREFIX_SIZE = 21
 _SMALL_REQUEST_BYTES = 64
 _COPIED_REQUEST_BYTES = 1 << 20
 STEP_RECORDS = 2048
@@ -34,17 +28,24 @@ MAX_APPEND_RECORDS = 65_536
 """In one request. Servers send at most `storage.maxBatchSize` (100); a record costs some hundred bytes while
 it is converted, so a large frame of tiny ones would cost many times its size."""
 
+ReadMessage: TypeAlias = (
+    storage.RecordHeaderRequest
+    | storage.RecordRequest
+    | storage.RecordHeaderListRequest
+    | storage.RecordListRequest
+)
 RoutedMessage: TypeAlias = (
     storage.LastSessionInfoRequest
     | storage.SetLowWaterMarkRequest
     | storage.TruncateRequest
-    | storage.RecordHeaderRequest
-    | storage.RecordRequest
     | storage.MaxTransactionIdRequest
-    | storage.RecordHeaderListRequest
-    | storage.RecordListRequest
+    | ReadMessage
 )
+"""What goes to a partition, without Append, which is not made into a message."""
+READ_KINDS = frozenset(message.TYPE for message in get_args(ReadMessage))
+"""For one comparison per queued request, appends included."""
 
+APPEND = storage.AppendRequest.TYPE
 COUNTERS: dict[int, str] = {
     storage.LastSessionInfoRequest.TYPE: "last-session-info-request",
     storage.SetLowWaterMarkRequest.TYPE: "set-low-water-mark-request",
@@ -73,7 +74,7 @@ class ReplyChannel(Protocol):
 
 
 class Request:
-    """One request of the storage port. ``problem`` set = to be answered with Failure when its turn comes."""
+    """One request of the storage port. `problem` set = to be answered with Failure when its turn comes."""
 
     __slots__ = (
         "arrived_seconds",
@@ -112,22 +113,20 @@ class Request:
 
     def success(self) -> bytes:
         """The Success frame."""
-        return _frame(storage.SuccessResponse.TYPE, self, 0)
+        return reply_head(storage.SuccessResponse.TYPE, self.session_id, self.seq_num, self.partition_id)
 
     def failure(self, text: str) -> bytes:
         """The Failure frame: a text for people, never a stack (weakness 17)."""
-        error = RpcError(text)
-        return STORAGE.encode(
-            storage.FailureResponse(self.session_id, self.seq_num, self.partition_id, error), 0
-        )
+        return STORAGE.encode(storage.FailureResponse(*self.ids, RpcError(text)), 0)
 
-    def head(self, kind: int, body_size: int) -> bytes:
-        """Frame header and prefix of a reply whose other fields take ``body_size`` bytes."""
-        return _frame(kind, self, body_size)
+    @property
+    def ids(self) -> tuple[int, int, int]:
+        """What a reply echoes: session, sequence number, partition."""
+        return self.session_id, self.seq_num, self.partition_id
 
 
 class Call:
-    """Something the admin port wants done as the partition's job. ``done`` gets result or error, on the
+    """Something the admin port wants done as the partition's job. `done` gets result or error, on the
     loop."""
 
     __slots__ = ("action", "done", "size_bytes")
@@ -144,15 +143,11 @@ class Call:
 
 def parse_ids(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
     """Only whom to answer and with which ids: for a request that is refused unseen."""
-    try:
-        kind, session_id, seq_num, partition_id = _PREFIX.unpack_from(body)
-    except struct.error:
-        raise ProtocolError("a request is cut short") from None
-    return Request(channel, kind, session_id, seq_num, partition_id, now_seconds)
+    return Request(channel, *parse_prefix(body), now_seconds)
 
 
 def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) -> Request:
-    """An Append request with its records in disk form. :class:`ProtocolError` when it is malformed."""
+    """An Append request with its records in disk form. `ProtocolError` when it is malformed."""
     steps = parse_append_in_steps(channel, body, now_seconds)
     while True:
         try:
@@ -165,7 +160,7 @@ def parse_append(channel: ReplyChannel, body: memoryview, now_seconds: float) ->
 def is_much(body: memoryview) -> bool:
     """An Append request that is worth converting in steps."""
     return len(body) > _COPIED_REQUEST_BYTES or (
-        len(body) > _APPEND_HEAD.size and _APPEND_HEAD.unpack_from(body)[4] > STEP_RECORDS
+        len(body) > APPEND_HEAD_BYTES and unpack_append_head(body)[4] > STEP_RECORDS
     )
 
 
@@ -175,7 +170,7 @@ def parse_append_in_steps(
     """The same; yields after each step what it cost, about two microseconds for a record and for each KiB. A
     body larger than `_COPIED_REQUEST_BYTES` must stay as it is until the end."""
     try:
-        kind, session_id, seq_num, partition_id, count = _APPEND_HEAD.unpack_from(body)
+        kind, session_id, seq_num, partition_id, count = unpack_append_head(body)
     except struct.error:
         raise ProtocolError("an append request is cut short") from None
     if count < 0:
@@ -185,7 +180,7 @@ def parse_append_in_steps(
     # Slices of bytes are faster than those of a view, but a large request is not worth a second copy.
     raw = bytes(body) if len(body) <= _COPIED_REQUEST_BYTES else body
     batches: list[RecordBatch] = []
-    offset, problem, left = _APPEND_HEAD.size, None, count
+    offset, problem, left = APPEND_HEAD_BYTES, None, count
     while left or not batches:
         try:
             converted = wire_to_disk(raw, offset, min(left, STEP_RECORDS))
@@ -229,17 +224,5 @@ def parse_routed(channel: ReplyChannel, message: RoutedMessage, now_seconds: flo
         channel, message.TYPE, message.session_id, message.seq_num, message.partition_id, now_seconds
     )
     request.message = message
-    request.offline = getattr(message, "offline", False)
+    request.offline = not isinstance(message, ReadMessage) and message.offline
     return request
-
-
-def _frame(kind: int, request: Request, body_size: int) -> bytes:
-    return _FRAME_HEAD.pack(
-        Magic.STORAGE,
-        0,
-        _PREFIX_SIZE + body_size,
-        kind,
-        request.session_id,
-        request.seq_num,
-        request.partition_id,
-    )

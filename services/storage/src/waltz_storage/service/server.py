@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, ThreadPoolExecutor
 from typing import NamedTuple
@@ -27,17 +26,15 @@ from waltz_storage import __version__
 from waltz_storage.engine.storage_manager import StorageManager, run_in_order
 from waltz_storage.service.admin_handler import AdminHandler, MetricsDesk
 from waltz_storage.service.data_handler import DataHandler, NodeIdentity
+from waltz_storage.service.disk_pool import DiskPool, QueueLimits
 from waltz_storage.service.disk_watch import DiskWatch
-from waltz_storage.service.executor import DiskPool, QueueLimits
 from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.metrics import StorageMetrics
 
-_log = logging.getLogger(__name__)
-
 
 class NodeOptions(NamedTuple):
-    """What a node needs beside its directory. Port 0 takes a free one (tests); ``http_port`` None = no
+    """What a node needs beside its directory. Port 0 takes a free one (tests); `http_port` None = no
     HTTP."""
 
     host: str
@@ -55,7 +52,7 @@ class NodeOptions(NamedTuple):
 
 
 def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]], None]:
-    """A ``run_all`` for :meth:`StorageManager.open` that opens partitions in parallel."""
+    """A `run_all` for `StorageManager.open` that opens partitions in parallel."""
 
     def run_all(actions: Sequence[Callable[[], None]]) -> None:
         if len(actions) < 2:
@@ -68,7 +65,7 @@ def run_in_threads(executor: Executor) -> Callable[[Sequence[Callable[[], None]]
 
 
 class StorageNode:
-    """One running node on an opened directory. Owns the manager from :meth:`start` on and closes it."""
+    """One running node on an opened directory. Owns the manager from `start` on and closes it."""
 
     def __init__(
         self, manager: StorageManager, options: NodeOptions, executor: Executor, registry: MetricsRegistry
@@ -89,8 +86,8 @@ class StorageNode:
             options.inline_limits,
         )
         self.disk = DiskWatch(manager, self.pool, executor)
-        """Its figures are in the metrics; whoever runs the node runs ``disk.run()`` beside it."""
-        self._metrics.disk_watched(self.disk)
+        """Its figures are in the metrics; whoever runs the node runs `disk.run()` beside it."""
+        self.disk.publish(registry)
         budget, turns = ReceiveBudget(options.receive_bytes), Turns()
         self._data = Listener(budget, turns)
         self._admin = Listener(budget, turns)
@@ -110,7 +107,7 @@ class StorageNode:
 
     @property
     def http_port(self) -> int | None:
-        """The HTTP port, ``None`` without one."""
+        """The HTTP port, `None` without one."""
         return None if self._options.http_port is None else self._http.port
 
     async def start(self) -> None:

@@ -4,6 +4,8 @@ version."""
 import pytest
 
 from waltz_protocol.codec import CLIENT
+from waltz_protocol.frames import data, replies
+from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
 from waltz_protocol.messages.client import (
     FeedData,
     FeedSuspended,
@@ -15,8 +17,6 @@ from waltz_protocol.messages.client import (
     TransactionDataResponse,
 )
 from waltz_protocol.types import ReqId, data_checksum
-from waltz_server.partition import replies
-from waltz_server.partition.feed_cache import frame_of_entry, frames_of_records
 
 R = ReqId(1, 2, 3, 4)
 RAW = R.pack()
@@ -44,10 +44,10 @@ def test_catalogue_hex() -> None:
     assert replies.high_water_mark_response(4, RAW, 100) == bytes.fromhex(
         f"4C 0004 00000019 0C {RH} 0000000000000064"
     )
-    assert b"".join(replies.data_response(4, RAW, 100, TAIL)) == bytes.fromhex(
+    assert b"".join(data.data_response(4, RAW, 100, TAIL)) == bytes.fromhex(
         f"4C 0004 00000027 07 {RH} 0000000000000064 01 00000005 68656C6C6F 3610A686"
     )
-    assert replies.data_failure(4, RAW, 100, "partition not ready") == bytes.fromhex(
+    assert data.data_failure(4, RAW, 100, "partition not ready") == bytes.fromhex(
         f"4C 0004 00000031 07 {RH} 0000000000000064 00 00000013 706172746974696F6E206E6F74207265616479"
     )
     assert frame_of_entry(RAW, 100, TAIL) == bytes.fromhex(
@@ -71,9 +71,9 @@ def test_same_bytes_as_the_codec(version: int) -> None:
         HighWaterMarkResponse(R, 7), version
     )
     success = TransactionDataResponse(R, 9, b"hello", data_checksum(b"hello"))
-    assert b"".join(replies.data_response(version, RAW, 9, TAIL)) == CLIENT.encode(success, version)
+    assert b"".join(data.data_response(version, RAW, 9, TAIL)) == CLIENT.encode(success, version)
     failure = TransactionDataResponse(R, 9, None, 0, "no")
-    assert replies.data_failure(version, RAW, 9, "no") == CLIENT.encode(failure, version)
+    assert data.data_failure(version, RAW, 9, "no") == CLIENT.encode(failure, version)
 
 
 def test_feed_frames_from_wire_records() -> None:

@@ -2,8 +2,8 @@
 
 The loop puts requests into a partition's queue and starts its job at the end of each batch of arrivals; a job
 takes everything queued (bounded in count and bytes) to a disk thread; when it is done, one
-``call_soon_threadsafe`` brings all replies back. While a job runs, the next batch forms by itself. One append
-of one record that is alone may run on the loop instead, while the disk is fast: see ``inline``.
+`call_soon_threadsafe` brings all replies back. While a job runs, the next batch forms by itself. One append
+of one record that is alone may run on the loop instead, while the disk is fast: see `inline`.
 
 Invariants:
 
@@ -18,12 +18,13 @@ Invariants:
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor
 from time import perf_counter
 from typing import NamedTuple, TypeVar
+
+import structlog
 
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_storage.engine.errors import StorageError
@@ -31,12 +32,12 @@ from waltz_storage.engine.partition import Partition
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.fence import Fence
 from waltz_storage.service.inline import InlineGate, InlineLimits
-from waltz_storage.service.jobs import READ_KINDS, Job, JobResult, ReadLimits
-from waltz_storage.service.metrics import PartitionMetrics, StorageMetrics
-from waltz_storage.service.requests import APPEND, COUNTERS, Call, Request
+from waltz_storage.service.jobs import Job, JobResult, ReadLimits
+from waltz_storage.service.metrics import StorageMetrics
+from waltz_storage.service.requests import APPEND, COUNTERS, READ_KINDS, Call, Request
 
 T = TypeVar("T")
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class QueueLimits(NamedTuple):
@@ -107,8 +108,8 @@ class PartitionQueue:
         self.kick()
 
     def kick(self, *, alone: bool = False) -> None:
-        """Start a job unless one is running. ``alone``: nothing else arrived, so it may run on the loop (see
-        ``inline``)."""
+        """Start a job unless one is running. `alone`: nothing else arrived, so it may run on the loop (see
+        `inline`)."""
         if self._running is not None or not self._items:
             return
         limits = self._pool.queue_limits
@@ -159,7 +160,7 @@ class DiskPool:
         read_limits: ReadLimits = ReadLimits(),  # noqa: B008 - immutable
         inline_limits: InlineLimits | None = None,
     ) -> None:
-        """Without ``inline_limits`` every job goes to the executor."""
+        """Without `inline_limits` every job goes to the executor."""
         self.manager = manager
         self.queue_limits = queue_limits
         self.queued_bytes = 0  # of all queues, waiting and running; they count it
@@ -242,7 +243,7 @@ class DiskPool:
         try:
             return job.run()
         except BaseException as error:
-            _log.exception("the job of partition %d failed", queue.partition_id)
+            log.error("a job of the partition failed", partition=queue.partition_id, exc_info=error)
             return self._broken(queue.partition_id, items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
@@ -305,6 +306,3 @@ def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:
     if isinstance(item, Call) or item.kind != APPEND or item.batch is None:
         return False
     return item.batch.record_count == 1 and item.size_bytes <= limits.max_bytes
-
-
-__all__ = ["DiskPool", "PartitionMetrics", "PartitionQueue", "QueueLimits"]

@@ -1,4 +1,4 @@
-"""APPEND_REQUEST without a message object: the hottest message of the client protocol.
+"""APPEND_REQUEST without a message object: the hottest message of the client protocol. Pure.
 
 A server reads thousands of these per second and passes the bytes on: the part behind the locks (`tail`), with
 the ReqId and a transaction id in front, is already the wire record that storage nodes keep. The same message
@@ -11,9 +11,11 @@ from collections.abc import Generator, Sequence
 from typing import NamedTuple
 
 from waltz_protocol.errors import EncodeError, ProtocolError, TooManyLocksError
+from waltz_protocol.frame import Magic
+from waltz_protocol.messages.client import AppendRequest
 from waltz_protocol.types import REQ_ID_SIZE
 
-APPEND_TYPE = 2
+APPEND_TYPE = AppendRequest.TYPE
 LARGE_BYTES = 1024 * 1024
 """From this size of a body on an append is parsed in steps of `STEP_BYTES`: its bytes are copied and
 checked."""
@@ -23,9 +25,9 @@ MAX_LOCKS = 65_536
 slots so many locks raise 99.9 %, which already makes every other transaction with a lock fail. Each costs the
 server some forty bytes and a few microseconds."""
 
-_PREFIX = struct.Struct(
-    ">b4xi8xqi"
-)  # type, (ReqId: generation), client high-water mark, count of write locks
+_MAGIC = Magic.CLIENT
+_PREFIX = struct.Struct(">b4xi8xqi")
+"""Type, (ReqId: generation), client high-water mark, count of write locks."""
 _PREFIX_SIZE = _PREFIX.size
 _INT = struct.Struct(">i")
 _TAIL_HEAD = struct.Struct(">ii")  # header, data length
@@ -154,8 +156,7 @@ def parse_large_append(
         yield min(STEP_BYTES, len(data) - start)
     if crc != _unpack_crc(tail, len(tail) - 4)[0]:
         raise ProtocolError(_WRONG_CHECKSUM)
-    # a bytearray where bytes stand otherwise: a copy would take as long as all the steps, and nobody changes
-    # it
+    # a bytearray instead of bytes: a copy would take as long as all the steps, and nobody changes it
     if dropped:
         return None
     cls = Append if offset <= _FEW_LOCKS_END else AppendWithManyLocks
@@ -229,7 +230,7 @@ def encode_append(
     size = 25 + sum(4 + 4 * len(locks) for locks in arrays) + 12 + len(data)
     try:
         parts: list[bytes | bytearray | memoryview] = [
-            _FRAME_HEAD.pack(0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark)
+            _FRAME_HEAD.pack(_MAGIC, version, size, APPEND_TYPE, req_id, client_high_water_mark)
         ]
         for locks in arrays:
             parts.append(struct.pack(f">i{len(locks)}i", len(locks), *locks))
@@ -253,13 +254,13 @@ def _encode_common(
         if write_locks:
             size = length + (_TAIL_ONE_LOCK + _TAIL_OVERHEAD)
             head = _pack_one_lock(
-                0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark,
+                _MAGIC, version, size, APPEND_TYPE, req_id, client_high_water_mark,
                 1, write_locks[0], 0, 0, header, length,
             )  # fmt: skip
         else:
             size = length + (_TAIL_NO_LOCK + _TAIL_OVERHEAD)
             head = _pack_no_lock(
-                0x4C, version, size, APPEND_TYPE, req_id, client_high_water_mark, 0, 0, 0, header, length
+                _MAGIC, version, size, APPEND_TYPE, req_id, client_high_water_mark, 0, 0, 0, header, length
             )
     except struct.error as e:
         raise EncodeError(f"an append cannot be encoded: {e}") from None

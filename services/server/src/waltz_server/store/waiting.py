@@ -5,25 +5,14 @@ from __future__ import annotations
 import asyncio
 import random
 
-_JITTER = 0.2
+from waltz_protocol.backoff import Backoff
+
+_SPREAD = (0.8, 1.2)
 
 
-class Backoff:
-    """min(interval, limit), then the interval doubles; ±20 % so that many partitions do not move in step."""
-
-    def __init__(self, initial_ms: float, limit_ms: float, rng: random.Random) -> None:
-        self._initial_ms = initial_ms
-        self._limit_ms = limit_ms
-        self._interval_ms = initial_ms
-        self._rng = rng
-
-    def next_seconds(self) -> float:
-        interval_ms = min(self._interval_ms, self._limit_ms)
-        self._interval_ms = min(2 * interval_ms, self._limit_ms)
-        return interval_ms * (1 + _JITTER * (2 * self._rng.random() - 1)) / 1000
-
-    def reset(self) -> None:
-        self._interval_ms = self._initial_ms
+def retry_backoff(initial_ms: float, limit_ms: float, rng: random.Random) -> Backoff:
+    """Pauses around the doubled interval, so that many partitions do not move in step."""
+    return Backoff(min(initial_ms, limit_ms) / 1000, limit_ms / 1000, rng, spread=_SPREAD)
 
 
 class Signal:

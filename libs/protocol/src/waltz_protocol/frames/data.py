@@ -1,32 +1,27 @@
-"""Fast paths for the two messages a reading client handles by the hundred thousand. Pure.
+"""Data of transactions without message objects: requests, and responses with the data or the reason.
 
-Everything else goes through ``waltz_protocol.codec``. Byte layouts: client-server protocol, messages
-FEED_DATA (4), TRANSACTION_DATA_REQUEST (6) and TRANSACTION_DATA_RESPONSE (7).
+Pure. A server passes the bytes of a stored record on; a client handles them by the hundred thousand.
 """
-
-from __future__ import annotations
 
 import struct
 import zlib
 from typing import NamedTuple
 
 from waltz_protocol.errors import ProtocolError
+from waltz_protocol.frame import Magic
+from waltz_protocol.messages.client import TransactionDataRequest, TransactionDataResponse
 
-FEED_DATA = 4
-FEED_DATA_BODY_BYTES = 29
-TRANSACTION_DATA_RESPONSE = 7
+TRANSACTION_DATA_RESPONSE = TransactionDataResponse.TYPE
+MAX_ERROR_TEXT_BYTES = 4096
 
-unpack_feed_data = struct.Struct(">iiiiqi").unpack_from
-"""``unpack_feed_data(body, 1)`` -> (client id, generation, partition id, seq num, transaction id, header)."""
-
-pack_req_id = struct.Struct(">iiii").pack
-
+_MAGIC = Magic.CLIENT
+_DATA_REQUEST_TYPE = TransactionDataRequest.TYPE
 _DATA_REQUEST = struct.Struct(">bhibiiiiq")
-_MAGIC = 0x4C
 _DATA_REQUEST_BODY_BYTES = 25
-
-_RESPONSE_HEAD = struct.Struct(">iiiiqbi")
+_RESPONSE_HEAD = struct.Struct(">iiiiqbi")  # ReqId, transaction id, whether there is data, length
 _RESPONSE_HEAD_BYTES = 1 + _RESPONSE_HEAD.size
+_RESPONSE_FRAME = struct.Struct(">bhib16sq?")  # up to where the length begins
+_TAIL_HEADER_BYTES = 4
 _I32 = struct.Struct(">i")
 
 
@@ -35,8 +30,41 @@ def pack_data_request(
 ) -> bytes:
     """A whole TRANSACTION_DATA_REQUEST frame."""
     return _DATA_REQUEST.pack(
-        _MAGIC, version, _DATA_REQUEST_BODY_BYTES, 6, client_id, generation, partition_id, seq_num, txid
+        _MAGIC,
+        version,
+        _DATA_REQUEST_BODY_BYTES,
+        _DATA_REQUEST_TYPE,
+        client_id,
+        generation,
+        partition_id,
+        seq_num,
+        txid,
     )
+
+
+def data_response(version: int, req_id: bytes, transaction_id: int, tail: bytes) -> tuple[bytes, memoryview]:
+    """TRANSACTION_DATA_RESPONSE as (head, rest); `tail` is i32 header | i32 length | data | i32 crc, sent
+    from byte 4."""
+    size = _RESPONSE_HEAD_BYTES - 4 + len(tail) - _TAIL_HEADER_BYTES
+    head = _RESPONSE_FRAME.pack(
+        _MAGIC, version, size, TRANSACTION_DATA_RESPONSE, req_id, transaction_id, True
+    )
+    return head, memoryview(tail)[_TAIL_HEADER_BYTES:]
+
+
+def data_failure(version: int, req_id: bytes, transaction_id: int, text: str) -> bytes:
+    """TRANSACTION_DATA_RESPONSE that carries an error text instead of data (clients treat it as opaque)."""
+    raw = text.encode()[:MAX_ERROR_TEXT_BYTES]
+    head = _RESPONSE_FRAME.pack(
+        _MAGIC,
+        version,
+        _RESPONSE_HEAD_BYTES + len(raw),
+        TRANSACTION_DATA_RESPONSE,
+        req_id,
+        transaction_id,
+        False,
+    )
+    return b"".join((head, len(raw).to_bytes(4, "big"), raw))
 
 
 class DataResponse(NamedTuple):
