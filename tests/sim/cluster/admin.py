@@ -209,15 +209,18 @@ class Admin:
             seconds,
         )
 
-    async def accept_restored(self, partitions: list[int]) -> int:
-        """Make the metadata of partitions again from what the nodes hold; of how many. RefusedError also when
-        nothing is wrong."""
+    async def accept_restored(self, partition: int, removed: Sequence[str] = ()) -> int:
+        """Make the metadata of a partition again from what the nodes hold; of how many. `removed`: nodes that
+        were taken out of it since. RefusedError also when nothing is wrong."""
+        gone = [connect_string(name) for name in removed]
 
         async def accept(store: ZooKeeperStore) -> int:
-            found, _ = await accept_restored.accept_restored(store, CLUSTER_ROOT, partitions, tls=NO_TLS)
+            found, _ = await accept_restored.accept_restored(
+                store, CLUSTER_ROOT, [partition], tls=NO_TLS, removed=gone
+            )
             return len(found)
 
-        return await self.run(f"accept restored {partitions}", accept)
+        return await self.run(f"accept restored {partition}", accept)
 
     async def rebuild(self, partition: int, node: str) -> None:
         """Throw away a node's copy of a partition and let it be filled again."""

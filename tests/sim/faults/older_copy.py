@@ -8,6 +8,7 @@ copy: if all were changed it cannot be told apart (docs/adr/0008).
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.admin import RefusedError
@@ -47,7 +48,7 @@ async def older_copy(world: World, fault: Fault) -> None:
         for partition in partitions:
             world.zookeeper.set(world.state.paths.partition(partition), copies[partition], -1)
             world.counts["metadata put back"] += 1
-        await _settle(world, partitions, restart=restart)
+        await _settle(world, {p: world.state.replicas_in(copies[p]) for p in partitions}, restart=restart)
     finally:
         for partition in partitions:
             world.state.changing[partition] -= 1
@@ -74,10 +75,10 @@ def _may(world: World, partition: int, copy: bytes | None, now: bytes | None) ->
     return not any(state.is_lost(name, partition) for name in after)
 
 
-async def _settle(world: World, partitions: list[int], *, restart: bool) -> None:
-    """Until every partition is served: look, accept what the nodes hold, restart the servers that go on with
-    what is forgotten."""
-    left = list(partitions)
+async def _settle(world: World, listed: dict[int, set[str]], *, restart: bool) -> None:
+    """Until every partition is served: look, accept what the nodes hold, restart the servers that continue
+    with what is forgotten. `listed`: partition -> the replicas that the copy names."""
+    left = list(listed)
     served_since: dict[int, float] = {}
     while left:
         if not restart:  # a session that goes on looks well, and its server does not see what was put back
@@ -85,12 +86,12 @@ async def _settle(world: World, partitions: list[int], *, restart: bool) -> None
             for server in world.servers.values():
                 server.kill()
             restart = True
-        try:
-            count = await world.admin.accept_restored(left)
-        except RefusedError as error:
-            world.loop.note(f"accept-restored: {error}")
-        else:
-            world.counts["metadata accepted"] += count
+        for partition in left:
+            if not await _accept(world, partition):
+                # A replica of the copy that has been replaced since never answers.
+                await _accept(
+                    world, partition, sorted(listed[partition] - {*world.state.assigned(partition)})
+                )
         await asyncio.sleep(AGAIN_SECONDS)
         now = world.loop.time()
         for partition in left:
@@ -99,6 +100,16 @@ async def _settle(world: World, partitions: list[int], *, restart: bool) -> None
             else:
                 served_since.setdefault(partition, now)
         left = [p for p in left if p not in served_since or now - served_since[p] < SERVED_SECONDS]
+
+
+async def _accept(world: World, partition: int, removed: Sequence[str] = ()) -> bool:
+    try:
+        count = await world.admin.accept_restored(partition, removed)
+    except RefusedError as error:
+        world.loop.note(f"accept-restored: {error}")
+        return False
+    world.counts["metadata accepted"] += count
+    return True
 
 
 def _served(world: World, partition: int) -> bool:

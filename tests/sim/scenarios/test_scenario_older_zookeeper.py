@@ -57,7 +57,7 @@ def faults(stage: Stage) -> Iterator[str]:
 
 
 async def accepted(stage: Stage) -> None:
-    await stage.admin.accept_restored([0])
+    await stage.admin.accept_restored(0)
     await stage.until(stage.serving, 60.0, "the partition is served again")
 
 
@@ -111,13 +111,13 @@ def test_scenario_zookeeper_is_older_by_some_sessions(seed: int, behind: int) ->
         assert c.node.manager.partitions[0].max_txid == 39
         with pytest.raises(RefusedError, match="bring back"):
             down(b)
-            await stage.admin.accept_restored([0])
+            await stage.admin.accept_restored(0)
         b.release()
         a.release()
         await asyncio.sleep(2)
         await accepted(stage)
         with pytest.raises(RefusedError, match="no node knows more"):
-            await stage.admin.accept_restored([0])
+            await stage.admin.accept_restored(0)
         assert len(await stage.write(5)) == 5
 
     play(seed, script)
