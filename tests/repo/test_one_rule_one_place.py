@@ -38,6 +38,15 @@ PARTS_OF_A_RULE = {
     ),
 }
 """What a second definition of a rule about copies could not do without, and where it may be written."""
+PROTOCOL = "libs/protocol/src/waltz_protocol/"
+PARTS_OF_THE_WIRE = {
+    "the header of a frame": (r'">bhi', (f"{PROTOCOL}frame.py", f"{PROTOCOL}frames/")),
+    "a magic number": (r"\b0x(4C|53)\b", (f"{PROTOCOL}frame.py",)),
+    "a reader or writer of big-endian bytes": (r"(?m)^class (Reader|Writer)\b", (f"{PROTOCOL}buffer.py",)),
+    "growing pauses": (r"(?m)^class \w*Backoff\b", (f"{PROTOCOL}backoff.py",)),
+}
+"""What a second definition of a frame, or of what it is made with, could not do without, and where it may be
+written; a place that ends with / is a folder."""
 RULE = re.compile(r"\brules? ([A-F]\d)\b|\(([A-F]\d)\)")
 
 
@@ -48,6 +57,14 @@ def written_in(pattern: str) -> set[str]:
         for module in modules().values()
         if re.search(pattern, module.path.read_text())
     }
+
+
+@pytest.mark.parametrize("part", PARTS_OF_THE_WIRE)
+def test_the_wire_is_defined_in_one_place(part: str) -> None:
+    pattern, places = PARTS_OF_THE_WIRE[part]
+    found = {path for path in written_in(pattern) if not path.startswith("libs/testkit/")}
+    assert found
+    assert not {path for path in found if not path.startswith(places)}
 
 
 def test_a_majority_is_defined_once() -> None:
