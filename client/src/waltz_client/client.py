@@ -18,8 +18,8 @@ from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, overload, runtime_checkable
 
-from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.appender import Append, Appender
+from waltz_client._internal.append.appender import Append, Appender
+from waltz_client._internal.append.window import PendingAppend
 from waltz_client._internal.core import ClientCore, Discovery
 from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client.callbacks import WaltzClientCallbacks

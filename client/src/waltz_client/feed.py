@@ -13,8 +13,8 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.rpc_client import PartitionCall
+from waltz_client._internal.rpc.client import PartitionCall
+from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client.errors import WaltzClientError
 from waltz_client.transaction import FeedTransaction
 

@@ -17,8 +17,8 @@ from itertools import accumulate
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.range_call import RangeCall
+from waltz_client._internal.rpc.range_call import RangeCall
+from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client.errors import (
     RequestDeadlineError,
     TransactionNotFoundError,

@@ -9,8 +9,8 @@ import pytest
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
 from waltz_client import Append
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
-from waltz_client._internal.stream_session import StreamSession
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.session import StreamSession
 from waltz_client.client import WaltzClient
 from waltz_client.transaction import FeedFields
 from waltz_testkit.fake_cluster import FakeCluster

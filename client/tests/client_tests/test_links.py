@@ -8,7 +8,7 @@ import pytest
 from client_tests.conftest import ConnectClient
 from waltz_client import Append, Committed, UsageError
 from waltz_client._internal.link import Link, LinkSettings
-from waltz_client._internal.rpc_session import RpcSession
+from waltz_client._internal.rpc.session import RpcSession
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.frame import Magic

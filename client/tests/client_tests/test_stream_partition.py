@@ -14,12 +14,12 @@ from typing import Any, cast
 
 import pytest
 
-from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.append.window import PendingAppend
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.stream_partition import NOT_STARTED, StreamPartition
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import Cause
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.partition import NOT_STARTED, StreamPartition
+from waltz_client._internal.stream.session import StreamSession
 from waltz_client.errors import ClientAheadError, Outcome, PartitionInactiveError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.messages.client import MountState

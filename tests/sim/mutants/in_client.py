@@ -12,7 +12,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/transaction_monitor.py",
+                f"{_INTERNAL}/append/transaction_monitor.py",
                 "        if self.high_water_mark >= mark:\n            return self._flush(seq_num, mark)\n",
                 "        if self.high_water_mark >= -1:\n            return self._flush(seq_num, mark)\n",
             ),
@@ -28,7 +28,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/transaction_monitor.py",
+                f"{_INTERNAL}/append/transaction_monitor.py",
                 "        if self.high_water_mark >= mark:\n            return entry, self._fail_one(",
                 "        if self.high_water_mark >= -1:\n            return entry, self._fail_one(",
             ),
@@ -43,7 +43,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n',
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n'
                 "        if self.window.monitor.newest is not None:\n"
@@ -60,12 +60,12 @@ CLIENT_MUTANTS = (
         rule="A4",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 "            if fields[0] == self._client_id:\n",
                 "            if window.monitor.outstanding:\n",
             ),
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 "                else:\n                    window.not_awaited(fields)\n",
                 "",
             ),
@@ -74,7 +74,7 @@ CLIENT_MUTANTS = (
                 "self._seq_num = self._before = self._draw()",
                 "self._seq_num = self._before = 0",
             ),
-            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
+            Edit(f"{_INTERNAL}/append/transaction_monitor.py", " or entry.header != header", ""),
         ),
         expected=("acknowledged", "duplicate"),
         how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
@@ -89,7 +89,7 @@ CLIENT_MUTANTS = (
                 "self._seq_num = self._before = self._draw()",
                 "self._seq_num = self._before = 0",
             ),
-            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
+            Edit(f"{_INTERNAL}/append/transaction_monitor.py", " or entry.header != header", ""),
             Edit(
                 "services/server/src/waltz_server/partition/partition.py",
                 "        if mount.elders and not mount.may_use(append.req_id):\n",
@@ -108,7 +108,7 @@ CLIENT_MUTANTS = (
         rule="D9",
         edits=(
             Edit(
-                f"{_INTERNAL}/append_window.py",
+                f"{_INTERNAL}/append/window.py",
                 "            high_water_mark,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
                 "            high_water_mark + 1000,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
             ),
@@ -128,7 +128,7 @@ CLIENT_MUTANTS = (
         rule="E2",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 "        self._not_ready.reset()\n        self._begin_mount()\n\n    def session_lost",
                 "        self._not_ready.reset()\n        self.req_ids._seq_num = self.req_ids._before\n        self._begin_mount()\n\n    def session_lost",
             ),
@@ -143,7 +143,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
                 "        self.received = NOT_STARTED\n",
@@ -158,13 +158,13 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
                 '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
                 "        self.received = max(self.received - 1, -1)\n",
             ),
             Edit(
-                f"{_INTERNAL}/feed_cursor.py",
+                f"{_INTERNAL}/stream/feed_cursor.py",
                 "        if skip > 0:  # a reader",
                 "        if skip > 1:  # a reader",
             ),
@@ -179,7 +179,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/appender.py",
+                f"{_INTERNAL}/append/appender.py",
                 "            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):\n                raise outcome\n",
                 "            if isinstance(outcome, LockConflictError):\n                raise outcome\n"
                 "            if isinstance(outcome, OutcomeUnknownError):\n"
@@ -222,7 +222,7 @@ CLIENT_MUTANTS = (
         rule="D6",
         edits=(
             Edit(
-                f"{_INTERNAL}/appender.py",
+                f"{_INTERNAL}/append/appender.py",
                 "                append = append._replace(as_of=view)\n",
                 "                pass\n",
             ),

@@ -14,13 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, TypeVar
 
-from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client.errors import ClientAheadError, StopApplyingError, UsageError
 from waltz_client.transaction import FeedFields, Transaction
 from waltz_protocol.backoff import Backoff, Random
 
 if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
+    from waltz_client._internal.stream.partition import StreamPartition
     from waltz_client.callbacks import WaltzClientCallbacks
 
 log = logging.getLogger("waltz_client.apply")

@@ -14,9 +14,9 @@ import logging
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import TYPE_CHECKING, Any
 
-from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.append.window import PendingAppend
 from waltz_client._internal.applier import Applier, reportable, settle
-from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import (
     AppendFailedError,

@@ -14,14 +14,14 @@ import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from typing import Any, Protocol
 
-from waltz_client._internal.append_window import LockHashes
+from waltz_client._internal.append.window import LockHashes
 from waltz_client._internal.applier import Applier
 from waltz_client._internal.contexts import Submissions
 from waltz_client._internal.link import LinkSettings
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.rpc_client import RpcClient
-from waltz_client._internal.stream_links import StreamLinks
-from waltz_client._internal.stream_partition import StreamPartition
+from waltz_client._internal.rpc.client import RpcClient
+from waltz_client._internal.stream.links import StreamLinks
+from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.errors import (
     ClientAheadError,

@@ -11,13 +11,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from waltz_client._internal.rpc_client import PartitionCall, RpcClient
+from waltz_client._internal.rpc.client import PartitionCall, RpcClient
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.data import DataResponse, pack_data_request
 
 if TYPE_CHECKING:
     from waltz_client._internal.req_ids import ReqIdSource
-    from waltz_client._internal.rpc_session import RpcSession
+    from waltz_client._internal.rpc.session import RpcSession
     from waltz_client.errors import WaltzClientError
 
 

@@ -12,9 +12,14 @@ import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 
+from waltz_client._internal.append.transaction_monitor import (
+    Cause,
+    MonitorEntry,
+    Resolution,
+    TransactionMonitor,
+)
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import Cause, MonitorEntry, Resolution, TransactionMonitor
+from waltz_client._internal.stream.session import StreamSession
 from waltz_client.errors import (
     AppendError,
     AppendFailedError,

@@ -6,9 +6,9 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, NamedTuple
 
-from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.append.window import PendingAppend
 from waltz_client._internal.core import AppendRequest
-from waltz_client._internal.transaction_monitor import Cause
 from waltz_client.errors import (
     AppendError,
     AppendFailedError,
@@ -28,7 +28,7 @@ from waltz_protocol.locks import LockId
 
 if TYPE_CHECKING:
     from waltz_client._internal.core import ClientCore
-    from waltz_client._internal.stream_partition import StreamPartition
+    from waltz_client._internal.stream.partition import StreamPartition
 
 YIELD_EVERY = 256
 

@@ -18,7 +18,7 @@ from waltz_protocol.messages.client import HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
 
 if TYPE_CHECKING:
-    from waltz_client._internal.rpc_client import PartitionCall
+    from waltz_client._internal.rpc.client import PartitionCall
 
 
 class RpcSession:

@@ -20,12 +20,12 @@ import logging
 from collections.abc import Coroutine
 from typing import Any, Protocol
 
-from waltz_client._internal.append_window import AppendWindow, LockHashes, PendingAppend
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.readers import Readers
+from waltz_client._internal.append.transaction_monitor import NEVER
+from waltz_client._internal.append.window import AppendWindow, LockHashes, PendingAppend
 from waltz_client._internal.req_ids import ReqIdSource, follows
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import NEVER
+from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client._internal.stream.readers import Readers
+from waltz_client._internal.stream.session import StreamSession
 from waltz_client.errors import (
     AppendFailedError,
     ClientAheadError,

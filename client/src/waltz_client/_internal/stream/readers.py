@@ -19,12 +19,12 @@ import asyncio
 import logging
 from typing import TYPE_CHECKING
 
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
 from waltz_client.errors import ClientAheadError, WaltzClientError
 from waltz_client.transaction import FeedFields
 
 if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
+    from waltz_client._internal.stream.partition import StreamPartition
 
 log = logging.getLogger("waltz_client.mount")
 

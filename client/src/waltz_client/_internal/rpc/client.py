@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 
 from waltz_client._internal.link import Link, LinkSettings
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.rpc_session import RpcSession
+from waltz_client._internal.rpc.session import RpcSession
 from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
 from waltz_protocol.backoff import Random
 from waltz_protocol.codec import CLIENT

@@ -31,7 +31,7 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import Endpoint, ReqId
 
 if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
+    from waltz_client._internal.stream.partition import StreamPartition
 
 log = logging.getLogger("waltz_client.stream")
 
