@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from waltz_client._internal.rpc.client import PartitionCall
+from waltz_client._internal.rpc.call import PartitionCall
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client.errors import WaltzClientError
 from waltz_client.transaction import FeedTransaction
