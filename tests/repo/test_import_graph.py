@@ -11,8 +11,6 @@ from tests.repo.import_graph import cycles, modules, reached
 CYCLES = {
     frozenset(f"waltz_{package}{name}" for name in names)
     for package, names in (
-        ("client._internal.", ("contexts", "core")),
-        ("client._internal.", ("append.window", "stream.readers", "stream.partition", "stream.session")),
         ("server.store.", ("confirm", "replica_session", "session")),
         ("server.store.", ("replica_recovery", "session_run", "store")),
     )

@@ -143,7 +143,7 @@ def test_closing_sees_outcomes_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_contexts_see_endings_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Applier, "tell_committed", _forget)
+    monkeypatch.setattr(Applier, "report_committed", _forget)
     monkeypatch.setattr(Submissions, "_committed", lambda *_: None)
     assert "context_ended" in broken(run(CATALOGUE["contexts"]))
 

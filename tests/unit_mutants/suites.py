@@ -134,7 +134,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/service/disk_pool.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
-    "waltz_client/_internal/append/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
+    "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
+    "waltz_client/_internal/append/request.py": (
+        f"{_CLIENT}/test_bad_input.py",
+        f"{_CLIENT}/test_small_parts.py",
+    ),
     "waltz_client/_internal/append/window.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
@@ -151,6 +155,18 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
     "waltz_client/_internal/stream/partition.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/stream/mount.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/stream/mount_state.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/stream/silence.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_mount.py",
     ),

@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Se
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
-from waltz_client._internal.append.appender import Append
+from waltz_client._internal.appender import Append
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
 from waltz_client.context import TransactionContext

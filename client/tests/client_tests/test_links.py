@@ -47,7 +47,7 @@ async def test_an_append_that_meets_a_closing_connection_waits_for_the_next_one(
     """Between the close of a channel and the news of it the partition looks mounted."""
     client = await connect()
     await client.append(partition=0, data=b"0")
-    session = client._open.partitions[0].session
+    session = client._open.partitions.streams[0].session
     assert session is not None
     session.abort("test")
     result = await client.append_many([Append(0, b"1")], deadline_seconds=5)

@@ -44,8 +44,8 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/stream/partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n'
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n'
                 "        if self.window.monitor.newest is not None:\n"
                 "            newest = self.window.monitor.newest\n"
                 "            self.window.deliver(self.window.monitor._flush(newest.seq_num, self.received))\n",
@@ -61,7 +61,7 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/stream/partition.py",
-                "            if fields[0] == self._client_id:\n",
+                "            if fields[0] == self.client_id:\n",
                 "            if window.monitor.outstanding:\n",
             ),
             Edit(
@@ -109,8 +109,8 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/append/window.py",
-                "            high_water_mark,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
-                "            high_water_mark + 1000,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
+                "            view,\n            request.write_locks,\n",
+                "            view + 1000,\n            request.write_locks,\n",
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",
@@ -144,8 +144,8 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/stream/partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
                 "        self.received = NOT_STARTED\n",
             ),
         ),
@@ -159,8 +159,8 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/stream/partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
                 "        self.received = max(self.received - 1, -1)\n",
             ),
             Edit(
@@ -179,7 +179,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/append/appender.py",
+                f"{_INTERNAL}/appender.py",
                 "            if isinstance(outcome, (LockConflictError, OutcomeUnknownError)):\n                raise outcome\n",
                 "            if isinstance(outcome, LockConflictError):\n                raise outcome\n"
                 "            if isinstance(outcome, OutcomeUnknownError):\n"
@@ -196,7 +196,7 @@ CLIENT_MUTANTS = (
         rule="E2",
         edits=(
             Edit(
-                f"{_INTERNAL}/core.py",
+                f"{_INTERNAL}/partitions.py",
                 "                elif generation < source.generation:\n",
                 "                elif generation < source.generation and source.raise_generation(generation):\n",
             ),
@@ -222,8 +222,8 @@ CLIENT_MUTANTS = (
         rule="D6",
         edits=(
             Edit(
-                f"{_INTERNAL}/append/appender.py",
-                "                append = append._replace(as_of=view)\n",
+                f"{_INTERNAL}/appender.py",
+                "                request = request._replace(as_of=view)\n",
                 "                pass\n",
             ),
         ),

@@ -13,7 +13,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from waltz_client._internal.link import Link, LinkSettings
-from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_client._internal.rpc.session import RpcSession
 from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
@@ -51,7 +51,7 @@ class RpcClient:
 
     def __init__(
         self,
-        req_ids: Callable[[int], ReqIdSource],
+        req_ids: ReqIdSources,
         link_settings: LinkSettings,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         random: Random,
@@ -165,7 +165,7 @@ class RpcClient:
         if session is None or not session.ready:
             self._waiting.setdefault(call.partition_id, {})[call] = None
             return
-        frame = call.request(session, self._req_ids(call.partition_id))
+        frame = call.request(session, self._req_ids.of(call.partition_id))
         call.session = session
         call.attempts += 1
         self._await_answer(call)
@@ -235,7 +235,24 @@ class RpcClient:
             RequestDeadlineError(f"partition {call.partition_id}: no answer for {what} in time ({where})"),
         )
 
-    async def request(
+    async def high_water_mark(self, partition_id: int, deadline_seconds: float) -> int:
+        """That of the partition's server; RequestDeadlineError."""
+        value = await self._request(partition_id, None, deadline_seconds)
+        if not isinstance(value, int):
+            raise WaltzClientError("the server answered a high-water mark request with data")
+        return value
+
+    async def data(
+        self, partition_id: int, transaction_id: int, deadline_seconds: float | None = None
+    ) -> bytes:
+        """The payload of a transaction known to be committed. RequestDeadlineError; without a deadline it is
+        asked for until there is an answer."""
+        value = await self._request(partition_id, transaction_id, deadline_seconds)
+        if not isinstance(value, bytes):
+            raise WaltzClientError("the server answered a data request with a number")
+        return value
+
+    async def _request(
         self, partition_id: int, transaction_id: int | None, deadline_seconds: float | None
     ) -> bytes | int:
         """One call, awaited. Cancelling it gives the call up."""
@@ -284,7 +301,7 @@ class RpcClient:
                     await waiter
                 session = server.session
                 answer: asyncio.Future[object] = loop.create_future()
-                seq_num = self._req_ids(routing_partition).next_seq_num()
+                seq_num = self._req_ids.of(routing_partition).next_seq_num()
                 req_id = ReqId(client_id, 0, routing_partition, seq_num)
                 try:
                     frame = CLIENT.encode(make_request(req_id), session.version)
