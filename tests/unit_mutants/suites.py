@@ -163,8 +163,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_mount.py",
     ),
     "waltz_client/_internal/stream/mount_state.py": (
+        f"{_CLIENT}/test_mount_state.py",
         f"{_CLIENT}/test_stream_partition.py",
-        f"{_CLIENT}/test_mount.py",
     ),
     "waltz_client/_internal/stream/silence.py": (
         f"{_CLIENT}/test_stream_partition.py",

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random as random_module
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from random import Random
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, overload, runtime_checkable
 
@@ -60,7 +60,7 @@ class MockDriver(Discovery, Protocol):
         ...
 
     @property
-    def random(self) -> random_module.Random:
+    def random(self) -> Random:
         """Where a client's retry delays come from."""
         ...
 
@@ -84,7 +84,7 @@ class WaltzClient:
         *,
         store: ZooKeeperStore | None = None,
         discovery: Discovery | None = None,
-        random: random_module.Random | None = None,
+        random: Random | None = None,
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
     ) -> None:
@@ -95,7 +95,7 @@ class WaltzClient:
         self._callbacks = callbacks
         self._store = store
         self._discovery = discovery
-        self._random = random_module.Random() if random is None else random
+        self._random = Random() if random is None else random
         self._wall_clock = wall_clock
         self._connector = connector
         self._stack = AsyncExitStack()
@@ -109,7 +109,7 @@ class WaltzClient:
         *,
         store: ZooKeeperStore | None = None,
         discovery: Discovery | None = None,
-        random: random_module.Random | None = None,
+        random: Random | None = None,
     ) -> Self:
         """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path
         of a file. A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``)

@@ -165,8 +165,8 @@ CLIENT_BUGS = (
         "listener_error_ends_the_delivery",
         "13.27",
         "append/window.py",
-        '                log.exception("the on_done function of an append to partition %d raised", entry.partition_id)\n',
-        "                return\n",
+        "            except Exception:\n                log.exception(\n",
+        "            except Exception:\n                return\n                log.exception(\n",
         "An error in one caller's function keeps the outcomes from the others.",
     ),
     _bug(

@@ -21,7 +21,7 @@ from waltz_client.errors import ClientAheadError, StopApplyingError, UsageError
 from waltz_client.transaction import FeedFields, Transaction
 from waltz_protocol.backoff import Backoff, Random
 
-log = logging.getLogger("waltz_client.apply")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -75,6 +75,7 @@ class Applier:
         self.on_applied: dict[int, Callable[[], Awaitable[None]]] = {}
         self._readers = readers
         self._partition_id = readers.partition_id
+        self._about = {"partition": readers.partition_id}
         self._callbacks = callbacks
         self._fetch = fetch
         self._random = random
@@ -134,13 +135,15 @@ class Applier:
             try:
                 await self.initial_mark()
             except StopApplyingError as error:
-                log.error("partition %d is not applied: %s", self._partition_id, error)
+                log.error("partition %d: it is not applied: %s", self._partition_id, error, extra=self._about)
                 self.stop(error)
                 return
             except Exception:
                 if self._stopped is not None:  # the client was closed, nobody is asked any more
                     return
-                log.exception("client_high_water_mark of partition %d raised", self._partition_id)
+                log.exception(
+                    "partition %d: client_high_water_mark raised", self._partition_id, extra=self._about
+                )
                 await asyncio.sleep(backoff.next_seconds())
         while True:
             cursor = FeedCursor(self._partition_id, self.applied, self._capacity, self._ready.set)
@@ -161,7 +164,13 @@ class Applier:
             if not fields:
                 if cursor.error is not None:
                     level = logging.ERROR if isinstance(cursor.error, ClientAheadError) else logging.WARNING
-                    log.log(level, "applying partition %d stopped: %s", self._partition_id, cursor.error)
+                    log.log(
+                        level,
+                        "partition %d: applying was interrupted: %s",
+                        self._partition_id,
+                        cursor.error,
+                        extra=self._about,
+                    )
                     return
                 self._ready.clear()
                 self._readers.starves(cursor)
@@ -206,7 +215,12 @@ class Applier:
             await settle(self._callbacks.uncaught_exception(self._partition_id, txid, error))
         except (Exception, asyncio.CancelledError) as raised:
             reportable(raised)
-            log.exception("uncaught_exception of partition %d raised", self._partition_id)
+            log.exception(
+                "partition %d: uncaught_exception raised at transaction %d",
+                self._partition_id,
+                txid,
+                extra={"partition": self._partition_id, "transaction": txid},
+            )
 
     async def report_committed(self) -> None:
         """The end, before everything was applied: at least say what is committed, in order."""

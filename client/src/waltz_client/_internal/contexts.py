@@ -42,7 +42,7 @@ ENDINGS_SECONDS = 5.0
 class Submission:
     """One submitted context on its way to its end."""
 
-    __slots__ = ("attempts", "backoff", "conflict", "context", "ended")
+    __slots__ = ("attempts", "backoff", "conflict", "context", "ended", "partition_id")
 
     def __init__(self, context: TransactionContext, backoff: Backoff) -> None:
         self.context = context
@@ -50,6 +50,7 @@ class Submission:
         self.attempts = 0
         self.conflict: int | None = None
         self.ended = False
+        self.partition_id: int | None = None  # of its latest attempt
 
 
 class Submissions:
@@ -120,6 +121,7 @@ class Submissions:
         context = submission.context
         partition_id = context.partition_id(partitions.count)
         partitions.check(partition_id)
+        submission.partition_id = partition_id
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 partition = partitions.use(partition_id)
@@ -180,14 +182,14 @@ class Submissions:
         conflicted = handle.cause is Cause.LOCK_CONFLICT
         limit = self._settings.max_transaction_attempts
         if isinstance(error, OutcomeUnknownError) or self._settings.retry_workers == 0:
-            self._end(context, error, conflicted)
+            self._end(handle.partition_id, context, error, conflicted)
         elif limit and submission.attempts >= limit:
             exhausted = AttemptsExhaustedError(
                 f"transaction failed {submission.attempts} times, the last time: {error}",
                 partition_id=handle.partition_id,
             )
             exhausted.__cause__ = error
-            self._end(context, exhausted, conflicted)
+            self._end(handle.partition_id, context, exhausted, conflicted)
         else:
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
@@ -201,10 +203,10 @@ class Submissions:
 
     def _committed(self, partition_id: int, transaction_id: int, context: TransactionContext) -> None:
         async def completed() -> None:
-            await self._call(lambda: context.on_completion(True))
+            await self._call(partition_id, lambda: context.on_completion(True))
 
         async def applied() -> None:
-            await self._call(context.on_application)
+            await self._call(partition_id, context.on_application)
 
         applier = self._partitions.appliers.get(partition_id)
         if applier is not None and applier.is_stopped():
@@ -221,11 +223,13 @@ class Submissions:
 
         self._spawn(both(), "completion of a transaction")
 
-    def _end(self, context: TransactionContext, error: WaltzClientError, conflicted: bool) -> None:
+    def _end(
+        self, partition_id: int, context: TransactionContext, error: WaltzClientError, conflicted: bool
+    ) -> None:
         async def ending() -> None:
             if conflicted:
-                await self._call(context.on_lock_failure)
-            await self._call(lambda: context.on_exception(error))
+                await self._call(partition_id, context.on_lock_failure)
+            await self._call(partition_id, lambda: context.on_exception(error))
 
         self._spawn(ending(), "end of a transaction")
 
@@ -239,27 +243,31 @@ class Submissions:
             submission = await self._retries.get()
             try:
                 if submission.conflict is not None:
-                    await self._call(submission.context.on_lock_failure)
+                    await self._call(submission.partition_id, submission.context.on_lock_failure)
                 await self._attempt(submission)
             except asyncio.CancelledError:
                 self._abandon(submission)
                 raise
             except Exception as error:
-                log.warning("retry of a transaction ended: %s", error)
+                log.warning(
+                    "the retry of a transaction ended: %s",
+                    error,
+                    extra={"partition": submission.partition_id},
+                )
             finally:
                 self._retrying -= 1
 
-    async def _call(self, function: Callable[[], Awaitable[None] | None]) -> None:
+    async def _call(self, partition_id: int | None, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
             await settle(function())
         except (Exception, asyncio.CancelledError) as error:
             reportable(error)
-            log.exception("a callback of a transaction context raised")
+            log.exception("a callback of a transaction context raised", extra={"partition": partition_id})
 
     async def _last(self, submission: Submission, function: Callable[[], Awaitable[None] | None]) -> None:
         if not submission.ended:
             submission.ended = True
-            await self._call(function)
+            await self._call(submission.partition_id, function)
 
     def _abandon(self, submission: Submission) -> None:
         error = AppendFailedError("the client was closed before another attempt", partition_id=-1)

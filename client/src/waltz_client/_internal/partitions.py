@@ -111,7 +111,9 @@ class Partitions:
                     partition.on_tick(nudge_ticks)
                 except Exception:
                     log.exception(
-                        "the timer tick of a partition failed", extra={"partition": partition.partition_id}
+                        "partition %d: the timer tick failed",
+                        partition.partition_id,
+                        extra={"partition": partition.partition_id},
                     )
                 if partition.needs_ticks:
                     self._waiting.set()
@@ -133,7 +135,9 @@ class Partitions:
                     raised.add(partition_id)
                 elif generation < source.generation:
                     log.warning(
-                        "a stale generation is ignored",
+                        "partition %d: stale generation %d is ignored",
+                        partition_id,
+                        generation,
                         extra={"partition": partition_id, "generation": generation, "server": str(endpoint)},
                     )
                     continue
@@ -241,7 +245,9 @@ class Partitions:
                 await partition.flush()
         except TimeoutError:
             log.warning(
-                "a partition was let go with appends without an outcome", extra={"partition": partition_id}
+                "partition %d: some appends had no outcome when it was deactivated",
+                partition_id,
+                extra={"partition": partition_id},
             )
             partition.window.close()
         self._links.detach(partition)

@@ -10,9 +10,9 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterable
+from random import Random
 from typing import NamedTuple
 
 from waltz_client.errors import UsageError
@@ -24,7 +24,7 @@ from waltz_protocol.locks import LockId
 from waltz_protocol.messages import client as m
 from waltz_protocol.types import ReqId
 
-log = logging.getLogger("waltz_client.testing")
+log = logging.getLogger(__name__)
 
 SOMEBODY_ELSE = -1
 """Client id of transactions committed by :meth:`LogPartition.commit`."""
@@ -53,7 +53,7 @@ class LogPartition:
         partition_id: int,
         lock_table_size: int | None,
         first_transaction_id: int,
-        rng: random.Random,
+        random: Random,
         on_change: Callable[[], None],
     ) -> None:
         self.partition_id = partition_id
@@ -72,7 +72,7 @@ class LogPartition:
         self._fates: deque[_Fate] = deque()
         self._failing_rate = 0.0
         self._failing_reads = 0
-        self._rng = rng
+        self._random = random
         self._on_change = on_change
 
     # -- what is in the log ----------------------------------------------------------------------------------
@@ -227,10 +227,11 @@ class LogPartition:
     ) -> None:
         if position < self._first_id - 1:
             log.error(
-                "partition %d begins at transaction %d: nothing can be read after %d",
+                "partition %d: it begins at transaction %d, nothing can be read after %d",
                 self.partition_id,
                 self._first_id,
                 position,
+                extra={"partition": self.partition_id},
             )
             return
         self._feeds.open(connection, position, credit, done)
@@ -299,7 +300,7 @@ class LogPartition:
     def _decide(self, connection: ClientConnection, append: Append) -> None:
         req_id = ReqId.unpack(append.req_id)
         fate = self._fates.popleft() if self._fates else None
-        if fate is None and self._failing_rate and self._rng.random() < self._failing_rate:
+        if fate is None and self._failing_rate and self._random.random() < self._failing_rate:
             fate = _Fate.FAIL
         conflict = self._locks.estimate(append.write_locks, append.read_locks)
         if fate is _Fate.CONFLICT:

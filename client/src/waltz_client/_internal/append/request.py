@@ -16,6 +16,8 @@ from waltz_protocol.locks import LockId
 
 LockHashes = Sequence[int]
 
+_make = tuple.__new__  # half the cost of calling the class
+
 
 class AppendRequest(NamedTuple):
     """What is to be appended, and where. Invariant: checked against the client's limits."""
@@ -56,7 +58,7 @@ def append_request(
     if as_of is not None and not -1 <= as_of < 2**63:
         raise UsageError(f"as_of {as_of} is not a transaction id or -1")
     if not write_locks and not read_locks and not append_locks:
-        return AppendRequest(partition_id, data, header, (), (), (), as_of)
+        return _make(AppendRequest, (partition_id, data, header, (), (), (), as_of))
     write, read, append = lock_hashes(write_locks), lock_hashes(read_locks), lock_hashes(append_locks)
     count = len(write) + len(read) + len(append)
     if count > settings.max_locks:
@@ -64,7 +66,7 @@ def append_request(
             f"transaction with {count} locks: more than client.maxLocksPerAppend ({settings.max_locks})",
             partition_id=partition_id,
         )
-    return AppendRequest(partition_id, data, header, write, read, append, as_of)
+    return _make(AppendRequest, (partition_id, data, header, write, read, append, as_of))
 
 
 @functools.lru_cache(maxsize=65536)

@@ -26,7 +26,7 @@ from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append
 from waltz_protocol.types import ReqId
 
-log = logging.getLogger("waltz_client.append")
+log = logging.getLogger(__name__)
 
 
 class AppendConnection(Protocol):
@@ -118,7 +118,11 @@ class AppendWindow:
             try:
                 entry.on_done(entry)
             except Exception:
-                log.exception("the on_done function of an append to partition %d raised", entry.partition_id)
+                log.exception(
+                    "partition %d: the on_done function of an append raised",
+                    entry.partition_id,
+                    extra={"partition": entry.partition_id},
+                )
             if entry.watchers:
                 for watcher in entry.watchers:
                     watcher()
@@ -138,16 +142,18 @@ class AppendWindow:
                 "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
                 partition_id,
                 txid,
+                extra={"partition": partition_id, "transaction": txid},
             )
             return
         if not self._shares_id:
             self._shares_id = True
             log.error(
-                "partition %d: transaction %d is of another client %d than this one: the id was given out twice, or "
-                "somebody uses ours",
+                "partition %d: transaction %d is of another client with the id %d of this one: the id was given out "
+                "twice, or another program uses it",
                 partition_id,
                 txid,
                 client_id,
+                extra={"partition": partition_id, "transaction": txid, "client": client_id},
             )
         if awaited or self._req_ids.is_near(seq_num):
             self.numbers_moved = True
@@ -206,7 +212,10 @@ class AppendWindow:
         if not isinstance(oldest, PendingAppend):
             return
         if self.tick - max(oldest.tick, self.flush_tick) >= threshold_ticks:
-            log.debug("partition %d: an append is silent, flushing", self._req_ids.partition_id)
+            partition_id = self._req_ids.partition_id
+            log.debug(
+                "partition %d: an append is silent, flushing", partition_id, extra={"partition": partition_id}
+            )
             self.flush(session)
 
     def close(self) -> None:

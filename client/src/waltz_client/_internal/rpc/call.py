@@ -90,7 +90,11 @@ class PartitionCall:
         try:
             self.on_result(value, error)
         except Exception:
-            log.exception("the receiver of an answer of partition %d raised", self.partition_id)
+            log.exception(
+                "partition %d: the receiver of an answer raised",
+                self.partition_id,
+                extra={"partition": self.partition_id},
+            )
 
     # -- what a call for many transactions does otherwise (``range_call``) -----------------------------------
 

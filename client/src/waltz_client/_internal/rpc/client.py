@@ -23,7 +23,7 @@ from waltz_protocol.errors import EncodeError
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId
 
-log = logging.getLogger("waltz_client.rpc")
+log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
@@ -193,7 +193,13 @@ class RpcClient:
         delay = min(FIRST_RETRY_SECONDS * 2 ** min(call.attempts - 1, 10), MAX_RETRY_SECONDS)
         delay *= 0.5 + 0.5 * self._random.random()
         if call.attempts in (3, 30):
-            log.warning("partition %d: a request fails again and again: %s", call.partition_id, reason)
+            log.warning(
+                "partition %d: a request has failed %d times: %s",
+                call.partition_id,
+                call.attempts,
+                reason,
+                extra={"partition": call.partition_id, "attempts": call.attempts},
+            )
         asyncio.get_running_loop().call_later(delay, self._retry, call)
 
     def _retry(self, call: PartitionCall) -> None:

@@ -44,7 +44,7 @@ from waltz_protocol.errors import EncodeError
 from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
 
-log = logging.getLogger("waltz_client.mount")
+log = logging.getLogger(__name__)
 
 NOT_READY_INITIAL_SECONDS = 0.02
 NOT_READY_MAX_SECONDS = 0.5
@@ -73,9 +73,11 @@ class StreamPartition:
         self.readers = Readers(self, host)
         self.session: StreamSession | None = None
         self.state = MountState.INACTIVE
+        self.active = False  # by the state; beside it because each append reads it
         self.received = NOT_STARTED
         self.ready_mark = NOT_STARTED
         self._host = host
+        self._about = {"partition": self.partition_id}
         self._mount: Mount | None = None
         self._asked_mounts: dict[int, None] = {}  # without an answer, in the order of their sending
         self._mount_timer: asyncio.TimerHandle | None = None
@@ -92,19 +94,14 @@ class StreamPartition:
     # -- state -----------------------------------------------------------------------------------------------
 
     @property
-    def active(self) -> bool:
-        """Whether the client takes part in it."""
-        state = self.state
-        return state is not MountState.INACTIVE and state is not MountState.CLOSED
-
-    @property
     def mounted(self) -> bool:
         """Whether appends and feed requests can be sent."""
         return self._mount is not None
 
     def _happened(self, event: MountEvent) -> None:
         """The only place where the state changes."""
-        self.state = after(self.state, event)
+        self.state = state = after(self.state, event)
+        self.active = state is not MountState.INACTIVE and state is not MountState.CLOSED
 
     # -- attaching -------------------------------------------------------------------------------------------
 
@@ -194,7 +191,7 @@ class StreamPartition:
             except Exception as error:
                 self.why_unavailable = f"its high-water mark is not known yet: {error}"
                 level = logging.DEBUG if isinstance(error, WaltzClientError) else logging.WARNING
-                log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable)
+                log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable, extra=self._about)
                 await asyncio.sleep(self._start_backoff.next_seconds())
                 continue
             if self.state is MountState.STARTING:  # not closed meanwhile
@@ -262,7 +259,12 @@ class StreamPartition:
         self.ready_mark = self.received
         self._not_ready.reset()
         self._mount = mount = Mount(session, self.req_ids, seq_num, seq_nums)
-        log.debug("partition %d mounted at %d on %s", self.partition_id, self.received, session.endpoint)
+        log.debug(
+            "partition %d: mounted at transaction %d",
+            self.partition_id,
+            self.received,
+            extra={"partition": self.partition_id, "server": str(session.endpoint)},
+        )
         # Everything sent before the mount is settled on the server; the flush makes it known here.
         self.window.flush(session)
         mount.ask(self.received)
@@ -273,7 +275,7 @@ class StreamPartition:
         self._happened(MountEvent.CLIENT_AHEAD)
         self.why_unavailable = "this client is ahead of the log"
         error = ClientAheadError(self.partition_id, self.received)
-        log.error("partition %d: %s", self.partition_id, error)
+        log.error("partition %d: %s", self.partition_id, error, extra=self._about)
         self.window.fail_waiters(error)
         self.readers.fail_all(error)
         self._start_timer(CLIENT_AHEAD_RETRY_SECONDS, self._send_mount)
@@ -466,7 +468,10 @@ class StreamPartition:
             self._mount_again("its server drops appends")
         elif self._silence.is_over_limit(behind, self.received, self.window.tick, 2 * nudge_ticks):
             log.warning(
-                "partition %d: the feed is silent at %d, mounting again", self.partition_id, self.received
+                "partition %d: the feed is silent after transaction %d, mounting again",
+                self.partition_id,
+                self.received,
+                extra=self._about,
             )
             self._mount_again("its feed went silent")
 

@@ -24,7 +24,7 @@ from waltz_client._internal.stream.host import ReaderHost
 from waltz_client.errors import ClientAheadError, WaltzClientError
 from waltz_client.transaction import FeedFields
 
-log = logging.getLogger("waltz_client.mount")
+log = logging.getLogger(__name__)
 
 AHEAD_RETRY_SECONDS = 5.0
 
@@ -148,9 +148,10 @@ class Readers:
                 break
             except WaltzClientError as error:
                 log.warning(
-                    "partition %d: the place of a reader is not checked yet: %s",
+                    "partition %d: the position of a reader is not checked yet: %s",
                     self.partition_id,
                     error,
+                    extra={"partition": self.partition_id},
                 )
                 await asyncio.sleep(AHEAD_RETRY_SECONDS)
             if cursor.state is CursorState.CLOSED or not source.active:

@@ -11,7 +11,6 @@ back instead, so a slow reader can never hold up an outcome.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Protocol
 
@@ -32,8 +31,6 @@ from waltz_protocol.messages.client import (
     MountState,
 )
 from waltz_protocol.types import Endpoint, ReqId
-
-log = logging.getLogger("waltz_client.stream")
 
 
 class AttachedPartition(Protocol):
