@@ -14,16 +14,19 @@ from waltz_client._internal.stream.mount_state import after
     [
         ([], State.INACTIVE),
         ([Event.ACTIVATED], State.STARTING),
-        ([Event.ACTIVATED, Event.ATTACHED, Event.DETACHED, Event.OVERTAKEN], State.STARTING),
-        ([Event.ACTIVATED, Event.PLACED], State.MOUNTING),
-        ([Event.ACTIVATED, Event.PLACED, Event.ATTACHED, Event.READY], State.MOUNTED),
-        ([Event.ACTIVATED, Event.PLACED, Event.ATTACHED, Event.READY, Event.DETACHED], State.MOUNTING),
-        ([Event.ACTIVATED, Event.PLACED, Event.ATTACHED, Event.READY, Event.OVERTAKEN], State.MOUNTING),
-        ([Event.ACTIVATED, Event.PLACED, Event.ATTACHED, Event.CLIENT_AHEAD], State.AHEAD),
-        ([Event.ACTIVATED, Event.PLACED, Event.CLIENT_AHEAD, Event.DETACHED], State.AHEAD),
-        ([Event.ACTIVATED, Event.PLACED, Event.CLIENT_AHEAD, Event.READY], State.MOUNTED),
-        ([Event.ACTIVATED, Event.PLACED, Event.CLIENT_AHEAD, Event.ATTACHED], State.MOUNTING),
-        ([Event.ACTIVATED, Event.PLACED, Event.CLIENT_AHEAD, Event.LET_GO, Event.ACTIVATED], State.STARTING),
+        ([Event.ACTIVATED, Event.ATTACHED, Event.DETACHED, Event.OUTDATED], State.STARTING),
+        ([Event.ACTIVATED, Event.START_KNOWN], State.MOUNTING),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.ATTACHED, Event.READY], State.MOUNTED),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.ATTACHED, Event.READY, Event.DETACHED], State.MOUNTING),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.ATTACHED, Event.READY, Event.OUTDATED], State.MOUNTING),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.ATTACHED, Event.CLIENT_AHEAD], State.AHEAD),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.CLIENT_AHEAD, Event.DETACHED], State.AHEAD),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.CLIENT_AHEAD, Event.READY], State.MOUNTED),
+        ([Event.ACTIVATED, Event.START_KNOWN, Event.CLIENT_AHEAD, Event.ATTACHED], State.MOUNTING),
+        (
+            [Event.ACTIVATED, Event.START_KNOWN, Event.CLIENT_AHEAD, Event.DEACTIVATED, Event.ACTIVATED],
+            State.STARTING,
+        ),
     ],
 )
 def test_a_way_through_the_states(events: Sequence[Event], state: State) -> None:
@@ -50,8 +53,8 @@ def test_safety_e2_only_a_partition_that_asks_for_a_mount_can_be_mounted() -> No
 
 @pytest.mark.parametrize("state", [state for state in State if state is not State.STARTING])
 def test_a_place_is_only_given_to_a_partition_that_has_none(state: State) -> None:
-    with pytest.raises(RuntimeError, match=f"PLACED cannot happen to a partition that is {state.value}"):
-        after(state, Event.PLACED)
+    with pytest.raises(RuntimeError, match=f"START_KNOWN cannot happen to a partition that is {state.value}"):
+        after(state, Event.START_KNOWN)
 
 
 def _leads(state: State, event: Event) -> State | None:

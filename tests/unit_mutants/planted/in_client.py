@@ -20,7 +20,7 @@ CLIENT_BUGS = (
         "raised_generation_does_not_mount",
         "E2",
         "stream/partition.py",
-        '            self._unmount(MountEvent.OVERTAKEN, "its generation grew")\n            self._not_ready.reset()\n            self._begin_mount()\n',
+        '            self._unmount(MountEvent.OUTDATED, "its generation grew")\n            self._not_ready.reset()\n            self._begin_mount()\n',
         "            self._not_ready.reset()\n",
         "An owner that closed and reopened the partition under a new generation does not know the client.",
     ),

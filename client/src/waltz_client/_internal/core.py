@@ -71,7 +71,7 @@ class ClientCore:
         self._life.spawn(self.rpc.run_timer(), "rpc deadlines")
         self._life.spawn(self.partitions.run_ticks(), "nudges")
         self.submissions.start()
-        self._remove_listener = self._discovery.add_endpoints_listener(self.partitions.place)
+        self._remove_listener = self._discovery.add_endpoints_listener(self.partitions.follow)
         self.partitions.start()
 
     async def close(self) -> None:

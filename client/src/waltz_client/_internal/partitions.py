@@ -100,7 +100,7 @@ class Partitions:
         return self._life.spawn(coro, name)
 
     async def run_ticks(self) -> None:
-        """Look after the partitions that wait for something; runs as long as the client."""
+        """Time passes for the partitions that wait for something; runs as long as the client."""
         nudge_ticks = max(1, round(self._settings.long_wait_threshold_ms / 1000 / TICK_SECONDS))
         while True:
             await self._waiting.wait()
@@ -124,7 +124,7 @@ class Partitions:
 
     # -- placement -------------------------------------------------------------------------------------------
 
-    def place(self, endpoints: Endpoints) -> None:
+    def follow(self, endpoints: Endpoints) -> None:
         """Discovery says who owns what now."""
         placement: dict[int, Endpoint] = {}
         raised: set[int] = set()
@@ -146,12 +146,12 @@ class Partitions:
         self.servers = set(endpoints)
         self._links.keep_only(self.servers)
         for partition in list(self.streams.values()):
-            place = placement.get(partition.partition_id)
-            if place is None:
+            owner = placement.get(partition.partition_id)
+            if owner is None:
                 self._links.detach(partition)
-            elif place != self._links.place_of(partition.partition_id):
+            elif owner != self._links.place_of(partition.partition_id):
                 if partition.active:
-                    self._links.attach(partition, place)
+                    self._links.attach(partition, owner)
             elif partition.partition_id in raised:
                 partition.generation_raised()
         self._rpc.set_endpoints(placement, self.servers)
@@ -233,12 +233,12 @@ class Partitions:
             for partition in leaving:
                 partition.window.stopped = True
             for partition in leaving:
-                await self._let_go(partition, deadline_seconds)
+                await self._leave(partition, deadline_seconds)
             self._life.check_open()
             for partition_id in sorted(chosen):
                 self._activate(partition_id)
 
-    async def _let_go(self, partition: StreamPartition, deadline_seconds: float) -> None:
+    async def _leave(self, partition: StreamPartition, deadline_seconds: float) -> None:
         partition_id = partition.partition_id
         try:
             async with asyncio.timeout(deadline_seconds):

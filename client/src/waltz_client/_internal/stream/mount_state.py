@@ -1,7 +1,7 @@
-"""How far a partition is on its way to being mounted, and what may bring it from where to where. Pure.
+"""The states of a partition on its way to being mounted, and every transition between them. Pure.
 
-Whether it is *attached* to a connection is not part of it: connections come and go, and the way goes on from
-where it was.
+Whether a partition is *attached* to a connection is not a state of its own: connections come and go in each
+of them.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ class MountState(enum.Enum):
     """The client takes no part in it. Not attached; ``received`` is not known; waiting fails with
     PartitionInactiveError."""
     STARTING = "starting"
-    """The place of the first mount is not known yet: nothing is sent; a task asks for it from the first
+    """The position of the first mount is not known yet: nothing is sent. A task asks for it, from the first
     connection on."""
     MOUNTING = "mounting"
     """``received`` is known. Attached: a mount request is on its way, or a timer will send it. Not attached:
@@ -37,13 +37,13 @@ class MountEvent(enum.Enum):
     """What happens to a partition."""
 
     ACTIVATED = "the client takes part"
-    PLACED = "the place of the first mount is known"
+    START_KNOWN = "the position of the first mount is known"
     ATTACHED = "a connection to its server can be used"
     DETACHED = "the connection was lost, or the partition moved away from it"
-    OVERTAKEN = "the mount may no longer be the server's: it has to be asked for again"
+    OUTDATED = "the server may not know the mount: it has to be asked for again"
     READY = "the server said READY"
     CLIENT_AHEAD = "the server said CLIENT_AHEAD"
-    LET_GO = "the client takes no part any longer"
+    DEACTIVATED = "the client takes no part any longer"
     CLOSED = "the client closes"
 
 
@@ -51,48 +51,48 @@ _S, _E = MountState, MountEvent
 
 _AFTER: Mapping[MountState, Mapping[MountEvent, MountState]] = {
     _S.INACTIVE: {_E.ACTIVATED: _S.STARTING, _E.CLOSED: _S.CLOSED},
-    # Without a place there is nothing to mount at, whatever becomes of connections.
+    # Without a position there is nothing to mount at, whatever becomes of connections.
     _S.STARTING: {
         _E.ACTIVATED: _S.STARTING,
-        _E.PLACED: _S.MOUNTING,
+        _E.START_KNOWN: _S.MOUNTING,
         _E.ATTACHED: _S.STARTING,
         _E.DETACHED: _S.STARTING,
-        _E.OVERTAKEN: _S.STARTING,
-        _E.LET_GO: _S.INACTIVE,
+        _E.OUTDATED: _S.STARTING,
+        _E.DEACTIVATED: _S.INACTIVE,
         _E.CLOSED: _S.CLOSED,
     },
     _S.MOUNTING: {
         _E.ACTIVATED: _S.MOUNTING,
         _E.ATTACHED: _S.MOUNTING,
         _E.DETACHED: _S.MOUNTING,
-        _E.OVERTAKEN: _S.MOUNTING,
+        _E.OUTDATED: _S.MOUNTING,
         _E.READY: _S.MOUNTED,
         _E.CLIENT_AHEAD: _S.AHEAD,
-        _E.LET_GO: _S.INACTIVE,
+        _E.DEACTIVATED: _S.INACTIVE,
         _E.CLOSED: _S.CLOSED,
     },
-    # No answer to a mount here: the one that was answered is over, and another is only asked for after it.
+    # No answer to a mount is possible: requests end with the answer, and new ones are sent in MOUNTING.
     _S.MOUNTED: {
         _E.ACTIVATED: _S.MOUNTED,
         _E.ATTACHED: _S.MOUNTING,
         _E.DETACHED: _S.MOUNTING,
-        _E.OVERTAKEN: _S.MOUNTING,
-        _E.LET_GO: _S.INACTIVE,
+        _E.OUTDATED: _S.MOUNTING,
+        _E.DEACTIVATED: _S.INACTIVE,
         _E.CLOSED: _S.CLOSED,
     },
-    # It stays so until a server says otherwise, or may: a new connection can be to one that has more.
+    # Until a server says otherwise, or a new connection may lead to one that has more of the log.
     _S.AHEAD: {
         _E.ACTIVATED: _S.AHEAD,
         _E.ATTACHED: _S.MOUNTING,
         _E.DETACHED: _S.AHEAD,
-        _E.OVERTAKEN: _S.AHEAD,
+        _E.OUTDATED: _S.AHEAD,
         _E.READY: _S.MOUNTED,
         _E.CLIENT_AHEAD: _S.AHEAD,
-        _E.LET_GO: _S.INACTIVE,
+        _E.DEACTIVATED: _S.INACTIVE,
         _E.CLOSED: _S.CLOSED,
     },
-    # Who lets partitions go waits for appends first; the client may be closed by then.
-    _S.CLOSED: {_E.LET_GO: _S.CLOSED, _E.CLOSED: _S.CLOSED},
+    # A partition is flushed before it is deactivated, and the client may be closed meanwhile.
+    _S.CLOSED: {_E.DEACTIVATED: _S.CLOSED, _E.CLOSED: _S.CLOSED},
 }
 
 

@@ -137,7 +137,7 @@ class StreamPartition:
         """
         self._restless_until = self.window.tick + 20
         if self.session is not None and self.active:
-            self._unmount(MountEvent.OVERTAKEN, "its generation grew")
+            self._unmount(MountEvent.OUTDATED, "its generation grew")
             self._not_ready.reset()
             self._begin_mount()
 
@@ -151,14 +151,14 @@ class StreamPartition:
 
     def _mount_again(self, reason: str) -> None:
         self.window.numbers_moved = False
-        self._unmount(MountEvent.OVERTAKEN, reason)
+        self._unmount(MountEvent.OUTDATED, reason)
         self._begin_mount()
 
     def deactivate(self) -> None:
         """No part any more: readers end, writers get an error; the server feeds on until its credit is used
         up."""
         self.window.stopped = True
-        self._unmount(MountEvent.LET_GO, "it is not active")
+        self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None
         self.window.fail_waiters(PartitionInactiveError(self.partition_id))
         self.readers.fail_all(PartitionInactiveError(self.partition_id))
@@ -201,8 +201,8 @@ class StreamPartition:
             self._send_mount()
 
     def start_at(self, mark: int) -> None:
-        """The place of the first mount."""
-        self._happened(MountEvent.PLACED)
+        """The position of the first mount is known."""
+        self._happened(MountEvent.START_KNOWN)
         self.received = self.ready_mark = mark
 
     def _send_mount(self) -> None:
@@ -384,7 +384,7 @@ class StreamPartition:
                 partition_id=self.partition_id,
             ) from None
         if mount.held_back:
-            mount.ask(self.received)
+            self.ask_if_pending()
         if session.paused:
             session.reconsider_reading()
 
