@@ -110,7 +110,7 @@ def answer(partition: StreamPartition, session: Session) -> None:
 
 def append(partition: StreamPartition) -> PendingAppend:
     handle = PendingAppend(0, lambda _: None)
-    partition.send_append(handle, REQUEST, partition.received)
+    partition.send_append(handle, REQUEST)
     return handle
 
 
@@ -293,7 +293,7 @@ async def test_safety_e1_an_outcome_reaches_the_others_when_one_caller_raises(
 
     first, second = PendingAppend(0, raising), PendingAppend(0, lambda _: None)
     for handle in (first, second):
-        partition.send_append(handle, REQUEST, 4)
+        partition.send_append(handle, REQUEST)
     partition.flush_response(second.seq_num, 4)
     assert [outcome(handle) for handle in (first, second)] == [Outcome.FAILED] * 2
     assert "raised" in caplog.text

@@ -109,8 +109,8 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/append/window.py",
-                "            view,\n            request.write_locks,\n",
-                "            view + 1000,\n            request.write_locks,\n",
+                "            handle.view,\n            request.write_locks,\n",
+                "            handle.view + 1000,\n            request.write_locks,\n",
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",

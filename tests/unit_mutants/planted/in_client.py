@@ -238,8 +238,8 @@ CLIENT_BUGS = (
         "view_of_a_batch_before_the_wait",
         "E1",
         "appender.py",
-        "                if not partition.can_send:\n                    await partition.wait_writable()\n                view = partitions.view_of(partition) if request.as_of is None else request.as_of\n",
-        "                view = partitions.view_of(partition) if request.as_of is None else request.as_of\n                if not partition.can_send:\n                    await partition.wait_writable()\n",
+        "                if not partition.can_send:\n                    await partition.wait_writable()\n                batch",
+        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.can_send:\n                    await partition.wait_writable()\n                batch",
         "An append of a batch that waited for room has the view from before the wait.",
     ),
     # ---- readers, applying

@@ -122,10 +122,8 @@ class Appender:
             if not done.done():
                 done.set_result(True)
 
-        # Without as_of the view is that of the sending: it may have moved while this append waited.
-        view = self._partitions.view_of(partition) if request.as_of is None else request.as_of
         handle = PendingAppend(request.partition_id, on_done)
-        partition.send_append(handle, request, view)
+        partition.send_append(handle, request)
         timer = loop.call_at(deadline, _expire, done)
         try:
             resolved = await done
@@ -136,13 +134,13 @@ class Appender:
                 f"append to partition {request.partition_id} was sent, but its outcome did not come within {seconds:g} s",
                 partition_id=request.partition_id,
             )
-            return unknown, view
+            return unknown, handle.view
         if handle.committed:
-            return Committed(request.partition_id, handle.mark), view
+            return Committed(request.partition_id, handle.mark), handle.view
         error = handle.error
         if error is None:
             raise RuntimeError("an append ended without an outcome")
-        return error, view
+        return error, handle.view
 
     async def _check_view(
         self, partition: StreamPartition, as_of: int, deadline: float, seconds: float
@@ -205,8 +203,7 @@ class Appender:
                 )
             raise WindowFullError(f"too many appends to partition {partition_id} are on their way")
         handle = PendingAppend(partition_id, on_done, context)
-        view = self._partitions.view_of(partition) if as_of is None else as_of
-        partition.send_append(handle, request, view)
+        partition.send_append(handle, request)
         return handle
 
     # -- many ------------------------------------------------------------------------------------------------
@@ -253,9 +250,8 @@ class Appender:
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.can_send:
                     await partition.wait_writable()
-                view = partitions.view_of(partition) if request.as_of is None else request.as_of
                 batch.sent[index] = True
-                partition.send_append(PendingAppend(append.partition, batch.done, index), request, view)
+                partition.send_append(PendingAppend(append.partition, batch.done, index), request)
             except AppendError as error:
                 batch.settle(index, error)
             except WaltzClientError as error:

@@ -127,7 +127,7 @@ class Submissions:
                 partition = partitions.use(partition_id)
                 await partition.wait_mounted()
                 await self._wait_caught_up(partition, submission)
-                view = partitions.view_of(partition)
+                view = partition.view
         except TimeoutError:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
         builder = TransactionBuilder(view)
@@ -150,7 +150,7 @@ class Submissions:
         except TimeoutError:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
         submission.conflict = None
-        partition.send_append(PendingAppend(partition_id, self._resolved, submission), request, view)
+        partition.send_append(PendingAppend(partition_id, self._resolved, submission), request)
 
     async def _wait_caught_up(self, partition: StreamPartition, submission: Submission) -> None:
         applier = self._partitions.appliers.get(partition.partition_id)

@@ -216,7 +216,7 @@ class Partitions:
             self._random,
             self._settings.feed_buffer_transactions,
         )
-        self.appliers[partition_id] = applier
+        self.appliers[partition_id] = partition.application = applier
         self._applier_tasks[partition_id] = self.spawn(applier.run(), f"apply partition {partition_id}")
 
     async def choose(self, chosen: set[int], deadline_seconds: float) -> None:
@@ -252,6 +252,7 @@ class Partitions:
             partition.window.close()
         self._links.detach(partition)
         partition.deactivate()
+        partition.application = None
         applier = self.appliers.pop(partition_id, None)
         if applier is not None:
             applier.stop(PartitionInactiveError(partition_id))
@@ -269,14 +270,6 @@ class Partitions:
         return any(partition.pending for partition in self.streams.values())
 
     # -- marks and data --------------------------------------------------------------------------------------
-
-    def view_of(self, partition: StreamPartition) -> int:
-        """The mark the application's view is at: applied by the callbacks, or received when there are
-        none."""
-        applier = self.appliers.get(partition.partition_id)
-        if applier is not None:
-            return -1 if applier.applied is None else applier.applied
-        return max(partition.received, -1)
 
     def mark_named(self, partition_id: int, mark: int) -> None:
         """See ``PartitionHost``."""

@@ -22,7 +22,7 @@ class PendingAppend(MonitorEntry):
     append again.
     """
 
-    __slots__ = ("cause", "context", "mark", "on_done", "partition_id", "tick", "watchers")
+    __slots__ = ("cause", "context", "mark", "on_done", "partition_id", "tick", "view", "watchers")
 
     def __init__(
         self,
@@ -36,6 +36,7 @@ class PendingAppend(MonitorEntry):
         self.cause: Cause | None = None
         self.mark = -1
         self.tick = 0
+        self.view = -1  # what it was sent with
         self.watchers: list[Callable[[], None]] | None = None
         self.pending = False
         self.conflict = -1

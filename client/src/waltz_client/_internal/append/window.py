@@ -74,21 +74,15 @@ class AppendWindow:
         """How many more appends may be sent."""
         return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding
 
-    def send(
-        self,
-        session: AppendConnection,
-        handle: PendingAppend,
-        request: AppendRequest,
-        view: int,
-    ) -> None:
-        """Register and send. EncodeError (nothing registered) when the server's version cannot carry the
-        locks."""
+    def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
+        """Register and send, with ``handle.view``. EncodeError (nothing registered) when the server's version
+        cannot carry the locks."""
         req_ids = self._req_ids
         generation = req_ids.generation
         seq_num = req_ids.next_seq_num()
         frame = encode_append(
             req_ids.pack(generation, seq_num),
-            view,
+            handle.view,
             request.write_locks,
             request.read_locks,
             request.append_locks,

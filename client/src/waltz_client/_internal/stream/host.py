@@ -7,6 +7,13 @@ from collections.abc import Coroutine
 from typing import Any, Protocol
 
 
+class Application(Protocol):
+    """Who applies the transactions of a partition."""
+
+    applied: int | None
+    """The last one that was applied; None while that is not known."""
+
+
 class ReaderHost(Protocol):
     """What the readers of a partition need."""
 

@@ -25,7 +25,7 @@ from waltz_client._internal.append.transaction_monitor import NEVER
 from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.req_ids import ReqIdSource, follows
 from waltz_client._internal.stream.feed_cursor import FeedCursor
-from waltz_client._internal.stream.host import PartitionHost
+from waltz_client._internal.stream.host import Application, PartitionHost
 from waltz_client._internal.stream.mount import Mount
 from waltz_client._internal.stream.mount_state import MountEvent, MountState, after
 from waltz_client._internal.stream.readers import Readers
@@ -76,6 +76,7 @@ class StreamPartition:
         self.active = False  # by the state; beside it because each append reads it
         self.received = NOT_STARTED
         self.ready_mark = NOT_STARTED
+        self.application: Application | None = None  # None: no callbacks, the application reads it itself
         self._host = host
         self._about = {"partition": self.partition_id}
         self._mount: Mount | None = None
@@ -88,8 +89,7 @@ class StreamPartition:
         self._in_turn = False
         self._silence = FeedSilence()
         self._restless_until = 0
-        self.why_unavailable = "no server owns it yet"
-        """For messages only."""
+        self.why_unavailable = "no server owns it yet"  # for messages only
 
     # -- state -----------------------------------------------------------------------------------------------
 
@@ -322,9 +322,8 @@ class StreamPartition:
         self._in_turn = False
         self.readers.end_turn()
         if self.window.numbers_moved and self._mount is not None:
-            self._mount_again(
-                "its request ids move away from somebody else's"
-            )  # a mount names where they count from
+            # A mount names where they count from.
+            self._mount_again("its request ids move away from somebody else's")
         if self.window.has_waiters:
             self.wake_writers()
 
@@ -359,25 +358,29 @@ class StreamPartition:
     # -- appends ---------------------------------------------------------------------------------------------
 
     @property
+    def view(self) -> int:
+        """The last transaction that the application has applied; without callbacks: that it has received."""
+        application = self.application
+        if application is None:
+            return max(self.received, -1)
+        return -1 if application.applied is None else application.applied
+
+    @property
     def can_send(self) -> bool:
         """Mounted, room in the window, and the socket keeps up."""
         mount = self._mount
         return mount is not None and self.window.room > 0 and mount.session.writable
 
-    def send_append(
-        self,
-        handle: PendingAppend,
-        request: AppendRequest,
-        view: int,
-    ) -> None:
-        """Send one append now; the caller has seen :attr:`can_send`. AppendFailedError: its version lacks a
-        kind of lock."""
+    def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
+        """Send one append now; the caller has seen :attr:`can_send`. Its view is noted in ``handle``.
+        AppendFailedError: the server's version lacks a kind of lock."""
         mount = self._mount
         if mount is None:
             raise RuntimeError("send_append without a mount")
         session = mount.session
+        handle.view = self.view if request.as_of is None else request.as_of
         try:
-            self.window.send(session, handle, request, view)
+            self.window.send(session, handle, request)
         except EncodeError as error:
             raise AppendFailedError(
                 f"append to partition {self.partition_id} was not sent: {error}",
