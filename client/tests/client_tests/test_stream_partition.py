@@ -19,9 +19,9 @@ from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
 from waltz_client._internal.stream.mount_state import MountState
-from waltz_client._internal.stream.partition import NOT_STARTED, StreamPartition
+from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.stream.session import StreamSession
-from waltz_client.errors import ClientAheadError, Outcome, PartitionInactiveError
+from waltz_client.errors import ClientAheadError, ClientClosedError, Outcome, PartitionInactiveError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
@@ -38,7 +38,7 @@ class Host:
         self.spawned: list[Coroutine[Any, Any, None]] = []
 
     async def start_mark(self, partition_id: int) -> int:
-        raise NotImplementedError
+        return self.mark
 
     async def server_high_water_mark(self, partition_id: int) -> int:
         return self.mark
@@ -194,14 +194,43 @@ async def test_safety_e2_a_raised_generation_mounts_again_with_the_new_number() 
 async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_log_again() -> None:
     """Nothing was received meanwhile: with the old place, a later mount would feed everything missed in
     between."""
-    partition, _ = mounted()
+    host = Host()
+    partition, _ = mounted(host=host)
     waiter = partition.window.add_waiter()
     used = partition.req_ids.next_seq_num()
     partition.deactivate()
     assert partition.state is MountState.INACTIVE
-    assert partition.received == NOT_STARTED
     assert isinstance(waiter.exception(), PartitionInactiveError)
     assert partition.req_ids.next_seq_num() == used + 1
+    session = Session()
+    partition.activate()
+    partition.session_ready(cast(StreamSession, session))
+    assert session.mounts == []
+    host.mark = 9
+    await host.spawned.pop()
+    assert [mark for _, mark in session.mounts] == [9]
+
+
+async def test_a_partition_that_was_let_go_while_it_was_ahead_is_not_ahead_when_it_is_used_again() -> None:
+    partition, session = mounted()
+    partition.session_lost(cast(StreamSession, session))
+    partition.session_ready(cast(StreamSession, session))
+    partition.mount_response(session.mounts[-1][0].seq_num, MountAnswer.CLIENT_AHEAD)
+    with pytest.raises(ClientAheadError):
+        await partition.wait_writable()
+    partition.session_lost(cast(StreamSession, session))
+    with pytest.raises(ClientAheadError):  # no other server has said anything yet
+        await partition.wait_writable()
+    partition.deactivate()
+    with pytest.raises(PartitionInactiveError):
+        await partition.wait_writable()
+    partition.activate()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await partition.wait_writable()
+    partition.close()
+    with pytest.raises(ClientClosedError):
+        await partition.wait_writable()
 
 
 async def test_safety_e1_a_transaction_behind_a_gap_is_not_received() -> None:

@@ -21,7 +21,7 @@ CLIENT_MUTANTS = (
         how="A flush response overtakes the feed (the feed is behind, or its credit is used up) that would have brought the "
         "append.",
         profile="network",
-        found_at=6,
+        found_at=29,
     ),
     Mutant(
         name="lock_failure_not_deferred",
@@ -53,7 +53,7 @@ CLIENT_MUTANTS = (
         ),
         expected=("failed_committed", "duplicate"),
         how="A connection breaks after an append was sent: it is tried again, and both are in the log.",
-        found_at=11,
+        found_at=5,
     ),
     Mutant(
         name="foreign_request_id_taken_for_ones_own",
@@ -78,7 +78,7 @@ CLIENT_MUTANTS = (
         ),
         expected=("acknowledged", "duplicate"),
         how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
-        found_at=2,
+        found_at=0,
     ),
     Mutant(
         name="request_ids_count_from_one",
@@ -136,7 +136,7 @@ CLIENT_MUTANTS = (
         expected=("duplicate_req_id", "duplicate", "acknowledged", "outcome_given"),
         how="A client connects again and appends: its request ids are in the log already.",
         profile="network",
-        found_at=4,
+        found_at=25,
     ),
     Mutant(
         name="remounts_at_the_end_of_the_log",
@@ -146,7 +146,7 @@ CLIENT_MUTANTS = (
                 f"{_INTERNAL}/stream/partition.py",
                 '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
                 '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
-                "        self.received = NOT_STARTED\n",
+                "        self.received = NOT_STARTED\n        self.state = MountState.STARTING\n",
             ),
         ),
         expected=("feed_order", "failed_committed"),
@@ -189,7 +189,7 @@ CLIENT_MUTANTS = (
         ),
         expected=("duplicate",),
         how="An append's deadline comes while it is on its way: it is sent again, and both are in the log.",
-        found_at=0,
+        found_at=3,
     ),
     Mutant(
         name="older_generation_mounted",
@@ -215,7 +215,7 @@ CLIENT_MUTANTS = (
         how="ZooKeeper shows a client an older assignment than it has seen, and the old owner does not know yet that it has "
         "been replaced.",
         guards="the old owner asks a quorum before it answers a mount",
-        found_at=3,
+        found_at=1,
     ),
     Mutant(
         name="a_retry_takes_a_newer_view",

@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+from tests.sim.mutants.mutant import Edit, Mutant
 from tests.unit_mutants.planted.bug import bugs_in
 
-_bug = bugs_in("client/src/waltz_client/_internal")
+_INTERNAL = "client/src/waltz_client/_internal"
+_bug = bugs_in(_INTERNAL)
 
 CLIENT_BUGS = (
     # ---- mounting, generations
-    _bug(
+    Mutant(
         "partition_that_was_let_go_keeps_its_place",
         "E2",
-        "stream/partition.py",
-        "        self.received = NOT_STARTED\n\n    def close",
-        "        pass\n\n    def close",
+        (
+            Edit(
+                f"{_INTERNAL}/stream/partition.py",
+                "        self.received = NOT_STARTED\n\n    def close",
+                "        pass\n\n    def close",
+            ),
+            Edit(
+                f"{_INTERNAL}/stream/partition.py",
+                "        self._happened(MountEvent.ACTIVATED)\n",
+                "        self._happened(MountEvent.ACTIVATED)\n"
+                "        if self.state is MountState.STARTING and self.received != NOT_STARTED:\n"
+                "            self._happened(MountEvent.START_KNOWN)\n",
+            ),
+        ),
+        (),
         "A partition that is used again mounts where it was, and everything missed in between is fed.",
     ),
     _bug(
