@@ -11,10 +11,6 @@ from tests.repo.import_graph import cycles, modules, reached
 CYCLES = {
     frozenset(f"waltz_{package}{name}" for name in names)
     for package, names in (
-        ("client._internal.", ("rpc_client", "rpc_session")),
-        ("client._internal.", ("contexts", "core")),
-        ("client._internal.", ("append_window", "readers", "stream_partition", "stream_session")),
-        ("client.testing.", ("connection", "feeds", "partition")),
         ("server.store.", ("confirm", "replica_session", "session")),
         ("server.store.", ("replica_recovery", "session_run", "store")),
     )

@@ -22,10 +22,10 @@ from tests.sim.workloads.databases import Databases
 from tests.sim.workloads.duty import Duty
 from tests.sim.workloads.feeds import Feeds
 from tests.sim.workloads.registers import Registers
+from waltz_client._internal.append.transaction_monitor import TransactionMonitor
 from waltz_client._internal.applier import Applier
 from waltz_client._internal.contexts import Submissions
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.transaction_monitor import TransactionMonitor
+from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_protocol.locks import LockTable, Slots
 
 NO_FAULTS = Choice(faults=frozenset(), second_opinion=True)
@@ -143,7 +143,7 @@ def test_closing_sees_outcomes_forgotten(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_contexts_see_endings_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Applier, "tell_committed", _forget)
+    monkeypatch.setattr(Applier, "report_committed", _forget)
     monkeypatch.setattr(Submissions, "_committed", lambda *_: None)
     assert "context_ended" in broken(run(CATALOGUE["contexts"]))
 

@@ -135,7 +135,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
     "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),
-    "waltz_client/_internal/append_window.py": (
+    "waltz_client/_internal/append/request.py": (
+        f"{_CLIENT}/test_bad_input.py",
+        f"{_CLIENT}/test_small_parts.py",
+    ),
+    "waltz_client/_internal/append/window.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
@@ -144,17 +148,29 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stop_applying.py",
         f"{_CLIENT}/test_contract.py",
     ),
-    "waltz_client/_internal/feed_cursor.py": (f"{_CLIENT}/test_flow_control.py",),
-    "waltz_client/_internal/readers.py": (
+    "waltz_client/_internal/stream/feed_cursor.py": (f"{_CLIENT}/test_flow_control.py",),
+    "waltz_client/_internal/stream/readers.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_flow_control.py",
     ),
     "waltz_client/_internal/req_ids.py": (f"{_CLIENT}/test_small_parts.py",),
-    "waltz_client/_internal/stream_partition.py": (
+    "waltz_client/_internal/stream/partition.py": (
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_mount.py",
     ),
-    "waltz_client/_internal/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
+    "waltz_client/_internal/stream/mount.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/stream/mount_state.py": (
+        f"{_CLIENT}/test_mount_state.py",
+        f"{_CLIENT}/test_stream_partition.py",
+    ),
+    "waltz_client/_internal/stream/silence.py": (
+        f"{_CLIENT}/test_stream_partition.py",
+        f"{_CLIENT}/test_mount.py",
+    ),
+    "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
     "waltz_cluster/older_copy.py": (
         "libs/cluster/tests/cluster_tests/test_older_copy.py",

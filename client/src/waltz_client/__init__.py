@@ -3,7 +3,7 @@
 Start with :class:`WaltzClient`; ``waltz_client.blocking`` is the same without an event loop.
 """
 
-from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import WaltzClient

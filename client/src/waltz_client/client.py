@@ -11,16 +11,18 @@ from __future__ import annotations
 
 import asyncio
 import os
-import random as random_module
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
+from random import Random
 from types import TracebackType
 from typing import Protocol, Self, TypeVar, overload, runtime_checkable
 
-from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.appender import Append, Appender
-from waltz_client._internal.core import ClientCore, Discovery
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import append_request
+from waltz_client._internal.appender import Append
+from waltz_client._internal.core import ClientCore
+from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionContext
@@ -58,7 +60,7 @@ class MockDriver(Discovery, Protocol):
         ...
 
     @property
-    def random(self) -> random_module.Random:
+    def random(self) -> Random:
         """Where a client's retry delays come from."""
         ...
 
@@ -82,7 +84,7 @@ class WaltzClient:
         *,
         store: ZooKeeperStore | None = None,
         discovery: Discovery | None = None,
-        random: random_module.Random | None = None,
+        random: Random | None = None,
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
     ) -> None:
@@ -93,12 +95,11 @@ class WaltzClient:
         self._callbacks = callbacks
         self._store = store
         self._discovery = discovery
-        self._random = random_module.Random() if random is None else random
+        self._random = Random() if random is None else random
         self._wall_clock = wall_clock
         self._connector = connector
         self._stack = AsyncExitStack()
         self._core: ClientCore | None = None
-        self._appender: Appender | None = None
 
     @classmethod
     def connect(
@@ -108,7 +109,7 @@ class WaltzClient:
         *,
         store: ZooKeeperStore | None = None,
         discovery: Discovery | None = None,
-        random: random_module.Random | None = None,
+        random: Random | None = None,
     ) -> Self:
         """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path
         of a file. A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``)
@@ -161,7 +162,6 @@ class WaltzClient:
             stack.push_async_callback(core.close)
             core.start()
             self._core = core
-            self._appender = Appender(core)
             self._stack = stack.pop_all()
         return self
 
@@ -189,10 +189,14 @@ class WaltzClient:
         await self._stack.aclose()
 
     @property
-    def _open(self) -> ClientCore:
-        core = self._core
-        if core is None:
+    def _entered(self) -> ClientCore:
+        if self._core is None:
             raise UsageError("enter the client first: async with WaltzClient.connect(...) as client")
+        return self._core
+
+    @property
+    def _open(self) -> ClientCore:
+        core = self._entered
         if core.closed:
             raise ClientClosedError("the client is closed")
         return core
@@ -212,19 +216,20 @@ class WaltzClient:
     @property
     def num_partitions(self) -> int:
         """Number of partitions of the cluster; fixed when the client was opened."""
-        return self._open.num_partitions
+        return self._open.partitions.count
 
     @property
     def servers(self) -> ServerRequests:
         """Administrative requests to single servers."""
-        return ServerRequests(self._open)
+        core, seconds = self._open, self._settings.request_deadline_ms / 1000
+        return ServerRequests(core.partitions, core.rpc, core.client_id, seconds)
 
     async def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
         """Id of the last committed transaction as its server says, -1 for an empty log.
         RequestDeadlineError."""
-        core = self._open
-        core.check_partition(partition)
-        return await core.server_high_water_mark(partition, deadline_seconds)
+        partitions = self._open.partitions
+        partitions.check(partition)
+        return await partitions.server_high_water_mark(partition, deadline_seconds)
 
     @overload
     async def get_data(
@@ -249,7 +254,7 @@ class WaltzClient:
     ) -> bytes | T:
         """The payload of one transaction. TransactionNotFoundError above the high-water mark,
         RequestDeadlineError."""
-        data = await self._open.get_data(partition, transaction_id, deadline_seconds)
+        data = await self._open.partitions.get_data(partition, transaction_id, deadline_seconds)
         return data if serializer is None else serializer.deserialize(data)
 
     # -- appends ---------------------------------------------------------------------------------------------
@@ -283,10 +288,11 @@ class WaltzClient:
         PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
         it leaves the outcome unknown.
         """
-        append = Append(
-            partition, data, header, tuple(write_locks), tuple(read_locks), tuple(append_locks), as_of
+        appender = self._entered.appender
+        request = append_request(
+            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
         )
-        return await self._appends.append(append, deadline_seconds, max_attempts)
+        return await appender.append(request, deadline_seconds, max_attempts)
 
     def append_nowait(
         self,
@@ -309,19 +315,22 @@ class WaltzClient:
         :meth:`writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when ``as_of`` is
         beyond what this client has received or been told of: nothing was sent.
         """
-        locks = (write_locks, read_locks, append_locks)
-        return self._appends.append_nowait(partition, data, header, locks, as_of, context, on_done)
+        appender = self._entered.appender
+        request = append_request(
+            self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
+        )
+        return appender.append_nowait(request, context, on_done)
 
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
         beforehand."""
-        core = self._open
+        partitions = self._open.partitions
         try:
             async with asyncio.timeout(deadline_seconds):
-                await core.wait_writable(core.use_partition(partition))
+                await partitions.use(partition).wait_writable()
         except TimeoutError:
             raise RequestDeadlineError(
-                f"partition {partition} was not available within {deadline_seconds:g} s: {core.why_unavailable(partition)}"
+                f"partition {partition} was not available within {deadline_seconds:g} s: {partitions.why_unavailable(partition)}"
             ) from None
 
     async def append_many(
@@ -339,13 +348,7 @@ class WaltzClient:
         retried, so the committed ones of a partition are in the order given. At the deadline what is on its
         way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
         """
-        return await self._appends.append_many(appends, on_result, deadline_seconds)
-
-    @property
-    def _appends(self) -> Appender:
-        if self._appender is None:
-            raise UsageError("enter the client first: async with WaltzClient.connect(...) as client")
-        return self._appender
+        return await self._entered.appender.append_many(appends, on_result, deadline_seconds)
 
     # -- feeds -----------------------------------------------------------------------------------------------
 
@@ -369,12 +372,13 @@ class WaltzClient:
         if not ids or len(set(ids)) != len(ids):
             raise UsageError("a feed needs at least one partition, each once")
         for partition_id in ids:
-            core.check_partition(partition_id)
+            core.partitions.check(partition_id)
         places = {p: after[p] if isinstance(after, Mapping) else after for p in ids}
         if any(place is not None and place < -1 for place in places.values()):
             raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
         ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
-        return Feed(core, places, with_data=with_data and not headers_only, until=ends)
+        readers = [(core.partitions.readers(p), place) for p, place in places.items()]
+        return Feed(readers, core.rpc, self._settings, with_data=with_data and not headers_only, until=ends)
 
     def read_range(
         self,
@@ -398,9 +402,10 @@ class WaltzClient:
         ``last``. ClientClosedError.
         """
         core = self._open
-        core.check_partition(partition)
+        core.partitions.check(partition)
         return RangeRead(
-            core,
+            core.partitions,
+            core.rpc,
             partition,
             first,
             last,
@@ -408,6 +413,7 @@ class WaltzClient:
             where=where,
             batch_transactions=batch_transactions,
             batch_bytes=batch_bytes,
+            buffer_transactions=self._settings.feed_buffer_transactions,
             timeout_seconds=timeout_seconds,
         )
 
@@ -424,30 +430,28 @@ class WaltzClient:
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """Wait until every append sent so far has an outcome (retries that follow not included).
         RequestDeadlineError."""
-        core = self._open
+        partitions = self._open.partitions
         try:
             async with asyncio.timeout(deadline_seconds), asyncio.TaskGroup() as group:
-                for partition in core.partitions.values():
-                    group.create_task(core.flush_partition(partition))
+                for partition in partitions.streams.values():
+                    group.create_task(partition.flush())
         except TimeoutError:
             raise RequestDeadlineError(f"appends without an outcome after {deadline_seconds:g} s") from None
 
     def has_pending_transactions(self) -> bool:
         """Whether an append is on its way or a context is between two attempts."""
         core = self._open
-        if core.submissions.retrying:
-            return True
-        return any(partition.window.monitor.outstanding for partition in core.partitions.values())
+        return core.submissions.retrying > 0 or core.partitions.has_pending()
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """Choose the partitions to take part in (``client.autoMount: false`` only); the others are flushed
         and let go."""
-        await self._open.set_partitions(set(partitions), deadline_seconds)
+        await self._open.partitions.choose(set(partitions), deadline_seconds)
 
     def get_partitions(self) -> list[int]:
         """The partitions this client takes part in."""
-        return self._open.active_partitions()
+        return self._open.partitions.active()
 
     def endpoint_of(self, partition: int) -> Endpoint | None:
         """The server that owns a partition, as far as known."""
-        return self._open.endpoints.get(partition)
+        return self._open.partitions.endpoints.get(partition)

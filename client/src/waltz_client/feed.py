@@ -9,17 +9,17 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.rpc_client import PartitionCall
+from waltz_client._internal.rpc.call import PartitionCall
+from waltz_client._internal.rpc.client import RpcClient
+from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client._internal.stream.readers import Readers
 from waltz_client.errors import WaltzClientError
+from waltz_client.settings import ClientSettings
 from waltz_client.transaction import FeedTransaction
-
-if TYPE_CHECKING:
-    from waltz_client._internal.core import ClientCore
 
 BATCH_TRANSACTIONS = 1024
 _GUESSED_PAYLOAD_BYTES = 1024
@@ -28,9 +28,10 @@ _GUESSED_PAYLOAD_BYTES = 1024
 class _Partition:
     """One partition of a feed: its cursor, and the transactions whose payload is being fetched, in order."""
 
-    __slots__ = ("cursor", "fetching", "until")
+    __slots__ = ("cursor", "fetching", "readers", "until")
 
-    def __init__(self, cursor: FeedCursor, until: int | None) -> None:
+    def __init__(self, readers: Readers, cursor: FeedCursor, until: int | None) -> None:
+        self.readers = readers
         self.cursor = cursor
         self.until = until
         self.fetching: deque[FeedTransaction] = deque()
@@ -47,13 +48,15 @@ class Feed(AsyncIterator[FeedTransaction]):
 
     def __init__(
         self,
-        core: ClientCore,
-        places: Mapping[int, int | None],
+        places: Sequence[tuple[Readers, int | None]],
+        rpc: RpcClient,
+        settings: ClientSettings,
         *,
         with_data: bool,
         until: Mapping[int, int] | None,
     ) -> None:
-        self._core = core
+        self._rpc = rpc
+        self._settings = settings
         self._with_data = with_data
         self._wake = asyncio.Event()
         self._ready: deque[FeedTransaction] = deque()
@@ -66,15 +69,14 @@ class Feed(AsyncIterator[FeedTransaction]):
         self._mean_bytes = float(_GUESSED_PAYLOAD_BYTES)
         self._calls: dict[PartitionCall, None] = {}
         self._partitions: list[_Partition] = []
-        capacity = core.settings.feed_buffer_transactions
-        streams = [(core.use_partition(partition_id), after) for partition_id, after in places.items()]
-        for stream, after in streams:
-            end = None if until is None else until[stream.partition_id]
+        for readers, after in places:
+            end = None if until is None else until[readers.partition_id]
             if end is not None and after is not None and after >= end:
                 continue
-            cursor = FeedCursor(stream.partition_id, after, capacity, self._wake.set)
-            self._partitions.append(_Partition(cursor, end))
-            stream.readers.add(cursor)
+            capacity = settings.feed_buffer_transactions
+            cursor = FeedCursor(readers.partition_id, after, capacity, self._wake.set)
+            self._partitions.append(_Partition(readers, cursor, end))
+            readers.add(cursor)
         self._bounded = until is not None
 
     # -- iteration -------------------------------------------------------------------------------------------
@@ -128,7 +130,7 @@ class Feed(AsyncIterator[FeedTransaction]):
         for partition in list(self._partitions):
             until, cursor = partition.until, partition.cursor
             if until is not None and cursor.tail is not None and cursor.tail >= until and not cursor.count:
-                self._core.partitions[cursor.partition_id].readers.remove(cursor)
+                partition.readers.remove(cursor)
                 self._partitions.remove(partition)
 
     async def _wait(self) -> None:
@@ -139,14 +141,14 @@ class Feed(AsyncIterator[FeedTransaction]):
             if cursor.error is not None and not cursor.count and not partition.fetching:
                 return self._fail(cursor)
             if not cursor.count and not partition.fetching:
-                starving.append(cursor)
-        for cursor in starving:
-            self._core.partitions[cursor.partition_id].readers.starves(cursor)
+                starving.append(partition)
+        for partition in starving:
+            partition.readers.starves(partition.cursor)
         try:
             await self._wake.wait()
         finally:
-            for cursor in starving:
-                cursor.starving = False
+            for partition in starving:
+                partition.cursor.starving = False
         return None
 
     def _fail(self, cursor: FeedCursor) -> None:
@@ -163,12 +165,12 @@ class Feed(AsyncIterator[FeedTransaction]):
         if not fields:
             return []
         if cursor.drained:
-            self._core.partitions[cursor.partition_id].readers.drained(cursor)
+            partition.readers.drained(cursor)
         transactions = [FeedTransaction(one) for one in fields]
         until = partition.until
         if until is not None and fields[-1][4] >= until:
             transactions = transactions[: max(0, until - fields[0][4] + 1)]
-            self._core.partitions[cursor.partition_id].readers.remove(cursor)
+            partition.readers.remove(cursor)
             self._partitions.remove(partition)
         return transactions
 
@@ -192,7 +194,7 @@ class Feed(AsyncIterator[FeedTransaction]):
         return batch
 
     def _room(self) -> int:
-        settings = self._core.settings
+        settings = self._settings
         by_bytes = (settings.prefetch_bytes - self._bytes_ahead) / self._mean_bytes - len(self._calls)
         room = min(settings.prefetch_transactions - self._count_ahead, int(by_bytes))
         return max(room, 1 if self._count_ahead == 0 else 0)
@@ -238,10 +240,9 @@ class Feed(AsyncIterator[FeedTransaction]):
                     ready.append(fetching.popleft())
                 self._wake.set()
 
-        rpc = self._core.rpc
-        call = rpc.new_call(transaction.partition_id, transaction.transaction_id, None, on_result)
+        call = self._rpc.new_call(transaction.partition_id, transaction.transaction_id, None, on_result)
         self._calls[call] = None
-        rpc.start(call)
+        self._rpc.start(call)
 
     # -- end -------------------------------------------------------------------------------------------------
 
@@ -252,12 +253,10 @@ class Feed(AsyncIterator[FeedTransaction]):
         self._closed = True
         self._wake.set()
         for partition in self._partitions:
-            stream = self._core.partitions.get(partition.cursor.partition_id)
-            if stream is not None:
-                stream.readers.remove(partition.cursor)
+            partition.readers.remove(partition.cursor)
         self._partitions.clear()
         for call in list(self._calls):
-            self._core.rpc.give_up(call)
+            self._rpc.give_up(call)
 
     async def __aenter__(self) -> Self:
         return self

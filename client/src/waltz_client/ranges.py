@@ -15,10 +15,12 @@ from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from itertools import accumulate
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import Protocol, Self
 
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.range_call import RangeCall
+from waltz_client._internal.rpc.client import RpcClient
+from waltz_client._internal.rpc.range_call import RangeCall
+from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client._internal.stream.readers import Readers
 from waltz_client.errors import (
     RequestDeadlineError,
     TransactionNotFoundError,
@@ -26,9 +28,6 @@ from waltz_client.errors import (
     WaltzClientError,
 )
 from waltz_client.transaction import FeedFields, FeedTransaction
-
-if TYPE_CHECKING:
-    from waltz_client._internal.core import ClientCore
 
 BATCH_TRANSACTIONS = 16_384
 BATCH_BYTES = 8 * 1024 * 1024
@@ -123,6 +122,22 @@ class _Piece:
         return self.fields[start:end], payloads, self.call.checksums[start:end]
 
 
+class RangeSource(Protocol):
+    """What a range needs of the client's partitions."""
+
+    async def server_high_water_mark(self, partition_id: int, deadline_seconds: float | None = None) -> int:
+        """RequestDeadlineError."""
+        ...
+
+    def readers(self, partition_id: int) -> Readers:
+        """Those of a partition; PartitionInactiveError, ClientClosedError."""
+        ...
+
+    def why_unavailable(self, partition_id: int) -> str:
+        """For messages."""
+        ...
+
+
 class RangeRead(AsyncIterator[RangeBatch]):
     """``async for batch in client.read_range(...)``; see there. Close it (``async with``, :meth:`aclose`)
     when done early.
@@ -135,7 +150,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     def __init__(
         self,
-        core: ClientCore,
+        source: RangeSource,
+        rpc: RpcClient,
         partition_id: int,
         first: int,
         last: int,
@@ -144,13 +160,15 @@ class RangeRead(AsyncIterator[RangeBatch]):
         where: Callable[[int], bool] | None,
         batch_transactions: int,
         batch_bytes: int,
+        buffer_transactions: int,
         timeout_seconds: float,
     ) -> None:
         if first < 0:
             raise UsageError(f"{first} is not a transaction id")
         if batch_transactions < 1 or not 1 <= batch_bytes <= _MAX_BATCH_BYTES:
             raise UsageError("a batch has at least 1 transaction and between 1 byte and 1 GiB")
-        self._core = core
+        self._source = source
+        self._rpc = rpc
         self._partition_id = partition_id
         self._first = first
         self._last = last
@@ -159,6 +177,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
         self._batch_transactions = batch_transactions
         self._batch_bytes = batch_bytes
         self._timeout_seconds = timeout_seconds
+        self._buffer_transactions = buffer_transactions
+        self._readers: Readers | None = None
         self._cursor: FeedCursor | None = None
         self._pieces: deque[_Piece] = deque()
         self._ahead = 0
@@ -199,11 +219,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     async def _start(self) -> None:
         """Make sure that the range is committed, and ask for its headers."""
-        core, partition_id = self._core, self._partition_id
+        source, partition_id = self._source, self._partition_id
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_seconds
         while (
-            mark := await core.server_high_water_mark(partition_id, max(deadline - loop.time(), 0.001))
+            mark := await source.server_high_water_mark(partition_id, max(deadline - loop.time(), 0.001))
         ) < self._last:
             # An owner that does not know yet that it is replaced may be behind for a moment.
             if loop.time() + _MARK_PAUSE_SECONDS > deadline:
@@ -211,16 +231,15 @@ class RangeRead(AsyncIterator[RangeBatch]):
                     f"partition {partition_id} ends at transaction {mark}, the range at {self._last}"
                 )
             await asyncio.sleep(_MARK_PAUSE_SECONDS)
-        stream = core.use_partition(partition_id)
-        capacity = core.settings.feed_buffer_transactions
-        self._cursor = FeedCursor(partition_id, self._first - 1, capacity, self._pump_soon)
-        stream.readers.add(self._cursor)
+        self._readers = source.readers(partition_id)
+        self._cursor = FeedCursor(partition_id, self._first - 1, self._buffer_transactions, self._pump_soon)
+        self._readers.add(self._cursor)
 
     async def _wait(self) -> None:
-        cursor = self._cursor
+        cursor, readers = self._cursor, self._readers
         starving = cursor is not None and not cursor.count and not self._pieces and not self._headers_done
-        if cursor is not None and starving:
-            self._core.partitions[self._partition_id].readers.starves(cursor)
+        if cursor is not None and readers is not None and starving:
+            readers.starves(cursor)
         before = self._progress
         self._wake.clear()
         try:
@@ -228,7 +247,7 @@ class RangeRead(AsyncIterator[RangeBatch]):
                 await self._wake.wait()
         except TimeoutError:
             if self._progress == before:
-                why = self._core.why_unavailable(self._partition_id)
+                why = self._source.why_unavailable(self._partition_id)
                 self._error = RequestDeadlineError(
                     f"partition {self._partition_id}: nothing of its transactions {self._first} to {self._last} was read for "
                     f"{self._timeout_seconds:g} s: {why}"
@@ -254,8 +273,8 @@ class RangeRead(AsyncIterator[RangeBatch]):
 
     def _pump(self) -> None:
         """Take headers while there is room, and ask for their payloads."""
-        cursor = self._cursor
-        if cursor is None or self._closed:
+        cursor, readers = self._cursor, self._readers
+        if cursor is None or readers is None or self._closed:
             return
         if cursor.error is not None and not cursor.count and not self._headers_done:
             error = cursor.error
@@ -265,10 +284,9 @@ class RangeRead(AsyncIterator[RangeBatch]):
             taken = cursor.take_at_most(min(room, _CALL_TRANSACTIONS if self._with_data else room))
             if not taken:
                 return
-            self._take(cursor, taken)
+            self._take(readers, cursor, taken)
 
-    def _take(self, cursor: FeedCursor, taken: Sequence[FeedFields]) -> None:
-        readers = self._core.partitions[self._partition_id].readers
+    def _take(self, readers: Readers, cursor: FeedCursor, taken: Sequence[FeedFields]) -> None:
         self._progress += 1
         fields = list(taken)
         if fields[-1][4] >= self._last:
@@ -286,10 +304,10 @@ class RangeRead(AsyncIterator[RangeBatch]):
         piece = _Piece(fields)
         self._pieces.append(piece)
         if self._with_data:
-            rpc = self._core.rpc
             self._outstanding += len(fields)
-            piece.call = RangeCall(rpc, self._partition_id, fields, functools.partial(self._answered, piece))
-            rpc.start(piece.call)
+            answered = functools.partial(self._answered, piece)
+            piece.call = RangeCall(self._rpc, self._partition_id, fields, answered)
+            self._rpc.start(piece.call)
 
     def _room(self) -> int:
         """Transactions that may be taken now: two batches, by count and by bytes, and a window that grows
@@ -365,12 +383,11 @@ class RangeRead(AsyncIterator[RangeBatch]):
             return
         self._closed = True
         self._wake.set()
-        stream = self._core.partitions.get(self._partition_id)
-        if self._cursor is not None and stream is not None:
-            stream.readers.remove(self._cursor)
+        if self._cursor is not None and self._readers is not None:
+            self._readers.remove(self._cursor)
         for piece in self._pieces:
             if piece.call is not None:
-                self._core.rpc.give_up(piece.call)
+                self._rpc.give_up(piece.call)
         self._pieces.clear()
 
     async def __aenter__(self) -> Self:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.rpc.client import RpcClient
 from waltz_client.errors import UsageError
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.server_requests import AdminRequests
 from waltz_protocol.types import Endpoint, ReqId
-
-if TYPE_CHECKING:
-    from waltz_client._internal.core import ClientCore
 
 M = TypeVar("M")
 
@@ -23,12 +22,17 @@ class ServerRequests:
     request).
     """
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
+    def __init__(
+        self, partitions: Partitions, rpc: RpcClient, client_id: int, deadline_seconds: float
+    ) -> None:
+        self._partitions = partitions
+        self._rpc = rpc
+        self._client_id = client_id
+        self._deadline_seconds = deadline_seconds
 
     def endpoints(self) -> list[Endpoint]:
         """The servers known now."""
-        return sorted(self._core.servers)
+        return sorted(self._partitions.servers)
 
     async def storage_connectivity(
         self, server: Endpoint, *, deadline_seconds: float | None = None
@@ -65,30 +69,29 @@ class ServerRequests:
                 "name at least one partition"
             )  # an empty list makes some servers close the connection
         for partition_id in ids:
-            self._core.check_partition(partition_id)
+            self._partitions.check(partition_id)
         return ids
 
     def _one(self, server: Endpoint, deadline_seconds: float | None) -> AdminRequests:
-        seconds = (
-            self._core.settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
-        )
-        return _OneServer(self._core, server, seconds)
+        seconds = self._deadline_seconds if deadline_seconds is None else deadline_seconds
+        return _OneServer(self._rpc, server, self._client_id, seconds)
 
 
 class _OneServer(AdminRequests):
-    def __init__(self, core: ClientCore, server: Endpoint, deadline_seconds: float) -> None:
-        self._core = core
+    def __init__(self, rpc: RpcClient, server: Endpoint, client_id: int, deadline_seconds: float) -> None:
+        self._rpc = rpc
         self._server = server
+        self._client_id = client_id
         self._deadline_seconds = deadline_seconds
 
     async def ask(
         self, make_request: Callable[[ReqId], Message], response_type: type[M], partition_id: int
     ) -> M:
-        return await self._core.rpc.admin(
+        return await self._rpc.admin(
             self._server,
             make_request,
             response_type,
             routing_partition=partition_id,
-            client_id=self._core.client_id,
+            client_id=self._client_id,
             deadline_seconds=self._deadline_seconds,
         )

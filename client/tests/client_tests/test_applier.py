@@ -9,7 +9,7 @@ from waltz_client._internal.applier import Applier
 from waltz_client.errors import ClientClosedError
 
 
-class _Partition:
+class _Readers:
     partition_id = 3
 
 
@@ -24,9 +24,9 @@ class _Callbacks:
 async def test_an_applier_that_was_stopped_before_it_ran_asks_nobody_and_complains_of_nothing(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    partition: Any = _Partition()
+    readers: Any = _Readers()
     callbacks: Any = _Callbacks()
-    applier = Applier(partition, callbacks, fetch=None, random=random.Random(0), capacity=10)  # type: ignore[arg-type]
+    applier = Applier(readers, callbacks, fetch=None, random=random.Random(0), capacity=10)  # type: ignore[arg-type]
     applier.stop(ClientClosedError("the client is closed"))
     await applier.run()
     assert callbacks.asked == 0

@@ -231,7 +231,7 @@ async def test_a_view_without_as_of_is_what_the_client_has_received(cluster: Clu
     await one.append(partition=0, data=b"0", write_locks=[A])
     await one.append(partition=0, data=b"1", write_locks=[A])
     await other.append(partition=0, data=b"2", write_locks=[A])
-    await until(lambda: one._open.partitions[0].received == 2)
+    await until(lambda: one._open.partitions.streams[0].received == 2)
     await one.append(partition=0, data=b"3", write_locks=[A])
 
 

@@ -100,8 +100,12 @@ async def test_an_append_between_two_attempts_ends_with_the_client(
     client = await connect(retryInitialBackoff=60_000, retryMaxBackoff=60_000, longWaitThreshold=250)
     cluster.partitions[0].fate = lambda append: Fate.DROP
     append = spawn(_append_for_long(client), "append")
-    await until(lambda: client._open.partitions and client._open.partitions[0].window.monitor.outstanding)
-    window = client._open.partitions[0].window
+    await until(
+        lambda: (
+            client._open.partitions.streams and client._open.partitions.streams[0].window.monitor.outstanding
+        )
+    )
+    window = client._open.partitions.streams[0].window
     await until(lambda: not window.monitor.outstanding)  # it failed, and will be tried again in a minute
     await client.close()
     async with asyncio.timeout(30):

@@ -9,8 +9,8 @@ import pytest
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
 from waltz_client import Append
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
-from waltz_client._internal.stream_session import StreamSession
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.session import StreamSession
 from waltz_client.client import WaltzClient
 from waltz_client.transaction import FeedFields
 from waltz_testkit.fake_cluster import FakeCluster
@@ -21,7 +21,7 @@ def fields(first: int, last: int) -> list[FeedFields]:
 
 
 def stream_session(client: WaltzClient) -> StreamSession:
-    session = client._open.partitions[0].session
+    session = client._open.partitions.streams[0].session
     assert session is not None
     return session
 
@@ -192,7 +192,7 @@ async def test_no_credit_is_asked_for_while_every_reader_is_full(
     for _ in range(200):  # a writer elsewhere
         partition.fill(10)
         await asyncio.sleep(0)
-    await until(lambda: client._open.partitions[0].received >= 500)
+    await until(lambda: client._open.partitions.streams[0].received >= 500)
     await asyncio.sleep(0.05)
     asked = len(partition.feed_requests)
     partition.fill(2000)

@@ -8,7 +8,7 @@ import pytest
 from client_tests.conftest import ConnectClient
 from waltz_client import Append, Committed, UsageError
 from waltz_client._internal.link import Link, LinkSettings
-from waltz_client._internal.rpc_session import RpcSession
+from waltz_client._internal.rpc.session import RpcSession
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.frame import Magic
@@ -47,7 +47,7 @@ async def test_an_append_that_meets_a_closing_connection_waits_for_the_next_one(
     """Between the close of a channel and the news of it the partition looks mounted."""
     client = await connect()
     await client.append(partition=0, data=b"0")
-    session = client._open.partitions[0].session
+    session = client._open.partitions.streams[0].session
     assert session is not None
     session.abort("test")
     result = await client.append_many([Append(0, b"1")], deadline_seconds=5)

@@ -357,7 +357,7 @@ async def test_client_server_13_09_a_late_commit_is_reported(
     partition.fate = lambda append: next(fates, Fate.COMMIT)
     assert await client.append(partition=0, data=b"1", deadline_seconds=10) == Committed(0, 0)
     partition.commit(partition.received[0])
-    await until(lambda: client._open.partitions[0].received == 1)
+    await until(lambda: client._open.partitions.streams[0].received == 1)
     assert "reported as failed before" in caplog.text
 
 

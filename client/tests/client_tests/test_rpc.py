@@ -14,8 +14,8 @@ from waltz_client import (
     UsageError,
     WaltzClient,
 )
-from waltz_client._internal import rpc_client
-from waltz_client._internal.rpc_client import SCAN_SECONDS
+from waltz_client._internal.rpc import client as rpc_client
+from waltz_client._internal.rpc.client import SCAN_SECONDS
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.data import pack_data_request, parse_data_response

@@ -6,7 +6,7 @@ import pytest
 
 from client_tests.helpers import until
 from waltz_client import BYTES, JSON, STRING, FeedTransaction, LockId, PartitionLocalLock, TransactionBuilder
-from waltz_client._internal.core import lock_hashes
+from waltz_client._internal.append.request import lock_hashes
 from waltz_client._internal.req_ids import ReqIdSource, follows
 from waltz_protocol.backoff import Backoff
 from waltz_protocol.connection_number import first_connection_number, object_of

@@ -71,7 +71,7 @@ async def test_a_mark_that_cannot_be_told_stops_too(
 ) -> None:
     application = Stopping(at=None)
     client = await connect(application, mountWait=200)
-    await until(lambda: "partition 0 is not applied: no table" in caplog.text)
+    await until(lambda: "partition 0: it is not applied: no table" in caplog.text)
     with pytest.raises(Exception, match="not available within"):
         await client.submit(Write(0))
     await client.submit(Write(1))

@@ -9,23 +9,25 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Coroutine
-from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import AppendRequest
+from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.stream_partition import NOT_STARTED, StreamPartition
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import Cause
-from waltz_client.errors import ClientAheadError, Outcome, PartitionInactiveError
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.mount_state import MountState
+from waltz_client._internal.stream.partition import StreamPartition
+from waltz_client._internal.stream.session import StreamSession
+from waltz_client.errors import ClientAheadError, ClientClosedError, Outcome, PartitionInactiveError
 from waltz_client.transaction import FeedFields
-from waltz_protocol.messages.client import MountState
+from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
 
 OWN, STRANGER = 7, 99
+REQUEST = AppendRequest(0, b"data", 0, (), (), (), None)
 
 
 class Host:
@@ -36,12 +38,12 @@ class Host:
         self.spawned: list[Coroutine[Any, Any, None]] = []
 
     async def start_mark(self, partition_id: int) -> int:
-        raise NotImplementedError
+        return self.mark
 
     async def server_high_water_mark(self, partition_id: int) -> int:
         return self.mark
 
-    def mark_told(self, partition_id: int, mark: int) -> None:
+    def mark_named(self, partition_id: int, mark: int) -> None:
         """Nobody here has a view of his own."""
 
     def need_ticks(self) -> None:
@@ -65,7 +67,12 @@ class Session:
         self.flushes: list[ReqId] = []
         self.appends: list[bytes] = []
         self.feeds: list[tuple[ReqId, int]] = []
-        self.channel = SimpleNamespace(closed=False, send=self.appends.append)
+        self.closed = False
+
+    def send_frame(self, frame: bytes) -> bool:
+        if not self.closed:
+            self.appends.append(frame)
+        return not self.closed
 
     def send_mount(self, req_id: ReqId, mark: int) -> bool:
         self.mounts.append((req_id, mark))
@@ -89,7 +96,7 @@ def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartitio
     ids.raise_generation(1)
     partition, session = StreamPartition(ids, host or Host(), 10, random.Random(1)), Session()
     partition.activate()
-    partition.received = partition.ready_mark = received
+    partition.start_at(received)
     partition.session_ready(cast(StreamSession, session))
     answer(partition, session)
     return partition, session
@@ -97,13 +104,13 @@ def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartitio
 
 def answer(partition: StreamPartition, session: Session) -> None:
     """The server says READY to the newest mount."""
-    partition.mount_response(session.mounts[-1][0].seq_num, MountState.READY)
+    partition.mount_response(session.mounts[-1][0].seq_num, MountAnswer.READY)
     assert partition.mounted
 
 
 def append(partition: StreamPartition) -> PendingAppend:
     handle = PendingAppend(0, lambda _: None)
-    partition.send_append(handle, b"data", 0, partition.received, (), (), ())
+    partition.send_append(handle, REQUEST)
     return handle
 
 
@@ -187,14 +194,43 @@ async def test_safety_e2_a_raised_generation_mounts_again_with_the_new_number() 
 async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_log_again() -> None:
     """Nothing was received meanwhile: with the old place, a later mount would feed everything missed in
     between."""
-    partition, _ = mounted()
+    host = Host()
+    partition, _ = mounted(host=host)
     waiter = partition.window.add_waiter()
     used = partition.req_ids.next_seq_num()
     partition.deactivate()
-    assert not partition.started
-    assert partition.received == NOT_STARTED
+    assert partition.state is MountState.INACTIVE
     assert isinstance(waiter.exception(), PartitionInactiveError)
     assert partition.req_ids.next_seq_num() == used + 1
+    session = Session()
+    partition.activate()
+    partition.session_ready(cast(StreamSession, session))
+    assert session.mounts == []
+    host.mark = 9
+    await host.spawned.pop()
+    assert [mark for _, mark in session.mounts] == [9]
+
+
+async def test_a_partition_that_was_let_go_while_it_was_ahead_is_not_ahead_when_it_is_used_again() -> None:
+    partition, session = mounted()
+    partition.session_lost(cast(StreamSession, session))
+    partition.session_ready(cast(StreamSession, session))
+    partition.mount_response(session.mounts[-1][0].seq_num, MountAnswer.CLIENT_AHEAD)
+    with pytest.raises(ClientAheadError):
+        await partition.wait_writable()
+    partition.session_lost(cast(StreamSession, session))
+    with pytest.raises(ClientAheadError):  # no other server has said anything yet
+        await partition.wait_writable()
+    partition.deactivate()
+    with pytest.raises(PartitionInactiveError):
+        await partition.wait_writable()
+    partition.activate()
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0):
+            await partition.wait_writable()
+    partition.close()
+    with pytest.raises(ClientClosedError):
+        await partition.wait_writable()
 
 
 async def test_safety_e1_a_transaction_behind_a_gap_is_not_received() -> None:
@@ -214,11 +250,11 @@ async def test_safety_e2_only_the_answer_to_a_mount_of_this_connection_mounts() 
     second, third = Session(), Session()
     partition.session_ready(cast(StreamSession, second))
     unanswered = second.mounts[-1][0].seq_num
-    partition.mount_response(unanswered + 100, MountState.READY)
+    partition.mount_response(unanswered + 100, MountAnswer.READY)
     assert not partition.can_send
     partition.session_lost(cast(StreamSession, second))
     partition.session_ready(cast(StreamSession, third))
-    partition.mount_response(unanswered, MountState.READY)
+    partition.mount_response(unanswered, MountAnswer.READY)
     assert not partition.can_send
     answer(partition, third)
     assert partition.can_send
@@ -238,7 +274,7 @@ async def test_a_reader_is_ahead_only_of_a_log_that_ends_before_its_place(mark: 
 
 async def test_safety_e1_an_append_that_met_a_closed_connection_has_failed_at_once() -> None:
     partition, session = mounted()
-    session.channel.closed = True
+    session.closed = True
     handle = append(partition)
     assert handle.cause is Cause.NOT_SENT
     assert outcome(handle) is Outcome.FAILED
@@ -286,7 +322,7 @@ async def test_safety_e1_an_outcome_reaches_the_others_when_one_caller_raises(
 
     first, second = PendingAppend(0, raising), PendingAppend(0, lambda _: None)
     for handle in (first, second):
-        partition.send_append(handle, b"data", 0, 4, (), (), ())
+        partition.send_append(handle, REQUEST)
     partition.flush_response(second.seq_num, 4)
     assert [outcome(handle) for handle in (first, second)] == [Outcome.FAILED] * 2
     assert "raised" in caplog.text

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from waltz_client._internal.transaction_monitor import (
+from waltz_client._internal.append.transaction_monitor import (
     NEVER,
     Cause,
     MonitorEntry,

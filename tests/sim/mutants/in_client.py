@@ -12,7 +12,7 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/transaction_monitor.py",
+                f"{_INTERNAL}/append/transaction_monitor.py",
                 "        if self.high_water_mark >= mark:\n            return self._flush(seq_num, mark)\n",
                 "        if self.high_water_mark >= -1:\n            return self._flush(seq_num, mark)\n",
             ),
@@ -21,14 +21,14 @@ CLIENT_MUTANTS = (
         how="A flush response overtakes the feed (the feed is behind, or its credit is used up) that would have brought the "
         "append.",
         profile="network",
-        found_at=6,
+        found_at=29,
     ),
     Mutant(
         name="lock_failure_not_deferred",
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/transaction_monitor.py",
+                f"{_INTERNAL}/append/transaction_monitor.py",
                 "        if self.high_water_mark >= mark:\n            return entry, self._fail_one(",
                 "        if self.high_water_mark >= -1:\n            return entry, self._fail_one(",
             ),
@@ -43,9 +43,9 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n'
+                f"{_INTERNAL}/stream/partition.py",
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n'
                 "        if self.window.monitor.newest is not None:\n"
                 "            newest = self.window.monitor.newest\n"
                 "            self.window.deliver(self.window.monitor._flush(newest.seq_num, self.received))\n",
@@ -53,19 +53,19 @@ CLIENT_MUTANTS = (
         ),
         expected=("failed_committed", "duplicate"),
         how="A connection breaks after an append was sent: it is tried again, and both are in the log.",
-        found_at=11,
+        found_at=5,
     ),
     Mutant(
         name="foreign_request_id_taken_for_ones_own",
         rule="A4",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
-                "            if fields[0] == self._client_id:\n",
+                f"{_INTERNAL}/stream/partition.py",
+                "            if fields[0] == self.client_id:\n",
                 "            if window.monitor.outstanding:\n",
             ),
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 "                else:\n                    window.not_awaited(fields)\n",
                 "",
             ),
@@ -74,11 +74,11 @@ CLIENT_MUTANTS = (
                 "self._seq_num = self._before = self._draw()",
                 "self._seq_num = self._before = 0",
             ),
-            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
+            Edit(f"{_INTERNAL}/append/transaction_monitor.py", " or entry.header != header", ""),
         ),
         expected=("acknowledged", "duplicate"),
         how="Two clients of a partition use the same sequence number: each takes the other's commit for its own.",
-        found_at=2,
+        found_at=0,
     ),
     Mutant(
         name="request_ids_count_from_one",
@@ -89,7 +89,7 @@ CLIENT_MUTANTS = (
                 "self._seq_num = self._before = self._draw()",
                 "self._seq_num = self._before = 0",
             ),
-            Edit(f"{_INTERNAL}/transaction_monitor.py", " or entry.header != header", ""),
+            Edit(f"{_INTERNAL}/append/transaction_monitor.py", " or entry.header != header", ""),
             Edit(
                 "services/server/src/waltz_server/partition/partition.py",
                 "        if mount.elders and not mount.may_use(append.req_id):\n",
@@ -108,9 +108,9 @@ CLIENT_MUTANTS = (
         rule="D9",
         edits=(
             Edit(
-                f"{_INTERNAL}/append_window.py",
-                "            high_water_mark,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
-                "            high_water_mark + 1000,\n            write_locks,\n            read_locks,\n            append_locks,\n            header,\n            data,\n            session.version,",
+                f"{_INTERNAL}/append/window.py",
+                "            handle.view,\n            request.write_locks,\n",
+                "            handle.view + 1000,\n            request.write_locks,\n",
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",
@@ -128,7 +128,7 @@ CLIENT_MUTANTS = (
         rule="E2",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
+                f"{_INTERNAL}/stream/partition.py",
                 "        self._not_ready.reset()\n        self._begin_mount()\n\n    def session_lost",
                 "        self._not_ready.reset()\n        self.req_ids._seq_num = self.req_ids._before\n        self._begin_mount()\n\n    def session_lost",
             ),
@@ -136,17 +136,17 @@ CLIENT_MUTANTS = (
         expected=("duplicate_req_id", "duplicate", "acknowledged", "outcome_given"),
         how="A client connects again and appends: its request ids are in the log already.",
         profile="network",
-        found_at=4,
+        found_at=25,
     ),
     Mutant(
         name="remounts_at_the_end_of_the_log",
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
-                "        self.received = NOT_STARTED\n",
+                f"{_INTERNAL}/stream/partition.py",
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                "        self.received = NOT_STARTED\n        self.state = MountState.STARTING\n",
             ),
         ),
         expected=("feed_order", "failed_committed"),
@@ -158,13 +158,13 @@ CLIENT_MUTANTS = (
         rule="E1",
         edits=(
             Edit(
-                f"{_INTERNAL}/stream_partition.py",
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
-                '        self._unmount(f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
+                f"{_INTERNAL}/stream/partition.py",
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n',
+                '        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")\n        self.session = None\n'
                 "        self.received = max(self.received - 1, -1)\n",
             ),
             Edit(
-                f"{_INTERNAL}/feed_cursor.py",
+                f"{_INTERNAL}/stream/feed_cursor.py",
                 "        if skip > 0:  # a reader",
                 "        if skip > 1:  # a reader",
             ),
@@ -189,14 +189,14 @@ CLIENT_MUTANTS = (
         ),
         expected=("duplicate",),
         how="An append's deadline comes while it is on its way: it is sent again, and both are in the log.",
-        found_at=0,
+        found_at=3,
     ),
     Mutant(
         name="older_generation_mounted",
         rule="E2",
         edits=(
             Edit(
-                f"{_INTERNAL}/core.py",
+                f"{_INTERNAL}/partitions.py",
                 "                elif generation < source.generation:\n",
                 "                elif generation < source.generation and source.raise_generation(generation):\n",
             ),
@@ -215,7 +215,7 @@ CLIENT_MUTANTS = (
         how="ZooKeeper shows a client an older assignment than it has seen, and the old owner does not know yet that it has "
         "been replaced.",
         guards="the old owner asks a quorum before it answers a mount",
-        found_at=3,
+        found_at=1,
     ),
     Mutant(
         name="a_retry_takes_a_newer_view",
@@ -223,7 +223,7 @@ CLIENT_MUTANTS = (
         edits=(
             Edit(
                 f"{_INTERNAL}/appender.py",
-                "                append = append._replace(as_of=view)\n",
+                "                request = request._replace(as_of=view)\n",
                 "                pass\n",
             ),
         ),

@@ -2,32 +2,46 @@
 
 from __future__ import annotations
 
+from tests.sim.mutants.mutant import Edit, Mutant
 from tests.unit_mutants.planted.bug import bugs_in
 
-_bug = bugs_in("client/src/waltz_client/_internal")
+_INTERNAL = "client/src/waltz_client/_internal"
+_bug = bugs_in(_INTERNAL)
 
 CLIENT_BUGS = (
     # ---- mounting, generations
-    _bug(
+    Mutant(
         "partition_that_was_let_go_keeps_its_place",
         "E2",
-        "stream_partition.py",
-        "        self.received = NOT_STARTED\n\n    def close",
-        "        pass\n\n    def close",
+        (
+            Edit(
+                f"{_INTERNAL}/stream/partition.py",
+                "        self.received = NOT_STARTED\n\n    def close",
+                "        pass\n\n    def close",
+            ),
+            Edit(
+                f"{_INTERNAL}/stream/partition.py",
+                "        self._happened(MountEvent.ACTIVATED)\n",
+                "        self._happened(MountEvent.ACTIVATED)\n"
+                "        if self.state is MountState.STARTING and self.received != NOT_STARTED:\n"
+                "            self._happened(MountEvent.START_KNOWN)\n",
+            ),
+        ),
+        (),
         "A partition that is used again mounts where it was, and everything missed in between is fed.",
     ),
     _bug(
         "raised_generation_does_not_mount",
         "E2",
-        "stream_partition.py",
-        '            self._unmount("its generation grew")\n            self._not_ready.reset()\n            self._begin_mount()\n',
+        "stream/partition.py",
+        '            self._unmount(MountEvent.OUTDATED, "its generation grew")\n            self._not_ready.reset()\n            self._begin_mount()\n',
         "            self._not_ready.reset()\n",
         "An owner that closed and reopened the partition under a new generation does not know the client.",
     ),
     _bug(
         "flush_taken_one_mark_early",
         "E1",
-        "stream_partition.py",
+        "stream/partition.py",
         "        self.window.flushed(seq_num, mark, self.received)\n",
         "        self.window.flushed(seq_num, mark - 1, self.received)\n",
         "An append that the last transaction before the flush brings is called failed.",
@@ -35,7 +49,7 @@ CLIENT_BUGS = (
     _bug(
         "lock_failure_taken_one_mark_early",
         "E1",
-        "stream_partition.py",
+        "stream/partition.py",
         "        self.window.lock_failed(req_id, mark, self.received)\n",
         "        self.window.lock_failed(req_id, mark - 1, self.received)\n",
         "A lock failure takes effect before the feed is there, and names the wrong transaction.",
@@ -43,7 +57,7 @@ CLIENT_BUGS = (
     _bug(
         "flush_names_the_oldest_append",
         "E1",
-        "append_window.py",
+        "append/window.py",
         "        newest = self.monitor.newest\n",
         "        newest = self.monitor.oldest\n",
         "A flush decides only the oldest append; the others wait for one round each.",
@@ -51,7 +65,7 @@ CLIENT_BUGS = (
     _bug(
         "gap_in_the_feed_accepted",
         "E1",
-        "stream_partition.py",
+        "stream/partition.py",
         "        if txid == self.received + 1:\n",
         "        if txid > self.received:\n",
         "A transaction that never came is taken for received: what it would have decided is decided wrongly.",
@@ -59,39 +73,39 @@ CLIENT_BUGS = (
     _bug(
         "mounted_without_a_flush",
         "E1",
-        "stream_partition.py",
-        "        self.window.flush(session)\n        session.send_feed_request",
-        "        session.send_feed_request",
+        "stream/partition.py",
+        "        self.window.flush(session)\n        mount.ask(",
+        "        mount.ask(",
         "Appends of a lost connection stay undecided after the mount until their silence is noticed.",
     ),
     _bug(
         "answer_of_an_old_mount_counts",
         "E2",
-        "stream_partition.py",
-        "        if seq_num not in self._mount_seqs or session is None:\n",
+        "stream/partition.py",
+        "        if seq_num not in self._asked_mounts or session is None:\n",
         "        if session is None:\n",
         "READY for a mount of the connection before makes the client append where it is not mounted.",
     ),
     _bug(
         "mount_numbers_survive_an_unmount",
         "E2",
-        "stream_partition.py",
-        "        self._ask_pending = False\n        self._mount_seqs.clear()\n",
-        "        self._ask_pending = False\n",
+        "stream/partition.py",
+        "        self._asked_mounts.clear()\n        self._cancel_timer()\n        self.readers.unmounted()\n",
+        "        self._cancel_timer()\n        self.readers.unmounted()\n",
         "A mount that was given up can still be answered.",
     ),
     _bug(
         "unmounted_partition_keeps_sending",
         "E2",
-        "stream_partition.py",
-        "        self.mounted = False\n        self.why_unavailable = reason\n",
+        "stream/partition.py",
+        "        self.why_unavailable = reason\n        self._mount = None\n",
         "        self.why_unavailable = reason\n",
         "Appends go out between two mounts and are dropped in silence.",
     ),
     _bug(
         "writers_of_a_partition_let_go_wait",
         "E1",
-        "stream_partition.py",
+        "stream/partition.py",
         "        self.window.fail_waiters(PartitionInactiveError(self.partition_id))\n",
         "",
         "Who waits for room in a partition that was let go waits until its deadline.",
@@ -99,24 +113,24 @@ CLIENT_BUGS = (
     _bug(
         "reader_at_the_end_is_ahead",
         "13.20",
-        "readers.py",
-        "        if cursor.tail is not None and cursor.tail > max(mark, partition.received):\n",
+        "stream/readers.py",
+        "        if cursor.tail is not None and cursor.tail > max(mark, source.received):\n",
         "        if cursor.tail is not None and cursor.tail >= mark:\n",
         "A reader whose place the server has just reached ends with ClientAheadError.",
     ),
     _bug(
         "silent_feed_goes_unnoticed",
         "E1",
-        "stream_partition.py",
-        "        elif self.window.tick - self._stuck_since >= 2 * nudge_ticks:\n",
-        "        elif self.window.tick - self._stuck_since >= 2**40 * nudge_ticks:\n",
+        "stream/silence.py",
+        "        elif tick - self._since >= limit:\n",
+        "        elif tick - self._since >= 2**40 * limit:\n",
         "A feed that ended while an append waits for it is never asked for again.",
     ),
     # ---- window and monitor
     _bug(
         "stale_mark_for_flushes",
         "E1",
-        "append_window.py",
+        "append/window.py",
         "        self.monitor.high_water_mark = received\n        self.deliver(self.monitor.flush_response(seq_num, mark))\n",
         "        self.deliver(self.monitor.flush_response(seq_num, mark))\n",
         "A flush answered at the present end waits for the next transaction.",
@@ -124,7 +138,7 @@ CLIENT_BUGS = (
     _bug(
         "unsent_append_is_never_resolved",
         "E1",
-        "append_window.py",
+        "append/window.py",
         "            self.deliver(self.monitor.abort(seq_num))\n",
         "            pass\n",
         "An append that met a closed connection has no outcome until something else decides it.",
@@ -132,7 +146,7 @@ CLIENT_BUGS = (
     _bug(
         "nudged_at_every_tick",
         "13.25",
-        "append_window.py",
+        "append/window.py",
         "        if self.tick - max(oldest.tick, self.flush_tick) >= threshold_ticks:\n",
         "        if self.tick - oldest.tick >= threshold_ticks:\n",
         "A silent append is flushed at every tick.",
@@ -140,7 +154,7 @@ CLIENT_BUGS = (
     _bug(
         "chance_of_a_writer_that_left_is_lost",
         "bounds",
-        "append_window.py",
+        "append/window.py",
         "            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:\n                self.wake(1)\n",
         "            pass\n",
         "A writer that was woken and gave up takes the chance of the next one along.",
@@ -148,7 +162,7 @@ CLIENT_BUGS = (
     _bug(
         "closed_window_takes_appends",
         "E1",
-        "append_window.py",
+        "append/window.py",
         "        self.stopped = True\n        self.deliver(self.monitor.close())\n",
         "        self.deliver(self.monitor.close())\n",
         "After the end of a window more appends are sent.",
@@ -156,7 +170,7 @@ CLIENT_BUGS = (
     _bug(
         "window_one_too_large",
         "bounds",
-        "append_window.py",
+        "append/window.py",
         "        return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding\n",
         "        return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding + 1\n",
         "One more append than the setting allows is on its way.",
@@ -164,15 +178,15 @@ CLIENT_BUGS = (
     _bug(
         "listener_error_ends_the_delivery",
         "13.27",
-        "append_window.py",
-        '                log.exception("the on_done function of an append to partition %d raised", entry.partition_id)\n',
-        "                return\n",
+        "append/window.py",
+        "            except Exception:\n                log.exception(\n",
+        "            except Exception:\n                return\n                log.exception(\n",
         "An error in one caller's function keeps the outcomes from the others.",
     ),
     _bug(
         "older_appends_survive_a_younger_commit",
         "E1",
-        "transaction_monitor.py",
+        "append/transaction_monitor.py",
         "        if order[0] is entry and entry.pending:  # the usual case: appends commit in the order they were sent\n            order.popleft()\n",
         "        if entry.pending:  # the usual case: appends commit in the order they were sent\n            order.remove(entry)\n",
         "Older appends of the same client stay undecided when a younger one commits.",
@@ -180,7 +194,7 @@ CLIENT_BUGS = (
     _bug(
         "commit_of_another_generation",
         "E2",
-        "transaction_monitor.py",
+        "append/transaction_monitor.py",
         "        if entry is None or entry.generation != generation or entry.header != header:\n",
         "        if entry is None or entry.header != header:\n",
         "A transaction of an earlier life of the counter commits an append.",
@@ -188,7 +202,7 @@ CLIENT_BUGS = (
     _bug(
         "release_mark_of_the_last_event",
         "E1",
-        "transaction_monitor.py",
+        "append/transaction_monitor.py",
         "        self.next_release = min(flush, conflict)\n",
         "        self.next_release = max(flush, conflict)\n",
         "With a deferred flush and a deferred conflict the earlier one is released with the later.",
@@ -196,7 +210,7 @@ CLIENT_BUGS = (
     _bug(
         "failed_append_still_outstanding",
         "bounds",
-        "transaction_monitor.py",
+        "append/transaction_monitor.py",
         "        entry.pending = False\n        self.outstanding -= 1\n        self._sweep_head()\n        return (Resolution(entry, cause, mark),)\n",
         "        entry.pending = False\n        self._sweep_head()\n        return (Resolution(entry, cause, mark),)\n",
         "Each lock failure takes a place of the window away for good.",
@@ -222,8 +236,8 @@ CLIENT_BUGS = (
         "retry_moves_the_view",
         "E1",
         "appender.py",
-        "            if append.write_locks or append.read_locks:\n",
-        "            if append.append_locks:\n",
+        "            if request.write_locks or request.read_locks:\n",
+        "            if request.append_locks:\n",
         "A retry takes a newer view than the caller decided on: a conflict in between is missed.",
     ),
     _bug(
@@ -238,8 +252,8 @@ CLIENT_BUGS = (
         "view_of_a_batch_before_the_wait",
         "E1",
         "appender.py",
-        "                    if append.as_of is None:\n                        request = (*request[:2], core.view_of(partition), *request[3:])\n                batch",
-        "                batch",
+        "                if not partition.can_send:\n                    await partition.wait_writable()\n                batch",
+        "                if request.as_of is None:\n                    request = request._replace(as_of=partition.view)\n                if not partition.can_send:\n                    await partition.wait_writable()\n                batch",
         "An append of a batch that waited for room has the view from before the wait.",
     ),
     # ---- readers, applying
@@ -262,7 +276,7 @@ CLIENT_BUGS = (
     _bug(
         "cursor_forgets_what_did_not_fit",
         "bounds",
-        "feed_cursor.py",
+        "stream/feed_cursor.py",
         "        self.tail = fields[-1][4]\n        self.count += len(fields)\n",
         "        self.tail = fields[-1][4] + (self.state is CursorState.PARKED)\n        self.count += len(fields)\n",
         "A reader whose buffer was full misses the first transaction that did not fit.",
@@ -270,7 +284,7 @@ CLIENT_BUGS = (
     _bug(
         "partly_taken_list_still_counts",
         "bounds",
-        "feed_cursor.py",
+        "stream/feed_cursor.py",
         "        self._buffer[0] = fields[limit:]\n        self.count -= limit\n",
         "        self._buffer[0] = fields[limit:]\n",
         "The buffer of an applier looks fuller and fuller, until nothing more is asked for.",
@@ -278,16 +292,16 @@ CLIENT_BUGS = (
     _bug(
         "reader_follows_the_stream_one_early",
         "13.40",
-        "readers.py",
-        "        elif cursor.tail == self._partition.received:",
-        "        elif cursor.tail is not None and cursor.tail >= self._partition.received - 1:",
+        "stream/readers.py",
+        "        elif cursor.tail == self._source.received:",
+        "        elif cursor.tail is not None and cursor.tail >= self._source.received - 1:",
         "A reader that catches up misses the last transaction before it follows the stream.",
     ),
     _bug(
         "parked_reader_keeps_its_feed",
         "bounds",
-        "readers.py",
-        "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n            self._partition.end_backfill(cursor)\n",
+        "stream/readers.py",
+        "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n            self._source.end_backfill(cursor)\n",
         "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n",
         "The server goes on feeding a reader whose buffer is full.",
     ),

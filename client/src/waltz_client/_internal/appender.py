@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from waltz_client._internal.append_window import PendingAppend
-from waltz_client._internal.core import AppendRequest
-from waltz_client._internal.transaction_monitor import Cause
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import AppendRequest, append_request
+from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.life import ClientLife
+from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client.errors import (
     AppendError,
     AppendFailedError,
@@ -22,13 +25,10 @@ from waltz_client.errors import (
     WaltzClientError,
     WindowFullError,
 )
+from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed
-from waltz_protocol.backoff import Backoff
+from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.locks import LockId
-
-if TYPE_CHECKING:
-    from waltz_client._internal.core import ClientCore
-    from waltz_client._internal.stream_partition import StreamPartition
 
 YIELD_EVERY = 256
 
@@ -48,36 +48,23 @@ class Append(NamedTuple):
 
 
 class Appender:
-    """Stateless but for the client core it works on."""
+    """Stateless but for the partitions it works on."""
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
-
-    def prepare(self, append: Append) -> tuple[StreamPartition, AppendRequest]:
-        """Check the arguments and take the view; raises what is wrong with them."""
-        core = self._core
-        partition = core.use_partition(append.partition)
-        view = core.view_of(partition) if append.as_of is None else append.as_of
-        request = core.checked_append(
-            append.partition,
-            append.data,
-            append.header,
-            append.write_locks,
-            append.read_locks,
-            append.append_locks,
-            view,
-        )
-        return partition, request
+    def __init__(
+        self, settings: ClientSettings, partitions: Partitions, life: ClientLife, random: Random
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._life = life
+        self._random = random
 
     # -- one -------------------------------------------------------------------------------------------------
 
     async def append(
-        self, append: Append, deadline_seconds: float | None, max_attempts: int | None
+        self, request: AppendRequest, deadline_seconds: float | None, max_attempts: int | None
     ) -> Committed:
         """See ``WaltzClient.append``."""
-        core = self._core
-        core.check_open()
-        settings = core.settings
+        settings = self._settings
         seconds = settings.append_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
         limit = settings.append_max_attempts if max_attempts is None else max_attempts
         deadline = asyncio.get_running_loop().time() + seconds
@@ -86,12 +73,12 @@ class Appender:
         last: AppendError | None = None
         while True:
             attempts += 1
-            outcome, view = await self._attempt(append, deadline, seconds, last)
+            outcome, view = await self._attempt(request, deadline, seconds, last)
             if isinstance(outcome, Committed):
                 return outcome
             if isinstance(outcome, LockConflictError) and outcome.conflicting_high_water_mark < view:
                 raise ViewAheadError(  # the server's own check: no lock it knows can be that far back
-                    partition_id=append.partition,
+                    partition_id=request.partition_id,
                     as_of=view,
                     high_water_mark=outcome.conflicting_high_water_mark,
                 ) from outcome
@@ -99,55 +86,44 @@ class Appender:
                 raise outcome
             if attempts == limit:
                 raise AttemptsExhaustedError(
-                    f"append to partition {append.partition} failed {attempts} times, the last time: {outcome}",
-                    partition_id=append.partition,
+                    f"append to partition {request.partition_id} failed {attempts} times, the last time: {outcome}",
+                    partition_id=request.partition_id,
                 ) from outcome
             last = outcome
-            if append.write_locks or append.read_locks:
+            if request.write_locks or request.read_locks:
                 # The caller decided on the first view: with a newer one the retry would not see a conflict in
                 # between.
-                append = append._replace(as_of=view)
+                request = request._replace(as_of=view)
             if backoff is None:
                 backoff = Backoff(
                     settings.retry_initial_backoff_ms / 1000,
                     settings.retry_max_backoff_ms / 1000,
-                    core.random,
+                    self._random,
                 )
-            await core.pause(
+            await self._life.pause(
                 min(backoff.next_seconds(), max(0.0, deadline - asyncio.get_running_loop().time()))
             )
 
     async def _attempt(
-        self, append: Append, deadline: float, seconds: float, last: AppendError | None
+        self, request: AppendRequest, deadline: float, seconds: float, last: AppendError | None
     ) -> tuple[Committed | AppendError, int]:
         """Outcome of one sending and the view it was sent with."""
-        core = self._core
         loop = asyncio.get_running_loop()
-        partition, request = self.prepare(append)
-        if append.as_of is not None and append.as_of > core.known_mark(partition):
-            try:
-                await core.check_view(partition, append.as_of, max(0.0, deadline - loop.time()))
-            except RequestDeadlineError as silent:
-                raise DeadlineExceededError(
-                    f"append to partition {append.partition} was not sent within {seconds:g} s: {silent}",
-                    partition_id=append.partition,
-                ) from silent
+        partition = self._partitions.use(request.partition_id)
+        if request.as_of is not None and request.as_of > self._partitions.known_mark(partition):
+            await self._check_view(partition, request.as_of, deadline, seconds)
         if not partition.can_send:
-            await self._wait_writable(partition, append, deadline, seconds, last)
-            if append.as_of is None:
-                # The view may have moved while waiting for room; without as_of the view is that of the
-                # sending.
-                request = (*request[:2], core.view_of(partition), *request[3:])
+            await self._wait_writable(partition, deadline, seconds, last)
         if loop.time() >= deadline:
-            raise self._not_sent(partition, append, seconds, last) from last
+            raise self._not_sent(partition, seconds, last) from last
         done: asyncio.Future[bool] = loop.create_future()  # True: resolved, False: the deadline came first
 
         def on_done(_: PendingAppend) -> None:
             if not done.done():
                 done.set_result(True)
 
-        handle = PendingAppend(append.partition, on_done)
-        partition.send_append(handle, *request)
+        handle = PendingAppend(request.partition_id, on_done)
+        partition.send_append(handle, request)
         timer = loop.call_at(deadline, _expire, done)
         try:
             resolved = await done
@@ -155,63 +131,64 @@ class Appender:
             timer.cancel()
         if not resolved:
             unknown = OutcomeUnknownError(
-                f"append to partition {append.partition} was sent, but its outcome did not come within {seconds:g} s",
-                partition_id=append.partition,
+                f"append to partition {request.partition_id} was sent, but its outcome did not come within {seconds:g} s",
+                partition_id=request.partition_id,
             )
-            return unknown, request[2]
+            return unknown, handle.view
         if handle.committed:
-            return Committed(append.partition, handle.mark), request[2]
+            return Committed(request.partition_id, handle.mark), handle.view
         error = handle.error
         if error is None:
             raise RuntimeError("an append ended without an outcome")
-        return error, request[2]
+        return error, handle.view
+
+    async def _check_view(
+        self, partition: StreamPartition, as_of: int, deadline: float, seconds: float
+    ) -> None:
+        """ViewAheadError, DeadlineExceededError."""
+        left = max(0.0, deadline - asyncio.get_running_loop().time())
+        try:
+            await self._partitions.check_view(partition, as_of, left)
+        except RequestDeadlineError as silent:
+            raise DeadlineExceededError(
+                f"append to partition {partition.partition_id} was not sent within {seconds:g} s: {silent}",
+                partition_id=partition.partition_id,
+            ) from silent
 
     async def _wait_writable(
-        self,
-        partition: StreamPartition,
-        append: Append,
-        deadline: float,
-        seconds: float,
-        last: AppendError | None,
+        self, partition: StreamPartition, deadline: float, seconds: float, last: AppendError | None
     ) -> None:
         """Until the append can be sent; DeadlineExceededError."""
         try:
             async with asyncio.timeout_at(deadline):
-                await self._core.wait_writable(partition)
+                await partition.wait_writable()
         except TimeoutError:
-            raise self._not_sent(partition, append, seconds, last) from last
+            raise self._not_sent(partition, seconds, last) from last
 
     def _not_sent(
-        self, partition: StreamPartition, append: Append, seconds: float, last: AppendError | None
+        self, partition: StreamPartition, seconds: float, last: AppendError | None
     ) -> DeadlineExceededError:
-        reason = (
-            f"the last attempt: {last}" if last is not None else self._core.why_unavailable(append.partition)
-        )
-        if partition.mounted and last is None:
+        partition_id = partition.partition_id
+        if last is not None:
+            reason = f"the last attempt: {last}"
+        elif partition.mounted:
             reason = "too many appends are on their way"
+        else:
+            reason = self._partitions.why_unavailable(partition_id)
         return DeadlineExceededError(
-            f"append to partition {append.partition} was not sent within {seconds:g} s: {reason}",
-            partition_id=append.partition,
+            f"append to partition {partition_id} was not sent within {seconds:g} s: {reason}",
+            partition_id=partition_id,
         )
 
     # -- without waiting -------------------------------------------------------------------------------------
 
     def append_nowait(
-        self,
-        partition_id: int,
-        data: bytes,
-        header: int,
-        locks: tuple[Iterable[LockId], Iterable[LockId], Iterable[LockId]],
-        as_of: int | None,
-        context: object,
-        on_done: Callable[[PendingAppend], object],
+        self, request: AppendRequest, context: object, on_done: Callable[[PendingAppend], object]
     ) -> PendingAppend:
-        """See ``WaltzClient.append_nowait``. `locks`: write, read and append locks."""
-        core = self._core
-        partition = core.use_partition(partition_id)
-        view = core.view_of(partition) if as_of is None else as_of
-        request = core.checked_append(partition_id, data, header, *locks, view)
-        if as_of is not None and as_of > (known := core.known_mark(partition)):
+        """See ``WaltzClient.append_nowait``."""
+        partition_id, as_of = request.partition_id, request.as_of
+        partition = self._partitions.use(partition_id)
+        if as_of is not None and as_of > (known := self._partitions.known_mark(partition)):
             raise ViewAheadError(
                 partition_id=partition_id,
                 as_of=as_of,
@@ -219,14 +196,14 @@ class Appender:
                 detail=" as far as this client knows (high_water_mark() asks)",
             )
         if not partition.can_send:
-            core.check_open()
+            self._life.check_open()
             if not partition.mounted:
                 raise PartitionUnavailableError(
-                    f"partition {partition_id} is not available: {core.why_unavailable(partition_id)}"
+                    f"partition {partition_id} is not available: {self._partitions.why_unavailable(partition_id)}"
                 )
             raise WindowFullError(f"too many appends to partition {partition_id} are on their way")
         handle = PendingAppend(partition_id, on_done, context)
-        partition.send_append(handle, *request)
+        partition.send_append(handle, request)
         return handle
 
     # -- many ------------------------------------------------------------------------------------------------
@@ -238,7 +215,7 @@ class Appender:
         deadline_seconds: float | None,
     ) -> list[Committed | AppendError]:
         """See ``WaltzClient.append_many``."""
-        self._core.check_open()
+        self._life.check_open()
         batch = _Batch(on_result)
         loop = asyncio.get_running_loop()
         deadline = None if deadline_seconds is None else loop.time() + deadline_seconds
@@ -254,19 +231,27 @@ class Appender:
         return batch.results
 
     async def _send_all(self, appends: Iterable[Append], batch: _Batch) -> None:
-        core = self._core
+        partitions, settings = self._partitions, self._settings
         for append in appends:
             index = batch.add(append)
             try:
-                partition, request = self.prepare(append)
-                if append.as_of is not None and append.as_of > core.known_mark(partition):
-                    await core.check_view(partition, append.as_of, core.settings.request_deadline_ms / 1000)
+                request = append_request(
+                    settings,
+                    append.partition,
+                    append.data,
+                    append.header,
+                    append.write_locks,
+                    append.read_locks,
+                    append.append_locks,
+                    append.as_of,
+                )
+                partition = partitions.use(append.partition)
+                if request.as_of is not None and request.as_of > partitions.known_mark(partition):
+                    await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
                 if not partition.can_send:
-                    await core.wait_writable(partition)
-                    if append.as_of is None:
-                        request = (*request[:2], core.view_of(partition), *request[3:])
+                    await partition.wait_writable()
                 batch.sent[index] = True
-                partition.send_append(PendingAppend(append.partition, batch.done, index), *request)
+                partition.send_append(PendingAppend(append.partition, batch.done, index), request)
             except AppendError as error:
                 batch.settle(index, error)
             except WaltzClientError as error:

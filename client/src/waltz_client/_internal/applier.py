@@ -12,18 +12,16 @@ import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
-from waltz_client._internal.feed_cursor import FeedCursor
+from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client._internal.stream.readers import Readers
+from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.errors import ClientAheadError, StopApplyingError, UsageError
 from waltz_client.transaction import FeedFields, Transaction
 from waltz_protocol.backoff import Backoff, Random
 
-if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
-    from waltz_client.callbacks import WaltzClientCallbacks
-
-log = logging.getLogger("waltz_client.apply")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -66,7 +64,7 @@ class Applier:
 
     def __init__(
         self,
-        partition: StreamPartition,
+        readers: Readers,
         callbacks: WaltzClientCallbacks,
         fetch: Callable[[int, int], Awaitable[bytes]],
         random: Random,
@@ -75,7 +73,9 @@ class Applier:
         self.applied: int | None = None
         self.on_committed: dict[int, Callable[[], Awaitable[None]]] = {}
         self.on_applied: dict[int, Callable[[], Awaitable[None]]] = {}
-        self._partition = partition
+        self._readers = readers
+        self._partition_id = readers.partition_id
+        self._about = {"partition": readers.partition_id}
         self._callbacks = callbacks
         self._fetch = fetch
         self._random = random
@@ -94,7 +94,7 @@ class Applier:
             self._mark = asyncio.get_running_loop().create_future()
             try:
                 try:
-                    mark = await settle(self._callbacks.client_high_water_mark(self._partition.partition_id))
+                    mark = await settle(self._callbacks.client_high_water_mark(self._partition_id))
                 except asyncio.CancelledError as error:
                     raise reportable(error) from error
                 if not isinstance(mark, int) or mark < -1:
@@ -127,7 +127,7 @@ class Applier:
     async def run(self) -> None:
         """Apply until cancelled, or until a callback stops it."""
         await self._run()
-        await self.tell_committed()
+        await self.report_committed()
 
     async def _run(self) -> None:
         backoff = Backoff(APPLY_RETRY_INITIAL_SECONDS, APPLY_RETRY_MAX_SECONDS, self._random)
@@ -135,21 +135,23 @@ class Applier:
             try:
                 await self.initial_mark()
             except StopApplyingError as error:
-                log.error("partition %d is not applied: %s", self._partition.partition_id, error)
+                log.error("partition %d: it is not applied: %s", self._partition_id, error, extra=self._about)
                 self.stop(error)
                 return
             except Exception:
                 if self._stopped is not None:  # the client was closed, nobody is asked any more
                     return
-                log.exception("client_high_water_mark of partition %d raised", self._partition.partition_id)
+                log.exception(
+                    "partition %d: client_high_water_mark raised", self._partition_id, extra=self._about
+                )
                 await asyncio.sleep(backoff.next_seconds())
         while True:
-            cursor = FeedCursor(self._partition.partition_id, self.applied, self._capacity, self._ready.set)
-            self._partition.readers.add(cursor)
+            cursor = FeedCursor(self._partition_id, self.applied, self._capacity, self._ready.set)
+            self._readers.add(cursor)
             try:
                 await self._follow(cursor)
             finally:
-                self._partition.readers.remove(cursor)
+                self._readers.remove(cursor)
             if self.is_stopped():
                 return
             # The reader ended with an error: the client is ahead of the log, or a query failed. Try again,
@@ -157,20 +159,25 @@ class Applier:
             await asyncio.sleep(1.0)
 
     async def _follow(self, cursor: FeedCursor) -> None:
-        partition = self._partition
         while not self.is_stopped():
             fields = cursor.take_at_most(APPLY_BATCH)
             if not fields:
                 if cursor.error is not None:
                     level = logging.ERROR if isinstance(cursor.error, ClientAheadError) else logging.WARNING
-                    log.log(level, "applying partition %d stopped: %s", partition.partition_id, cursor.error)
+                    log.log(
+                        level,
+                        "partition %d: applying was interrupted: %s",
+                        self._partition_id,
+                        cursor.error,
+                        extra=self._about,
+                    )
                     return
                 self._ready.clear()
-                partition.readers.starves(cursor)
+                self._readers.starves(cursor)
                 await self._ready.wait()
                 continue
             if cursor.drained:
-                partition.readers.drained(cursor)
+                self._readers.drained(cursor)
             for one in fields:
                 await self._apply(one)
                 if self.is_stopped():
@@ -205,12 +212,17 @@ class Applier:
 
     async def _report(self, txid: int, error: Exception) -> None:
         try:
-            await settle(self._callbacks.uncaught_exception(self._partition.partition_id, txid, error))
+            await settle(self._callbacks.uncaught_exception(self._partition_id, txid, error))
         except (Exception, asyncio.CancelledError) as raised:
             reportable(raised)
-            log.exception("uncaught_exception of partition %d raised", self._partition.partition_id)
+            log.exception(
+                "partition %d: uncaught_exception raised at transaction %d",
+                self._partition_id,
+                txid,
+                extra={"partition": self._partition_id, "transaction": txid},
+            )
 
-    async def tell_committed(self) -> None:
+    async def report_committed(self) -> None:
         """The end, before everything was applied: at least say what is committed, in order."""
         while self.on_committed:
             await self.on_committed.pop(min(self.on_committed))()

@@ -12,11 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from waltz_client._internal.append_window import PendingAppend
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import append_request
+from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.applier import Applier, reportable, settle
-from waltz_client._internal.transaction_monitor import Cause
+from waltz_client._internal.life import ClientLife
+from waltz_client._internal.partitions import Partitions
+from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import (
     AppendFailedError,
@@ -26,12 +30,10 @@ from waltz_client.errors import (
     PartitionUnavailableError,
     WaltzClientError,
 )
-from waltz_protocol.backoff import Backoff
+from waltz_client.settings import ClientSettings
+from waltz_protocol.backoff import Backoff, Random
 
-if TYPE_CHECKING:
-    from waltz_client._internal.core import ClientCore
-
-log = logging.getLogger("waltz_client.submit")
+log = logging.getLogger(__name__)
 
 ENDINGS_SECONDS = 5.0
 """How long a close waits for the last callbacks of contexts."""
@@ -40,7 +42,7 @@ ENDINGS_SECONDS = 5.0
 class Submission:
     """One submitted context on its way to its end."""
 
-    __slots__ = ("attempts", "backoff", "conflict", "context", "ended")
+    __slots__ = ("attempts", "backoff", "conflict", "context", "ended", "partition_id")
 
     def __init__(self, context: TransactionContext, backoff: Backoff) -> None:
         self.context = context
@@ -48,6 +50,7 @@ class Submission:
         self.attempts = 0
         self.conflict: int | None = None
         self.ended = False
+        self.partition_id: int | None = None  # of its latest attempt
 
 
 class Submissions:
@@ -56,9 +59,19 @@ class Submissions:
     Invariant: each context ends exactly once: ``on_completion``, ``on_expiration`` or ``on_exception``.
     """
 
-    def __init__(self, core: ClientCore) -> None:
-        self._core = core
-        self._settings = core.settings
+    def __init__(
+        self,
+        settings: ClientSettings,
+        partitions: Partitions,
+        life: ClientLife,
+        random: Random,
+        wall_clock: Callable[[], float],
+    ) -> None:
+        self._settings = settings
+        self._partitions = partitions
+        self._life = life
+        self._random = random
+        self._wall_clock = wall_clock
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
         self._retrying = 0
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
@@ -73,14 +86,14 @@ class Submissions:
     def start(self) -> None:
         """Start the retry workers (``client.numTransactionRetryThreads``)."""
         for number in range(self._settings.retry_workers):
-            self._workers.append(self._core.spawn(self._retry_worker(), f"retry worker {number}"))
+            self._workers.append(self._life.spawn(self._retry_worker(), f"retry worker {number}"))
 
     async def submit(self, context: TransactionContext) -> None:
         """First attempt; returns once it is sent (or the context ended). Its error goes to on_exception and
         is raised."""
         settings = self._settings
         backoff = Backoff(
-            settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._core.random
+            settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._random
         )
         await self._attempt(Submission(context, backoff))
 
@@ -101,26 +114,28 @@ class Submissions:
 
     def _expired(self, context: TransactionContext) -> bool:
         limit_ms = self._settings.transaction_expiration_ms
-        return context.is_expired(self._core.wall_clock(), limit_ms / 1000 if limit_ms else None)
+        return context.is_expired(self._wall_clock(), limit_ms / 1000 if limit_ms else None)
 
     async def _execute_and_send(self, submission: Submission) -> None:
-        core = self._core
+        partitions = self._partitions
         context = submission.context
-        partition_id = context.partition_id(core.num_partitions)
-        core.check_partition(partition_id)
+        partition_id = context.partition_id(partitions.count)
+        partitions.check(partition_id)
+        submission.partition_id = partition_id
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
-                partition = core.use_partition(partition_id)
-                await core.wait_mounted(partition)
-                await self._wait_caught_up(partition_id, submission)
-                view = core.view_of(partition)
+                partition = partitions.use(partition_id)
+                await partition.wait_mounted()
+                await self._wait_caught_up(partition, submission)
+                view = partition.view
         except TimeoutError:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
         builder = TransactionBuilder(view)
         if not await settle(context.execute(builder)):
             await self._last(submission, lambda: context.on_completion(False))
             return
-        request = core.checked_append(
+        request = append_request(
+            self._settings,
             partition_id,
             builder.payload(),
             builder.header,
@@ -131,17 +146,16 @@ class Submissions:
         )
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
-                await core.wait_writable(partition)
+                await partition.wait_writable()
         except TimeoutError:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
         submission.conflict = None
-        partition.send_append(PendingAppend(partition_id, self._resolved, submission), *request)
+        partition.send_append(PendingAppend(partition_id, self._resolved, submission), request)
 
-    async def _wait_caught_up(self, partition_id: int, submission: Submission) -> None:
-        applier = self._core.appliers.get(partition_id)
+    async def _wait_caught_up(self, partition: StreamPartition, submission: Submission) -> None:
+        applier = self._partitions.appliers.get(partition.partition_id)
         if applier is None:
             return
-        partition = self._core.use_partition(partition_id)
         await applier.wait_applied(
             max(partition.ready_mark, -1 if submission.conflict is None else submission.conflict)
         )
@@ -150,7 +164,7 @@ class Submissions:
 
     def _unavailable(self, partition_id: int) -> str:
         seconds = self._settings.mount_wait_ms / 1000
-        return f"partition {partition_id} was not available within {seconds:g} s: {self._core.why_unavailable(partition_id)}"
+        return f"partition {partition_id} was not available within {seconds:g} s: {self._partitions.why_unavailable(partition_id)}"
 
     # -- outcomes --------------------------------------------------------------------------------------------
 
@@ -168,14 +182,14 @@ class Submissions:
         conflicted = handle.cause is Cause.LOCK_CONFLICT
         limit = self._settings.max_transaction_attempts
         if isinstance(error, OutcomeUnknownError) or self._settings.retry_workers == 0:
-            self._end(context, error, conflicted)
+            self._end(handle.partition_id, context, error, conflicted)
         elif limit and submission.attempts >= limit:
             exhausted = AttemptsExhaustedError(
                 f"transaction failed {submission.attempts} times, the last time: {error}",
                 partition_id=handle.partition_id,
             )
             exhausted.__cause__ = error
-            self._end(context, exhausted, conflicted)
+            self._end(handle.partition_id, context, exhausted, conflicted)
         else:
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
@@ -189,12 +203,12 @@ class Submissions:
 
     def _committed(self, partition_id: int, transaction_id: int, context: TransactionContext) -> None:
         async def completed() -> None:
-            await self._call(lambda: context.on_completion(True))
+            await self._call(partition_id, lambda: context.on_completion(True))
 
         async def applied() -> None:
-            await self._call(context.on_application)
+            await self._call(partition_id, context.on_application)
 
-        applier = self._core.appliers.get(partition_id)
+        applier = self._partitions.appliers.get(partition_id)
         if applier is not None and applier.is_stopped():
             self._spawn(completed(), "completion of a transaction that is not applied")
             return
@@ -209,45 +223,51 @@ class Submissions:
 
         self._spawn(both(), "completion of a transaction")
 
-    def _end(self, context: TransactionContext, error: WaltzClientError, conflicted: bool) -> None:
+    def _end(
+        self, partition_id: int, context: TransactionContext, error: WaltzClientError, conflicted: bool
+    ) -> None:
         async def ending() -> None:
             if conflicted:
-                await self._call(context.on_lock_failure)
-            await self._call(lambda: context.on_exception(error))
+                await self._call(partition_id, context.on_lock_failure)
+            await self._call(partition_id, lambda: context.on_exception(error))
 
         self._spawn(ending(), "end of a transaction")
 
     def _spawn(self, coro: Coroutine[Any, Any, None], name: str) -> None:
-        task = self._core.spawn(coro, name)
+        task = self._life.spawn(coro, name)
         self._endings.add(task)
         task.add_done_callback(self._endings.discard)
 
     async def _retry_worker(self) -> None:
-        while not self._core.closed:
+        while not self._life.closed:
             submission = await self._retries.get()
             try:
                 if submission.conflict is not None:
-                    await self._call(submission.context.on_lock_failure)
+                    await self._call(submission.partition_id, submission.context.on_lock_failure)
                 await self._attempt(submission)
             except asyncio.CancelledError:
                 self._abandon(submission)
                 raise
             except Exception as error:
-                log.warning("retry of a transaction ended: %s", error)
+                log.warning(
+                    "the retry of a transaction ended: %s",
+                    error,
+                    extra={"partition": submission.partition_id},
+                )
             finally:
                 self._retrying -= 1
 
-    async def _call(self, function: Callable[[], Awaitable[None] | None]) -> None:
+    async def _call(self, partition_id: int | None, function: Callable[[], Awaitable[None] | None]) -> None:
         try:
             await settle(function())
         except (Exception, asyncio.CancelledError) as error:
             reportable(error)
-            log.exception("a callback of a transaction context raised")
+            log.exception("a callback of a transaction context raised", extra={"partition": partition_id})
 
     async def _last(self, submission: Submission, function: Callable[[], Awaitable[None] | None]) -> None:
         if not submission.ended:
             submission.ended = True
-            await self._call(function)
+            await self._call(submission.partition_id, function)
 
     def _abandon(self, submission: Submission) -> None:
         error = AppendFailedError("the client was closed before another attempt", partition_id=-1)
@@ -256,9 +276,9 @@ class Submissions:
             self._last(submission, lambda: submission.context.on_exception(error)), "end of a transaction"
         )
 
-    def tell_committed(self, applier: Applier) -> None:
+    def report_committed(self, applier: Applier) -> None:
         """The applier ends: contexts whose transaction it has not come to are told that it is committed."""
-        self._spawn(applier.tell_committed(), "completion of transactions that were not applied")
+        self._spawn(applier.report_committed(), "completion of transactions that were not applied")
 
     async def close(self) -> None:
         """End what waits for a retry (certainly not in the log), tell what is committed, wait for endings
@@ -275,7 +295,7 @@ class Submissions:
         self._delayed.clear()
         while not self._retries.empty():
             self._abandon(self._retries.get_nowait())
-        for applier in self._core.appliers.values():
-            self.tell_committed(applier)
+        for applier in self._partitions.appliers.values():
+            self.report_committed(applier)
         if self._endings:
             await asyncio.wait(set(self._endings), timeout=ENDINGS_SECONDS)

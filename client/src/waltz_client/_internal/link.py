@@ -24,7 +24,7 @@ from waltz_protocol.types import Endpoint
 if TYPE_CHECKING:
     import ssl
 
-log = logging.getLogger("waltz_client.link")
+log = logging.getLogger(__name__)
 
 HEALTHY_SECONDS = 1.0
 """A connection that lived this long is replaced at once."""
@@ -73,6 +73,7 @@ class Link:
     ) -> None:
         self.endpoint = endpoint
         self.last_error: str | None = None
+        self._about = {"server": str(endpoint)}
         self._settings = settings
         self._new_session = new_session
         self._backoff = Backoff(settings.initial_backoff_seconds, settings.max_backoff_seconds, random)
@@ -102,7 +103,7 @@ class Link:
             )
         except (WaltzProtocolError, OSError) as error:
             if self.last_error != str(error):
-                log.warning("server %s: %s; trying again", self.endpoint, error)
+                log.warning("server %s: %s; trying again", self.endpoint, error, extra=self._about)
             self.last_error = str(error)
             return False
         self.last_error = None
@@ -111,5 +112,7 @@ class Link:
             await channel.wait_closed()
         finally:
             channel.close("the client closed the connection")
-        log.info("connection to server %s ended: %s", self.endpoint, channel.close_reason)
+        log.info(
+            "server %s: the connection ended: %s", self.endpoint, channel.close_reason, extra=self._about
+        )
         return True

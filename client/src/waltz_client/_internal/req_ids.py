@@ -95,3 +95,19 @@ class ReqIdSource:
 
     def _draw(self) -> int:
         return int(self._random.random() * _NUMBERS) - _NUMBERS // 2
+
+
+class ReqIdSources:
+    """The sources of one client. Invariant: one per partition for the life of the client."""
+
+    def __init__(self, client_id: int, random: Random) -> None:
+        self._client_id = client_id
+        self._random = random
+        self._sources: dict[int, ReqIdSource] = {}
+
+    def of(self, partition_id: int) -> ReqIdSource:
+        """The one source of request ids of a partition."""
+        source = self._sources.get(partition_id)
+        if source is None:
+            source = self._sources[partition_id] = ReqIdSource(self._client_id, partition_id, self._random)
+        return source

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from random import Random
 from types import TracebackType
 from typing import Literal, Self, TypeVar
 
@@ -26,7 +26,7 @@ from waltz_client.sql.transient import is_transient
 from waltz_client.transaction import FeedTransaction
 from waltz_protocol.backoff import Backoff
 
-log = logging.getLogger("waltz_client.sql")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -81,7 +81,7 @@ class SqlApplier:
         self._retry_seconds = retry_seconds
         self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
-        self._random = random.Random()
+        self._random = Random()
 
     async def __aenter__(self) -> Self:
         return self
@@ -166,6 +166,7 @@ class SqlApplier:
             partition_id,
             transaction_id,
             cause,
+            extra={"partition": partition_id, "transaction": transaction_id},
         )
         return mark
 
@@ -188,17 +189,22 @@ class SqlApplier:
                 if self._retry_seconds is not None and spent >= self._retry_seconds:
                     raise DatabaseUnavailableError(partition_id, transaction_id, spent, cause) from cause
                 if backoff.attempts % 10 == 0:
-                    log.warning("partition %d: the database failed, trying again: %s", partition_id, cause)
+                    log.warning(
+                        "partition %d: the database failed, trying again: %s",
+                        partition_id,
+                        cause,
+                        extra={"partition": partition_id, "transaction": transaction_id},
+                    )
             await asyncio.sleep(backoff.next_seconds())
 
     def _stopped(self, partition_id: int, error: StopApplyingError) -> None:
         self.stopped[partition_id] = error
-        log.error("%s", error, exc_info=error.__cause__)
+        log.error("%s", error, exc_info=error.__cause__, extra={"partition": partition_id})
         if self._on_stopped is not None:
             try:
                 self._on_stopped(error)
             except Exception:
-                log.exception("on_stopped raised")
+                log.exception("the on_stopped function raised", extra={"partition": partition_id})
 
     # -- feeds -----------------------------------------------------------------------------------------------
 
@@ -240,7 +246,7 @@ class SqlApplier:
                 await self._follow(client, partition_id, until)
                 return
             except HighWaterMarkMovedError as moved:
-                log.warning("%s; reading again from there", moved)
+                log.warning("%s; reading again from there", moved, extra={"partition": partition_id})
                 await asyncio.sleep(backoff.next_seconds())  # somebody may keep setting it back
             except StopApplyingError as error:
                 self._stopped(partition_id, error)

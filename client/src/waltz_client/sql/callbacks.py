@@ -8,7 +8,7 @@ from waltz_client.errors import StopApplyingError
 from waltz_client.sql.applier import SqlApplier
 from waltz_client.transaction import FeedTransaction, Transaction
 
-log = logging.getLogger("waltz_client.sql")
+log = logging.getLogger(__name__)
 
 
 class SqlCallbacks(SqlApplier):
@@ -38,4 +38,10 @@ class SqlCallbacks(SqlApplier):
         if isinstance(error, StopApplyingError):
             self._stopped(partition_id, error)
         else:
-            log.error("partition %d, transaction %d: %r", partition_id, transaction_id, error)
+            log.error(
+                "partition %d: applying transaction %d failed, trying again: %r",
+                partition_id,
+                transaction_id,
+                error,
+                extra={"partition": partition_id, "transaction": transaction_id},
+            )

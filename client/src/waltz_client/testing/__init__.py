@@ -11,10 +11,11 @@ shipped ones. See :class:`InProcessLog` (clients, connections) and :class:`LogPa
 failures on demand).
 
 ``log`` is the whole, ``partition`` the server's side of one partition, ``feeds`` its feeds, ``connection``
-the messages of one connection, ``transport`` the wire.
+the messages of one connection, ``values`` what these hand to one another, ``transport`` the wire.
 """
 
 from waltz_client.testing.log import InProcessLog
-from waltz_client.testing.partition import LoggedTransaction, LogPartition
+from waltz_client.testing.partition import LogPartition
+from waltz_client.testing.values import LoggedTransaction
 
 __all__ = ["InProcessLog", "LogPartition", "LoggedTransaction"]

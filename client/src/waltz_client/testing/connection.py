@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from waltz_client.testing.partition import LogPartition
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
@@ -12,9 +12,6 @@ from waltz_protocol.frames.append import APPEND_TYPE, parse_append
 from waltz_protocol.messages import client as m
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import ReqId, data_checksum
-
-if TYPE_CHECKING:
-    from waltz_client.testing.partition import LogPartition
 
 
 class LogConnection:

@@ -7,14 +7,10 @@ Owner: the partition.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
+from waltz_client.testing.values import ClientConnection, LoggedTransaction
 from waltz_protocol.frames.feed import pack_feed_frame
 from waltz_protocol.types import ReqId
-
-if TYPE_CHECKING:
-    from waltz_client.testing.connection import LogConnection
-    from waltz_client.testing.partition import LoggedTransaction
 
 MIN_CREDIT = 100
 """A feed request is good for at least so many transactions (``server.minFetchSize``)."""
@@ -22,7 +18,7 @@ MIN_CREDIT = 100
 
 class _Feed:
     def __init__(
-        self, connection: LogConnection, position: int, credit: int, done: Callable[[], None]
+        self, connection: ClientConnection, position: int, credit: int, done: Callable[[], None]
     ) -> None:
         self.connection = connection
         self.position = position
@@ -37,7 +33,9 @@ class Feeds:
         self.paused = False
         self._feeds: list[_Feed] = []
 
-    def open(self, connection: LogConnection, position: int, credit: int, done: Callable[[], None]) -> None:
+    def open(
+        self, connection: ClientConnection, position: int, credit: int, done: Callable[[], None]
+    ) -> None:
         """Send ``credit`` > 0 transactions after ``position``, as they are committed; then call ``done``."""
         self._feeds.append(_Feed(connection, position, credit, done))
 
@@ -60,7 +58,7 @@ class Feeds:
                 self._feeds.remove(feed)
                 feed.done()
 
-    def forget(self, connection: LogConnection) -> None:
+    def forget(self, connection: ClientConnection) -> None:
         """The connection is gone."""
         self._feeds = [feed for feed in self._feeds if feed.connection is not connection]
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from random import Random
 
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import WaltzClient
@@ -59,7 +59,7 @@ class InProcessLog:
                 number,
                 lock_table_size,
                 first_transaction_id,
-                random.Random(f"{seed}/{number}"),
+                Random(f"{seed}/{number}"),
                 self._announce,
             )
             for number in range(num_partitions)
@@ -115,9 +115,9 @@ class InProcessLog:
         }
 
     @property
-    def random(self) -> random.Random:
+    def random(self) -> Random:
         """The source of a new client's retry delays."""
-        return random.Random(f"{self._seed}/client/{self._last_client_id}")
+        return Random(f"{self._seed}/client/{self._last_client_id}")
 
     @property
     def cluster_params(self) -> _Cluster:

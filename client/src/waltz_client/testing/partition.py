@@ -10,35 +10,24 @@ from __future__ import annotations
 import asyncio
 import enum
 import logging
-import random
 from collections import deque
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, NamedTuple
+from random import Random
+from typing import NamedTuple
 
 from waltz_client.errors import UsageError
 from waltz_client.testing.feeds import MIN_CREDIT, Feeds
 from waltz_client.testing.locks import make_locks
+from waltz_client.testing.values import ClientConnection, LoggedTransaction
 from waltz_protocol.frames.append import Append
 from waltz_protocol.locks import LockId
 from waltz_protocol.messages import client as m
 from waltz_protocol.types import ReqId
 
-if TYPE_CHECKING:
-    from waltz_client.testing.connection import LogConnection
-
-log = logging.getLogger("waltz_client.testing")
+log = logging.getLogger(__name__)
 
 SOMEBODY_ELSE = -1
 """Client id of transactions committed by :meth:`LogPartition.commit`."""
-
-
-class LoggedTransaction(NamedTuple):
-    """One committed transaction, as a test sees it."""
-
-    transaction_id: int
-    req_id: ReqId
-    header: int
-    data: bytes
 
 
 class _Fate(enum.Enum):
@@ -47,7 +36,7 @@ class _Fate(enum.Enum):
 
 
 class _Waiting(NamedTuple):
-    connection: LogConnection
+    connection: ClientConnection
     append: Append
     due: float
 
@@ -64,7 +53,7 @@ class LogPartition:
         partition_id: int,
         lock_table_size: int | None,
         first_transaction_id: int,
-        rng: random.Random,
+        random: Random,
         on_change: Callable[[], None],
     ) -> None:
         self.partition_id = partition_id
@@ -75,7 +64,7 @@ class LogPartition:
         self._lock_table_size = lock_table_size
         self._locks = make_locks(lock_table_size, self.high_water_mark)
         self._feeds = Feeds()
-        self._mounts: dict[int, tuple[int, int, LogConnection]] = {}
+        self._mounts: dict[int, tuple[int, int, ClientConnection]] = {}
         self._queue: deque[_Waiting | Callable[[], None]] = deque()
         self._timer: asyncio.TimerHandle | None = None
         self._held = False
@@ -83,7 +72,7 @@ class LogPartition:
         self._fates: deque[_Fate] = deque()
         self._failing_rate = 0.0
         self._failing_reads = 0
-        self._rng = rng
+        self._random = random
         self._on_change = on_change
 
     # -- what is in the log ----------------------------------------------------------------------------------
@@ -190,7 +179,7 @@ class LogPartition:
 
     # -- requests --------------------------------------------------------------------------------------------
 
-    def mount_received(self, connection: LogConnection, request: m.MountRequest) -> None:
+    def mount_received(self, connection: ClientConnection, request: m.MountRequest) -> None:
         """The newest connection of a client may append; answered when everything before it is decided."""
         req_id = request.req_id
         offer = (req_id.generation, connection.seq_num or 0, connection)
@@ -202,7 +191,7 @@ class LogPartition:
             return
         self._enqueue(lambda: self._mount(connection, request))
 
-    def _mount(self, connection: LogConnection, request: m.MountRequest) -> None:
+    def _mount(self, connection: ClientConnection, request: m.MountRequest) -> None:
         req_id, position = request.req_id, request.client_high_water_mark
         gap = self.high_water_mark - position
         if gap < 0:
@@ -217,7 +206,7 @@ class LogPartition:
                 lambda: connection.send(m.MountResponse(req_id, m.MountState.READY)),
             )
 
-    def feed_received(self, connection: LogConnection, request: m.FeedRequest) -> None:
+    def feed_received(self, connection: ClientConnection, request: m.FeedRequest) -> None:
         """Transactions after the client's mark; a mark beyond the log closes the connection, as a server
         does."""
         if not self._may_append(connection, request.req_id.client_id):
@@ -234,24 +223,25 @@ class LogPartition:
         )
 
     def _open_feed(
-        self, connection: LogConnection, position: int, credit: int, done: Callable[[], None]
+        self, connection: ClientConnection, position: int, credit: int, done: Callable[[], None]
     ) -> None:
         if position < self._first_id - 1:
             log.error(
-                "partition %d begins at transaction %d: nothing can be read after %d",
+                "partition %d: it begins at transaction %d, nothing can be read after %d",
                 self.partition_id,
                 self._first_id,
                 position,
+                extra={"partition": self.partition_id},
             )
             return
         self._feeds.open(connection, position, credit, done)
         self._pump()
 
-    def flush_received(self, connection: LogConnection, request: m.FlushRequest) -> None:
+    def flush_received(self, connection: ClientConnection, request: m.FlushRequest) -> None:
         """Answered when everything before it is decided."""
         self._enqueue(lambda: connection.send(m.FlushResponse(request.req_id, self.high_water_mark)))
 
-    def append_received(self, connection: LogConnection, append: Append) -> None:
+    def append_received(self, connection: ClientConnection, append: Append) -> None:
         """Into the queue, if the connection may append; dropped in silence otherwise."""
         if self._may_append(connection, ReqId.unpack(append.req_id).client_id):
             due = asyncio.get_running_loop().time() + self._delay_seconds
@@ -266,13 +256,13 @@ class LogPartition:
             return None, f"there is no transaction {transaction_id}"
         return self._log[transaction_id - self._first_id].data, None
 
-    def connection_lost(self, connection: LogConnection) -> None:
+    def connection_lost(self, connection: ClientConnection) -> None:
         """What it has sent is still decided; nothing is sent to it."""
         self._feeds.forget(connection)
         for client_id in [c for c, mount in self._mounts.items() if mount[2] is connection]:
             del self._mounts[client_id]
 
-    def _may_append(self, connection: LogConnection, client_id: int) -> bool:
+    def _may_append(self, connection: ClientConnection, client_id: int) -> bool:
         mount = self._mounts.get(client_id)
         return mount is not None and mount[2] is connection
 
@@ -307,10 +297,10 @@ class LogPartition:
         self._timer = None
         self._work()
 
-    def _decide(self, connection: LogConnection, append: Append) -> None:
+    def _decide(self, connection: ClientConnection, append: Append) -> None:
         req_id = ReqId.unpack(append.req_id)
         fate = self._fates.popleft() if self._fates else None
-        if fate is None and self._failing_rate and self._rng.random() < self._failing_rate:
+        if fate is None and self._failing_rate and self._random.random() < self._failing_rate:
             fate = _Fate.FAIL
         conflict = self._locks.estimate(append.write_locks, append.read_locks)
         if fate is _Fate.CONFLICT:

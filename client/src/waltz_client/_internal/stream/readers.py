@@ -17,18 +17,56 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
+from typing import Protocol
 
-from waltz_client._internal.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
+from waltz_client._internal.stream.host import ReaderHost
 from waltz_client.errors import ClientAheadError, WaltzClientError
 from waltz_client.transaction import FeedFields
 
-if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
-
-log = logging.getLogger("waltz_client.mount")
+log = logging.getLogger(__name__)
 
 AHEAD_RETRY_SECONDS = 5.0
+
+
+class FeedSource(Protocol):
+    """What readers need of the partition that they read."""
+
+    @property
+    def partition_id(self) -> int:
+        """Its number."""
+        ...
+
+    @property
+    def active(self) -> bool:
+        """Whether the client takes part in it."""
+        ...
+
+    @property
+    def mounted(self) -> bool:
+        """Whether feeds can be asked for."""
+        ...
+
+    @property
+    def received(self) -> int:
+        """The last transaction of the stream."""
+        ...
+
+    def ask_if_pending(self) -> None:
+        """Ask for more of the stream, if that was held back."""
+        ...
+
+    def send_backfill(self, cursor: FeedCursor) -> bool:
+        """Ask for a feed of a reader's own, from its place. False when not mounted."""
+        ...
+
+    def end_backfill(self, cursor: FeedCursor) -> None:
+        """A reader has no use for a feed of its own any more."""
+        ...
+
+    def reconsider_reading(self) -> None:
+        """A reader has become full, or is no longer: pause or resume the connection."""
+        ...
 
 
 class Readers:
@@ -39,12 +77,14 @@ class Readers:
     what the stream brought in this turn.
     """
 
-    def __init__(self, partition: StreamPartition) -> None:
+    def __init__(self, source: FeedSource, host: ReaderHost) -> None:
+        self.partition_id = source.partition_id
         self.live: list[FeedCursor] = []
         self.backfills: list[FeedCursor] = []
         self.turn: list[FeedFields] = []
         self._all: list[FeedCursor] = []
-        self._partition = partition
+        self._source = source
+        self._host = host
 
     def __len__(self) -> int:
         return len(self._all)
@@ -52,18 +92,18 @@ class Readers:
     def add(self, cursor: FeedCursor) -> None:
         """A new reader; it starts when the partition is mounted."""
         self._all.append(cursor)
-        if self._partition.mounted:
+        if self._source.mounted:
             self._start(cursor)
 
     def remove(self, cursor: FeedCursor) -> None:
         """The reader is closed."""
-        self._partition.end_backfill(cursor)
+        self._source.end_backfill(cursor)
         for cursors in (self._all, self.live, self.backfills):
             if cursor in cursors:
                 cursors.remove(cursor)
         cursor.state = CursorState.CLOSED
-        self._partition.ask_if_pending()
-        self._reconsider()
+        self._source.ask_if_pending()
+        self._source.reconsider_reading()
 
     def fail_all(self, error: Exception) -> None:
         """End every reader with an error."""
@@ -86,41 +126,42 @@ class Readers:
         self.backfills.clear()
 
     def _start(self, cursor: FeedCursor) -> None:
-        received = self._partition.received
+        received = self._source.received
         tail = cursor.place(received) if cursor.tail is None else cursor.tail
         if tail >= received:
             cursor.state = CursorState.LIVE
             self.live.append(cursor)
             if tail > received:
-                where = f"place of a reader of partition {self._partition.partition_id}"
-                self._partition.host.spawn(self._check_ahead(cursor), where)
-            self._partition.ask_if_pending()
-        elif self._partition.send_backfill(cursor):
+                where = f"place of a reader of partition {self.partition_id}"
+                self._host.spawn(self._check_ahead(cursor), where)
+            self._source.ask_if_pending()
+        elif self._source.send_backfill(cursor):
             cursor.state = CursorState.BACKFILL
             self.backfills.append(cursor)
 
     async def _check_ahead(self, cursor: FeedCursor) -> None:
         """A reader's place is beyond the stream: let it wait if the server has got there, fail it if not."""
-        partition = self._partition
+        source = self._source
         while True:
             try:
-                mark = await partition.host.server_high_water_mark(partition.partition_id)
+                mark = await self._host.server_high_water_mark(self.partition_id)
                 break
             except WaltzClientError as error:
                 log.warning(
-                    "partition %d: the place of a reader is not checked yet: %s",
-                    partition.partition_id,
+                    "partition %d: the position of a reader is not checked yet: %s",
+                    self.partition_id,
                     error,
+                    extra={"partition": self.partition_id},
                 )
                 await asyncio.sleep(AHEAD_RETRY_SECONDS)
-            if cursor.state is CursorState.CLOSED or not partition.active:
+            if cursor.state is CursorState.CLOSED or not source.active:
                 return
         if cursor.state is CursorState.CLOSED:
             return
-        if cursor.tail is not None and cursor.tail > max(mark, partition.received):
+        if cursor.tail is not None and cursor.tail > max(mark, source.received):
             self.remove(cursor)
             ends = f"the server's log ends at {mark}"
-            cursor.fail(ClientAheadError(partition.partition_id, cursor.tail, ends))
+            cursor.fail(ClientAheadError(self.partition_id, cursor.tail, ends))
 
     def suspended(self, seq_num: int) -> None:
         """The credit of a reader's own feed is used up; or that of an earlier feed of the same number, which
@@ -132,7 +173,7 @@ class Readers:
                     if cursor.full:
                         self._park(cursor)
                     else:
-                        self._partition.send_backfill(cursor)
+                        self._source.send_backfill(cursor)
                 return
 
     def end_turn(self) -> None:
@@ -147,40 +188,35 @@ class Readers:
         for cursor in list(self.backfills):
             self._settle(cursor)
         if self.any_full:
-            self._reconsider()
+            self._source.reconsider_reading()
 
     def _settle(self, cursor: FeedCursor) -> None:
         cursor.end_own_turn()
         if cursor.state is CursorState.PARKED:
             self.backfills.remove(cursor)
-            self._partition.end_backfill(cursor)
-        elif cursor.tail == self._partition.received:  # what the turn holds already is trimmed by accept_turn
+            self._source.end_backfill(cursor)
+        elif cursor.tail == self._source.received:  # what the turn holds already is trimmed by accept_turn
             self.backfills.remove(cursor)
-            self._partition.end_backfill(cursor)
+            self._source.end_backfill(cursor)
             cursor.state = CursorState.LIVE
             self.live.append(cursor)
 
     def _park(self, cursor: FeedCursor) -> None:
         self.backfills.remove(cursor)
         cursor.state = CursorState.PARKED
-        self._partition.end_backfill(cursor)
+        self._source.end_backfill(cursor)
 
     def drained(self, cursor: FeedCursor) -> None:
         """A reader has taken from its buffer and is low: ask for what was held back."""
-        if cursor.state is CursorState.PARKED and self._partition.mounted and cursor in self._all:
+        if cursor.state is CursorState.PARKED and self._source.mounted and cursor in self._all:
             self._start(cursor)
-        self._partition.ask_if_pending()
-        self._reconsider()
+        self._source.ask_if_pending()
+        self._source.reconsider_reading()
 
     def starves(self, cursor: FeedCursor) -> None:
         """A reader waits with an empty buffer."""
         cursor.starving = True
-        self._reconsider()
-
-    def _reconsider(self) -> None:
-        session = self._partition.session
-        if session is not None and (session.paused or self.any_full):
-            session.reconsider_reading()
+        self._source.reconsider_reading()
 
     @property
     def want_live(self) -> bool:

@@ -11,103 +11,36 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
-from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import Cause, MonitorEntry, Resolution, TransactionMonitor
-from waltz_client.errors import (
-    AppendError,
-    AppendFailedError,
-    LockConflictError,
-    Outcome,
-    OutcomeUnknownError,
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import AppendRequest
+from waltz_client._internal.append.transaction_monitor import (
+    Cause,
+    MonitorEntry,
+    Resolution,
+    TransactionMonitor,
 )
-from waltz_client.transaction import Committed, FeedFields
+from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append
 from waltz_protocol.types import ReqId
 
-log = logging.getLogger("waltz_client.append")
-
-LockHashes = Sequence[int]
-NO_LOCKS: LockHashes = ()
+log = logging.getLogger(__name__)
 
 
-class PendingAppend(MonitorEntry):
-    """One append on its way: registered, sent, and in the end resolved once through ``on_done(self)``.
+class AppendConnection(Protocol):
+    """What a window needs of the connection that its partition is mounted on."""
 
-    ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may
-    append again.
-    """
+    version: int
 
-    __slots__ = ("cause", "context", "mark", "on_done", "on_lock_failure", "partition_id", "tick", "watchers")
+    def send_frame(self, frame: bytes) -> bool:
+        """Queue a whole frame; False when the connection is gone (nothing was sent)."""
+        ...
 
-    def __init__(
-        self,
-        partition_id: int,
-        on_done: Callable[[PendingAppend], object],
-        context: object = None,
-        on_lock_failure: Callable[[PendingAppend, int], object] | None = None,
-    ) -> None:
-        self.partition_id = partition_id
-        self.on_done = on_done
-        self.context = context
-        self.on_lock_failure = on_lock_failure
-        self.cause: Cause | None = None
-        self.mark = -1
-        self.tick = 0
-        self.watchers: list[Callable[[], None]] | None = None
-        self.pending = False
-        self.conflict = -1
-
-    @property
-    def outcome(self) -> Outcome | None:
-        """None while it is on its way."""
-        cause = self.cause
-        if cause is None:
-            return None
-        if cause is Cause.COMMITTED:
-            return Outcome.COMMITTED
-        return Outcome.UNKNOWN if cause is Cause.CLOSED else Outcome.FAILED
-
-    @property
-    def committed(self) -> bool:
-        """Whether it is in the log."""
-        return self.cause is Cause.COMMITTED
-
-    @property
-    def transaction_id(self) -> int:
-        """Its id once committed, -1 otherwise."""
-        return self.mark if self.cause is Cause.COMMITTED else -1
-
-    @property
-    def error(self) -> AppendError | None:
-        """The typed error of an append that did not (certainly) commit."""
-        match self.cause:
-            case None | Cause.COMMITTED:
-                return None
-            case Cause.LOCK_CONFLICT:
-                return LockConflictError(
-                    partition_id=self.partition_id, conflicting_high_water_mark=self.mark
-                )
-            case Cause.CLOSED:
-                return OutcomeUnknownError(
-                    f"the client was closed before the outcome of an append to partition {self.partition_id} was known",
-                    partition_id=self.partition_id,
-                )
-            case cause:
-                return AppendFailedError(
-                    f"append to partition {self.partition_id} failed: {cause.value}",
-                    partition_id=self.partition_id,
-                )
-
-    def result(self) -> Committed:
-        """The place in the log; raises the typed error, or RuntimeError while it is on its way."""
-        if self.cause is Cause.COMMITTED:
-            return Committed(self.partition_id, self.mark)
-        error = self.error
-        if error is None:
-            raise RuntimeError("the append has no outcome yet")
-        raise error
+    def send_flush(self, req_id: ReqId) -> bool:
+        """Queue a flush request naming an append."""
+        ...
 
 
 class AppendWindow:
@@ -141,44 +74,31 @@ class AppendWindow:
         """How many more appends may be sent."""
         return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding
 
-    def send(
-        self,
-        session: StreamSession,
-        handle: PendingAppend,
-        high_water_mark: int,
-        write_locks: LockHashes,
-        read_locks: LockHashes,
-        append_locks: LockHashes,
-        header: int,
-        data: bytes,
-    ) -> None:
-        """Register and send. EncodeError (nothing registered) when the server's version cannot carry the
-        locks."""
+    def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
+        """Register and send, with ``handle.view``. EncodeError (nothing registered) when the server's version
+        cannot carry the locks."""
         req_ids = self._req_ids
         generation = req_ids.generation
         seq_num = req_ids.next_seq_num()
         frame = encode_append(
             req_ids.pack(generation, seq_num),
-            high_water_mark,
-            write_locks,
-            read_locks,
-            append_locks,
-            header,
-            data,
+            handle.view,
+            request.write_locks,
+            request.read_locks,
+            request.append_locks,
+            request.header,
+            request.data,
             session.version,
         )
         handle.seq_num = seq_num
         handle.generation = generation
-        handle.header = header
+        handle.header = request.header
         handle.tick = self.tick
         self.monitor.register(handle)
         if self.monitor.outstanding == 1:
             self._on_waiting()
-        channel = session.channel
-        if channel is None or channel.closed:
+        if not session.send_frame(frame):
             self.deliver(self.monitor.abort(seq_num))
-        else:
-            channel.send(frame)
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
         """Tell the callers. An error in a caller's function is logged and touches nobody else."""
@@ -192,7 +112,11 @@ class AppendWindow:
             try:
                 entry.on_done(entry)
             except Exception:
-                log.exception("the on_done function of an append to partition %d raised", entry.partition_id)
+                log.exception(
+                    "partition %d: the on_done function of an append raised",
+                    entry.partition_id,
+                    extra={"partition": entry.partition_id},
+                )
             if entry.watchers:
                 for watcher in entry.watchers:
                     watcher()
@@ -212,45 +136,27 @@ class AppendWindow:
                 "partition %d: transaction %d is an append that was reported as failed before; it may be in the log twice",
                 partition_id,
                 txid,
+                extra={"partition": partition_id, "transaction": txid},
             )
             return
         if not self._shares_id:
             self._shares_id = True
             log.error(
-                "partition %d: transaction %d is of another client %d than this one: the id was given out twice, or "
-                "somebody uses ours",
+                "partition %d: transaction %d is of another client with the id %d of this one: the id was given out "
+                "twice, or another program uses it",
                 partition_id,
                 txid,
                 client_id,
+                extra={"partition": partition_id, "transaction": txid, "client": client_id},
             )
         if awaited or self._req_ids.is_near(seq_num):
             self.numbers_moved = True
             self._req_ids.move(away_from=seq_num)
 
-    def watch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
-        """Call ``on_resolved`` once for each of these pending appends when it is resolved, after its own
-        ``on_done``."""
-        for entry in entries:
-            if isinstance(entry, PendingAppend):
-                entry.watchers = [*(entry.watchers or ()), on_resolved]
-
-    def unwatch(self, entries: Sequence[MonitorEntry], on_resolved: Callable[[], None]) -> None:
-        """Undo :meth:`watch`: the caller has given up."""
-        for entry in entries:
-            if isinstance(entry, PendingAppend) and entry.watchers:
-                entry.watchers = [watcher for watcher in entry.watchers if watcher is not on_resolved]
-
     def lock_failed(self, req_id: ReqId, mark: int, received: int) -> None:
         """A LOCK_FAILURE message."""
         self.monitor.high_water_mark = received
-        entry, resolved = self.monitor.lock_failure(req_id.seq_num, req_id.generation, mark)
-        if isinstance(entry, PendingAppend) and entry.on_lock_failure is not None:
-            try:
-                entry.on_lock_failure(entry, mark)
-            except Exception:
-                log.exception(
-                    "the on_lock_failure function of an append to partition %d raised", entry.partition_id
-                )
+        _, resolved = self.monitor.lock_failure(req_id.seq_num, req_id.generation, mark)
         self.deliver(resolved)
 
     def flushed(self, seq_num: int, mark: int, received: int) -> None:
@@ -258,7 +164,7 @@ class AppendWindow:
         self.monitor.high_water_mark = received
         self.deliver(self.monitor.flush_response(seq_num, mark))
 
-    def flush(self, session: StreamSession) -> bool:
+    def flush(self, session: AppendConnection) -> bool:
         """Ask for the end of everything sent so far; False when nothing is outstanding."""
         newest = self.monitor.newest
         if newest is None or not self.monitor.outstanding:
@@ -269,14 +175,41 @@ class AppendWindow:
             ReqId(req_ids.client_id, newest.generation, req_ids.partition_id, newest.seq_num)
         )
 
-    def nudge(self, session: StreamSession, threshold_ticks: int) -> None:
+    async def settle(self, session: AppendConnection | None) -> None:
+        """Ask for the outcome of everything sent so far (with a session that is mounted), and wait for it."""
+        pending = [one for one in self.monitor.pending_entries() if isinstance(one, PendingAppend)]
+        if not pending:
+            return
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        left = len(pending)
+
+        def one_done() -> None:
+            nonlocal left
+            left -= 1
+            if left == 0 and not done.done():
+                done.set_result(None)
+
+        for entry in pending:
+            entry.watchers = [*(entry.watchers or ()), one_done]
+        if session is not None:
+            self.flush(session)
+        try:
+            await done
+        finally:
+            for entry in pending:
+                entry.watchers = [watcher for watcher in entry.watchers or () if watcher is not one_done]
+
+    def nudge(self, session: AppendConnection, threshold_ticks: int) -> None:
         """Flush when the oldest append has been silent for the threshold, and again each threshold after
         that."""
         oldest: MonitorEntry | None = self.monitor.oldest
         if not isinstance(oldest, PendingAppend):
             return
         if self.tick - max(oldest.tick, self.flush_tick) >= threshold_ticks:
-            log.debug("partition %d: an append is silent, flushing", self._req_ids.partition_id)
+            partition_id = self._req_ids.partition_id
+            log.debug(
+                "partition %d: an append is silent, flushing", partition_id, extra={"partition": partition_id}
+            )
             self.flush(session)
 
     def close(self) -> None:
@@ -291,8 +224,17 @@ class AppendWindow:
         """Whether anybody waits for room or for a mount."""
         return bool(self._waiters)
 
+    async def wait(self) -> None:
+        """Until the next chance to send; it promises nothing, the writer checks again."""
+        waiter = self.add_waiter()
+        try:
+            await waiter
+        except asyncio.CancelledError:
+            self.drop_waiter(waiter)
+            raise
+
     def add_waiter(self) -> asyncio.Future[None]:
-        """A future for the next chance to send; it promises nothing, the writer looks again."""
+        """A future for the next chance to send (see :meth:`wait`)."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._on_waiting()

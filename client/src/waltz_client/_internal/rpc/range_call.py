@@ -9,16 +9,12 @@ still missing.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
-from waltz_client._internal.rpc_client import PartitionCall, RpcClient
+from waltz_client._internal.req_ids import ReqIdSource
+from waltz_client._internal.rpc.call import AnswerSession, Calls, PartitionCall
+from waltz_client.errors import WaltzClientError
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.data import DataResponse, pack_data_request
-
-if TYPE_CHECKING:
-    from waltz_client._internal.req_ids import ReqIdSource
-    from waltz_client._internal.rpc_session import RpcSession
-    from waltz_client.errors import WaltzClientError
 
 
 class RangeCall(PartitionCall):
@@ -33,12 +29,12 @@ class RangeCall(PartitionCall):
 
     def __init__(
         self,
-        client: RpcClient,
+        calls: Calls,
         partition_id: int,
         fields: list[FeedFields],
         on_result: Callable[[bytes | int | None, WaltzClientError | None], None],
     ) -> None:
-        super().__init__(client, partition_id, fields[0][4], None, on_result)
+        super().__init__(calls, partition_id, fields[0][4], None, on_result)
         self.fields = fields
         self.parts: list[bytes | None] = [None] * len(fields)
         self.checksums = [0] * len(fields)
@@ -48,7 +44,7 @@ class RangeCall(PartitionCall):
         self._missing_then = self.missing
         self._error: str | None = None
 
-    def request(self, session: RpcSession, req_ids: ReqIdSource) -> bytes:
+    def request(self, session: AnswerSession, req_ids: ReqIdSource) -> bytes:
         """One request for each payload that is missing, back to back."""
         version, client_id, generation = session.version, req_ids.client_id, req_ids.generation
         partition_id, calls, slots = self.partition_id, session.calls, self._slots
@@ -67,7 +63,7 @@ class RangeCall(PartitionCall):
         self._error = None
         return b"".join(frames)
 
-    def withdraw(self, session: RpcSession) -> None:
+    def withdraw(self, session: AnswerSession) -> None:
         """No answer of this session counts any more."""
         for seq_num in self._slots:
             session.calls.pop((self.partition_id, seq_num), None)
@@ -95,7 +91,7 @@ class RangeCall(PartitionCall):
             if not self.missing:
                 self.finish(None, None)
             else:
-                self.client.retry_later(self, self._error or "an answer is missing")
+                self._calls.retry_later(self, self._error or "an answer is missing")
         return True
 
     def is_silent(self) -> bool:

@@ -11,9 +11,10 @@ back instead, so a slow reader can never hold up an outcome.
 
 from __future__ import annotations
 
-import logging
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
+from waltz_client.transaction import FeedFields
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
@@ -27,13 +28,67 @@ from waltz_protocol.messages.client import (
     LockFailure,
     MountRequest,
     MountResponse,
+    MountState,
 )
 from waltz_protocol.types import Endpoint, ReqId
 
-if TYPE_CHECKING:
-    from waltz_client._internal.stream_partition import StreamPartition
 
-log = logging.getLogger("waltz_client.stream")
+class AttachedPartition(Protocol):
+    """What a session needs of a partition: it hands over what arrived for it."""
+
+    session: StreamSession | None
+    """The one that the partition is attached to."""
+
+    @property
+    def client_id(self) -> int:
+        """Of the client; answers to another one are not for it."""
+        ...
+
+    @property
+    def reader_full(self) -> bool:
+        """A reader has enough to do: reading on is not urgent."""
+        ...
+
+    @property
+    def needs_reading(self) -> bool:
+        """Somebody waits for what this connection brings."""
+        ...
+
+    def session_ready(self, session: StreamSession) -> None:
+        """The connection can be used."""
+        ...
+
+    def session_lost(self, session: StreamSession) -> None:
+        """The connection is gone."""
+        ...
+
+    def feed_data(self, fields: FeedFields) -> bool:
+        """FEED_DATA. True when it is the first of this turn (``end_turn`` is due). Hot."""
+        ...
+
+    def end_turn(self) -> None:
+        """The end of one read of the socket."""
+        ...
+
+    def mount_response(self, seq_num: int, state: MountState) -> None:
+        """MOUNT_RESPONSE."""
+        ...
+
+    def feed_suspended(self, seq_num: int) -> None:
+        """FEED_SUSPENDED."""
+        ...
+
+    def flush_response(self, seq_num: int, mark: int) -> None:
+        """FLUSH_RESPONSE."""
+        ...
+
+    def lock_failure(self, req_id: ReqId, mark: int) -> None:
+        """LOCK_FAILURE."""
+        ...
+
+    def wake_writers(self) -> None:
+        """The socket takes more."""
+        ...
 
 
 class StreamSession:
@@ -44,7 +99,7 @@ class StreamSession:
     """
 
     def __init__(
-        self, endpoint: Endpoint, connection_seq_num: int, partitions: dict[int, StreamPartition]
+        self, endpoint: Endpoint, connection_seq_num: int, partitions: Mapping[int, AttachedPartition]
     ) -> None:
         self.endpoint = endpoint
         self.connection_seq_num = connection_seq_num
@@ -52,7 +107,7 @@ class StreamSession:
         self.version = 0
         self.paused = False
         self._partitions = partitions  # of this server; shared with the link, changed by discovery
-        self._touched: list[StreamPartition] = []
+        self._touched: list[AttachedPartition] = []
 
     # -- sending ---------------------------------------------------------------------------------------------
 
@@ -122,7 +177,7 @@ class StreamSession:
                 raise ProtocolError(f"unexpected {type(message).__name__} on a stream connection")
         if partition is None or partition.session is not self:
             return
-        if message.req_id.client_id != partition.req_ids.client_id:
+        if message.req_id.client_id != partition.client_id:
             return
         match message:
             case MountResponse():

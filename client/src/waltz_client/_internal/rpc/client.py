@@ -13,114 +13,23 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from waltz_client._internal.link import Link, LinkSettings
-from waltz_client._internal.req_ids import ReqIdSource
-from waltz_client._internal.rpc_session import RpcSession
+from waltz_client._internal.req_ids import ReqIdSources
+from waltz_client._internal.rpc.call import PartitionCall
+from waltz_client._internal.rpc.session import RpcSession
 from waltz_client.errors import ClientClosedError, RequestDeadlineError, ServerRequestError, WaltzClientError
 from waltz_protocol.backoff import Random
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import EncodeError
-from waltz_protocol.frames.data import DataResponse, pack_data_request
-from waltz_protocol.messages.client import HighWaterMarkRequest
 from waltz_protocol.messages.fields import Message
 from waltz_protocol.types import Endpoint, ReqId
 
-log = logging.getLogger("waltz_client.rpc")
+log = logging.getLogger(__name__)
 
 M = TypeVar("M")
 
 SCAN_SECONDS = 0.1
 FIRST_RETRY_SECONDS = 0.01
 MAX_RETRY_SECONDS = 5.0
-
-
-class PartitionCall:
-    """One data request (``transaction_id`` set) or high-water mark request of one partition.
-
-    Ends exactly once through ``on_result(value, error)``. ``resend_at`` bounds the silence of one sending:
-    some refusals are silent (a server that does not own the partition never answers a high-water mark
-    request).
-    """
-
-    __slots__ = (
-        "attempts", "client", "deadline", "done", "on_result", "partition_id", "resend_at", "seq_num", "session",
-        "transaction_id",
-    )  # fmt: skip
-
-    def __init__(
-        self,
-        client: RpcClient,
-        partition_id: int,
-        transaction_id: int | None,
-        deadline: float | None,
-        on_result: Callable[[bytes | int | None, WaltzClientError | None], None],
-    ) -> None:
-        self.client = client
-        self.partition_id = partition_id
-        self.transaction_id = transaction_id
-        self.deadline = deadline
-        self.on_result = on_result
-        self.attempts = 0
-        self.resend_at = 0.0
-        self.session: RpcSession | None = None
-        self.seq_num = 0
-        self.done = False
-
-    def answered(self, value: bytes | int | None, error: str | None) -> None:
-        """The server answered (with a text when it could not read)."""
-        self.session = None
-        if self.done:
-            return
-        if value is None or (self.transaction_id is None and isinstance(value, int) and value < -1):
-            self.client.retry_later(self, error or "the partition is recovering")
-            return
-        self.finish(value, None)
-
-    def finish(self, value: bytes | int | None, error: WaltzClientError | None) -> None:
-        """End the call."""
-        if self.done:
-            return
-        self.done = True
-        self.client.forget(self)
-        try:
-            self.on_result(value, error)
-        except Exception:
-            log.exception("the receiver of an answer of partition %d raised", self.partition_id)
-
-    # -- what a call for many transactions does otherwise (``range_call``) -----------------------------------
-
-    def request(self, session: RpcSession, req_ids: ReqIdSource) -> bytes:
-        """Register for the answer with a fresh request id; the frame to send."""
-        seq_num = self.seq_num = req_ids.next_seq_num()
-        session.calls[self.partition_id, seq_num] = self
-        if self.transaction_id is None:
-            req_id = ReqId(req_ids.client_id, req_ids.generation, self.partition_id, seq_num)
-            return CLIENT.encode(HighWaterMarkRequest(req_id), session.version)
-        return pack_data_request(
-            session.version,
-            req_ids.client_id,
-            req_ids.generation,
-            self.partition_id,
-            seq_num,
-            self.transaction_id,
-        )
-
-    def withdraw(self, session: RpcSession) -> None:
-        """No answer of this session counts any more."""
-        session.calls.pop((self.partition_id, self.seq_num), None)
-
-    def lost(self) -> None:
-        """The session ended; nothing of this call is registered with it any more."""
-
-    def data_answered(self, response: DataResponse) -> bool:
-        """Take the answer to a data request; False when it is not the one asked for."""
-        if self.transaction_id != response.transaction_id:
-            return False
-        self.answered(response.data, response.error)
-        return True
-
-    def is_silent(self) -> bool:
-        """Whether nothing was answered since this was asked last."""
-        return True
 
 
 class _Server:
@@ -142,7 +51,7 @@ class RpcClient:
 
     def __init__(
         self,
-        req_ids: Callable[[int], ReqIdSource],
+        req_ids: ReqIdSources,
         link_settings: LinkSettings,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         random: Random,
@@ -256,7 +165,7 @@ class RpcClient:
         if session is None or not session.ready:
             self._waiting.setdefault(call.partition_id, {})[call] = None
             return
-        frame = call.request(session, self._req_ids(call.partition_id))
+        frame = call.request(session, self._req_ids.of(call.partition_id))
         call.session = session
         call.attempts += 1
         self._await_answer(call)
@@ -284,7 +193,13 @@ class RpcClient:
         delay = min(FIRST_RETRY_SECONDS * 2 ** min(call.attempts - 1, 10), MAX_RETRY_SECONDS)
         delay *= 0.5 + 0.5 * self._random.random()
         if call.attempts in (3, 30):
-            log.warning("partition %d: a request fails again and again: %s", call.partition_id, reason)
+            log.warning(
+                "partition %d: a request has failed %d times: %s",
+                call.partition_id,
+                call.attempts,
+                reason,
+                extra={"partition": call.partition_id, "attempts": call.attempts},
+            )
         asyncio.get_running_loop().call_later(delay, self._retry, call)
 
     def _retry(self, call: PartitionCall) -> None:
@@ -326,7 +241,24 @@ class RpcClient:
             RequestDeadlineError(f"partition {call.partition_id}: no answer for {what} in time ({where})"),
         )
 
-    async def request(
+    async def high_water_mark(self, partition_id: int, deadline_seconds: float) -> int:
+        """That of the partition's server; RequestDeadlineError."""
+        value = await self._request(partition_id, None, deadline_seconds)
+        if not isinstance(value, int):
+            raise WaltzClientError("the server answered a high-water mark request with data")
+        return value
+
+    async def data(
+        self, partition_id: int, transaction_id: int, deadline_seconds: float | None = None
+    ) -> bytes:
+        """The payload of a transaction known to be committed. RequestDeadlineError; without a deadline it is
+        asked for until there is an answer."""
+        value = await self._request(partition_id, transaction_id, deadline_seconds)
+        if not isinstance(value, bytes):
+            raise WaltzClientError("the server answered a data request with a number")
+        return value
+
+    async def _request(
         self, partition_id: int, transaction_id: int | None, deadline_seconds: float | None
     ) -> bytes | int:
         """One call, awaited. Cancelling it gives the call up."""
@@ -375,7 +307,7 @@ class RpcClient:
                     await waiter
                 session = server.session
                 answer: asyncio.Future[object] = loop.create_future()
-                seq_num = self._req_ids(routing_partition).next_seq_num()
+                seq_num = self._req_ids.of(routing_partition).next_seq_num()
                 req_id = ReqId(client_id, 0, routing_partition, seq_num)
                 try:
                     frame = CLIENT.encode(make_request(req_id), session.version)

@@ -7,8 +7,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from waltz_client._internal.link import Link, LinkSettings
-from waltz_client._internal.stream_partition import StreamPartition
-from waltz_client._internal.stream_session import StreamSession
+from waltz_client._internal.stream.partition import StreamPartition
+from waltz_client._internal.stream.session import StreamSession
 from waltz_protocol.backoff import Random
 from waltz_protocol.connection_number import first_connection_number
 from waltz_protocol.types import Endpoint

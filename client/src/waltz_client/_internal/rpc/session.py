@@ -8,17 +8,14 @@ kind never share an answer.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
+from waltz_client._internal.rpc.call import PartitionCall
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.errors import ProtocolError
 from waltz_protocol.frames.data import TRANSACTION_DATA_RESPONSE, parse_data_response
 from waltz_protocol.messages.client import HighWaterMarkResponse
 from waltz_protocol.types import Endpoint
-
-if TYPE_CHECKING:
-    from waltz_client._internal.rpc_client import PartitionCall
 
 
 class RpcSession:

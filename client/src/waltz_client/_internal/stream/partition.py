@@ -1,15 +1,15 @@
 """One partition on the stream side: mount, feed, appends (client-server protocol, client behaviour).
 
-State: *attached* to a session (one TCP connection of the server that owns the partition) or not; *mounted*
-(the server said READY on that session) or not; *client ahead* (the log ends before what this client has
-read).
+It is *attached* to a session (one TCP connection of the server that owns the partition) or not. How far it is
+on its way to being mounted is its ``MountState``: see ``mount_state`` for the states, their invariants and
+what leads from one to another.
 
 The first mount is at the server's high-water mark (asked over RPC): a client that only appends reads nothing
 old. Readers that start further back get feed requests of their own on the mounted connection (see
 ``readers``), so a long catch-up never holds up a mount. Remounts are at ``received``, the last transaction
 seen in order.
 
-Owner: the loop. All methods are synchronous and called from frame handlers, timers and the client's
+Owner: the loop. What changes state is synchronous, and called from frame handlers, timers and the client's
 coroutines.
 """
 
@@ -17,15 +17,20 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from typing import Any, Protocol
+from typing import Any
 
-from waltz_client._internal.append_window import AppendWindow, LockHashes, PendingAppend
-from waltz_client._internal.feed_cursor import FeedCursor
-from waltz_client._internal.readers import Readers
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.request import AppendRequest
+from waltz_client._internal.append.transaction_monitor import NEVER
+from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.req_ids import ReqIdSource, follows
-from waltz_client._internal.stream_session import StreamSession
-from waltz_client._internal.transaction_monitor import NEVER
+from waltz_client._internal.stream.feed_cursor import FeedCursor
+from waltz_client._internal.stream.host import Application, PartitionHost
+from waltz_client._internal.stream.mount import Mount
+from waltz_client._internal.stream.mount_state import MountEvent, MountState, after
+from waltz_client._internal.stream.readers import Readers
+from waltz_client._internal.stream.session import StreamSession
+from waltz_client._internal.stream.silence import FeedSilence
 from waltz_client.errors import (
     AppendFailedError,
     ClientAheadError,
@@ -36,105 +41,81 @@ from waltz_client.errors import (
 from waltz_client.transaction import FeedFields
 from waltz_protocol.backoff import Backoff, Random
 from waltz_protocol.errors import EncodeError
-from waltz_protocol.messages.client import MountState
+from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
 
-log = logging.getLogger("waltz_client.mount")
+log = logging.getLogger(__name__)
 
 NOT_READY_INITIAL_SECONDS = 0.02
 NOT_READY_MAX_SECONDS = 0.5
 FIRST_MOUNT_SILENCE_SECONDS = 2.0
 MOUNT_SILENCE_SECONDS = 5.0
 CLIENT_AHEAD_RETRY_SECONDS = 5.0
-LEAST_CREDIT = 100  # of a feed request at the end of the log (the default of server.minFetchSize)
 NOT_STARTED = -2
 WAKE_ALL = 2**31
-
-
-class PartitionHost(Protocol):
-    """What a partition needs of the client around it."""
-
-    async def start_mark(self, partition_id: int) -> int:
-        """Where the first mount begins. Raises while that cannot be known yet; asked again with back-off."""
-        ...
-
-    async def server_high_water_mark(self, partition_id: int) -> int:
-        """The server's high-water mark now (RPC)."""
-        ...
-
-    def mark_told(self, partition_id: int, mark: int) -> None:
-        """A server has named this mark: the log reaches it."""
-        ...
-
-    def need_ticks(self) -> None:
-        """Call ``on_tick`` from now on, as long as ``needs_ticks``."""
-        ...
-
-    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """Run a coroutine that ends with the client."""
-        ...
 
 
 class StreamPartition:
     """See the module.
 
     Invariants: ``received`` only grows, by exactly one per accepted FEED_DATA; a feed request never names a
-    mark above ``received``, and is only sent while mounted; appends are only sent while mounted.
+    mark above ``received``, and is only sent while mounted; appends are only sent while mounted. There is a
+    ``_mount`` exactly in the state MOUNTED.
     """
 
     def __init__(
         self, req_ids: ReqIdSource, host: PartitionHost, max_outstanding: int, random: Random
     ) -> None:
         self.partition_id = req_ids.partition_id
+        self.client_id = req_ids.client_id
         self.req_ids = req_ids
         self.window = AppendWindow(req_ids, max_outstanding, host.need_ticks)
-        self.readers = Readers(self)
+        self.readers = Readers(self, host)
         self.session: StreamSession | None = None
-        self.active = False
-        self.mounted = False
-        self.client_ahead = False
+        self.state = MountState.INACTIVE
+        self.active = False  # by the state; beside it because each append reads it
         self.received = NOT_STARTED
         self.ready_mark = NOT_STARTED
-        self.mounts = 0
-        self.host = host
-        self._client_id = req_ids.client_id
-        self._feed_req_id: ReqId | None = None
-        self._spare_feeds: list[int] = []  # numbers of readers' feeds that have ended; of this mount
-        self._mount_seqs: dict[int, None] = {}  # mounts without an answer, in the order of their sending
-        self._mount_names: set[int] = (
-            set()
-        )  # of the mount that was answered READY, and of those sent after it
+        self.application: Application | None = None  # None: no callbacks, the application reads it itself
+        self._host = host
+        self._about = {"partition": self.partition_id}
+        self._mount: Mount | None = None
+        self._asked_mounts: dict[int, None] = {}  # without an answer, in the order of their sending
         self._mount_timer: asyncio.TimerHandle | None = None
         self._received_at_mount = NOT_STARTED
         self._not_ready = Backoff(NOT_READY_INITIAL_SECONDS, NOT_READY_MAX_SECONDS, random)
         self._start_backoff = Backoff(NOT_READY_INITIAL_SECONDS, NOT_READY_MAX_SECONDS, random)
         self._starting: asyncio.Task[None] | None = None
         self._in_turn = False
-        self._ask_pending = False
-        self._stuck_at = NOT_STARTED
-        self._stuck_since = 0
+        self._silence = FeedSilence()
         self._restless_until = 0
-        self.why_unavailable = "no server owns it yet"
+        self.why_unavailable = "no server owns it yet"  # for messages only
+
+    # -- state -----------------------------------------------------------------------------------------------
+
+    @property
+    def mounted(self) -> bool:
+        """Whether appends and feed requests can be sent."""
+        return self._mount is not None
+
+    def _happened(self, event: MountEvent) -> None:
+        """The only place where the state changes."""
+        self.state = state = after(self.state, event)
+        self.active = state is not MountState.INACTIVE and state is not MountState.CLOSED
 
     # -- attaching -------------------------------------------------------------------------------------------
 
-    @property
-    def started(self) -> bool:
-        """Whether the place of the first mount is known."""
-        return self.received != NOT_STARTED
-
     def activate(self) -> None:
         """Take part: mount as soon as there is a session."""
-        self.active = True
+        self._happened(MountEvent.ACTIVATED)
         self.window.stopped = False
 
     def session_ready(self, session: StreamSession) -> None:
         """The session of this partition's server can be used: mount."""
         if not self.active or self.session is session:
             return
-        self._unmount("moving to another connection")
+        self._unmount(MountEvent.ATTACHED, "moving to another connection")
         self.session = session
-        self.client_ahead = False
         self._not_ready.reset()
         self._begin_mount()
 
@@ -144,7 +125,7 @@ class StreamPartition:
         if self.session is not session:
             return
         self.end_turn()
-        self._unmount(f"the connection to {session.endpoint} was lost")
+        self._unmount(MountEvent.DETACHED, f"the connection to {session.endpoint} was lost")
         self.session = None
 
     def generation_raised(self) -> None:
@@ -156,32 +137,28 @@ class StreamPartition:
         """
         self._restless_until = self.window.tick + 20
         if self.session is not None and self.active:
-            self._unmount("its generation grew")
+            self._unmount(MountEvent.OUTDATED, "its generation grew")
             self._not_ready.reset()
             self._begin_mount()
 
-    def _unmount(self, reason: str) -> None:
-        self.mounted = False
+    def _unmount(self, event: MountEvent, reason: str) -> None:
+        self._happened(event)
         self.why_unavailable = reason
-        self._feed_req_id = None
-        self._spare_feeds.clear()
-        self._ask_pending = False
-        self._mount_seqs.clear()
-        self._mount_names.clear()
+        self._mount = None
+        self._asked_mounts.clear()
         self._cancel_timer()
         self.readers.unmounted()
 
     def _mount_again(self, reason: str) -> None:
         self.window.numbers_moved = False
-        self._unmount(reason)
+        self._unmount(MountEvent.OUTDATED, reason)
         self._begin_mount()
 
     def deactivate(self) -> None:
         """No part any more: readers end, writers get an error; the server feeds on until its credit is used
         up."""
-        self.active = False
         self.window.stopped = True
-        self._unmount("it is not active")
+        self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None
         self.window.fail_waiters(PartitionInactiveError(self.partition_id))
         self.readers.fail_all(PartitionInactiveError(self.partition_id))
@@ -193,8 +170,7 @@ class StreamPartition:
 
     def close(self) -> None:
         """The client closes: pending appends end as unknown, readers and writers with ClientClosedError."""
-        self.active = False
-        self._unmount("the client is closed")
+        self._unmount(MountEvent.CLOSED, "the client is closed")
         self.session = None
         self.window.close()
         self.window.fail_waiters(ClientClosedError("the client is closed"))
@@ -203,34 +179,40 @@ class StreamPartition:
     # -- mounting --------------------------------------------------------------------------------------------
 
     def _begin_mount(self) -> None:
-        if self.started:
+        if self.state is not MountState.STARTING:
             self._send_mount()
         elif self._starting is None:
-            self._starting = self.host.spawn(self._find_start(), f"start of partition {self.partition_id}")
+            self._starting = self._host.spawn(self._find_start(), f"start of partition {self.partition_id}")
 
     async def _find_start(self) -> None:
-        while not self.started:
+        while self.state is MountState.STARTING:
             try:
-                mark = await self.host.start_mark(self.partition_id)
+                mark = await self._host.start_mark(self.partition_id)
             except Exception as error:
                 self.why_unavailable = f"its high-water mark is not known yet: {error}"
                 level = logging.DEBUG if isinstance(error, WaltzClientError) else logging.WARNING
-                log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable)
+                log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable, extra=self._about)
                 await asyncio.sleep(self._start_backoff.next_seconds())
                 continue
-            self.received = self.ready_mark = mark
+            if self.state is MountState.STARTING:  # not closed meanwhile
+                self.start_at(mark)
         self._starting = None
         if self.session is not None:
             self._send_mount()
+
+    def start_at(self, mark: int) -> None:
+        """The position of the first mount is known."""
+        self._happened(MountEvent.START_KNOWN)
+        self.received = self.ready_mark = mark
 
     def _send_mount(self) -> None:
         session = self.session
         if session is None:
             return
         req_id = self.req_ids.next_req_id()
-        self._mount_seqs[req_id.seq_num] = None
+        self._asked_mounts[req_id.seq_num] = None
         self._received_at_mount = self.received
-        silence = FIRST_MOUNT_SILENCE_SECONDS if len(self._mount_seqs) == 1 else MOUNT_SILENCE_SECONDS
+        silence = FIRST_MOUNT_SILENCE_SECONDS if len(self._asked_mounts) == 1 else MOUNT_SILENCE_SECONDS
         self._start_timer(silence, self._mount_silent)
         session.send_mount(req_id, self.received)
         if session.paused:
@@ -246,51 +228,54 @@ class StreamPartition:
         self.why_unavailable = "its server does not answer the mount"
         self._send_mount()
 
-    def mount_response(self, seq_num: int, state: MountState) -> None:
+    def mount_response(self, seq_num: int, answer: MountAnswer) -> None:
         """MOUNT_RESPONSE; anything but the answer to a mount of this session is ignored."""
         session = self.session
-        if session is not None and self._is_withdrawn(seq_num, state):
+        if self._is_withdrawn(seq_num, answer):
             # The server closed the partition and opened it again: it does not know this mount any more.
             self._mount_again("its server lost the mount")
             return
-        if seq_num not in self._mount_seqs or session is None:
+        if seq_num not in self._asked_mounts or session is None:
             return
-        asked = list(self._mount_seqs)
-        self._mount_seqs.clear()
+        asked = list(self._asked_mounts)
+        self._asked_mounts.clear()
         self._cancel_timer()
-        if state is MountState.READY:
-            self._mount_names = set(asked[asked.index(seq_num) :])
-            self._mounted(session, seq_num)
-        elif state is MountState.CLIENT_AHEAD:
+        if answer is MountAnswer.READY:
+            self._mounted(session, seq_num, set(asked[asked.index(seq_num) :]))
+        elif answer is MountAnswer.CLIENT_AHEAD:
             self._is_ahead()
         else:
             self.why_unavailable = "its server is not ready"
             self._start_timer(self._not_ready.next_seconds(), self._send_mount)
 
-    def _is_withdrawn(self, seq_num: int, state: MountState) -> bool:
+    def _is_withdrawn(self, seq_num: int, answer: MountAnswer) -> bool:
         """Whether this ends the mount. A mount that was asked for again before its answer came counts on the
         server as the newer one, and is withdrawn by that one's number."""
-        return state is MountState.NOT_READY and seq_num in self._mount_names
+        mount = self._mount
+        return mount is not None and answer is MountAnswer.NOT_READY and seq_num in mount.seq_nums
 
-    def _mounted(self, session: StreamSession, seq_num: int) -> None:
-        self.mounted = True
-        self.client_ahead = False
+    def _mounted(self, session: StreamSession, seq_num: int, seq_nums: set[int]) -> None:
+        self._happened(MountEvent.READY)
         self.ready_mark = self.received
-        self.mounts += 1
         self._not_ready.reset()
-        self._feed_req_id = ReqId(self._client_id, self.req_ids.generation, self.partition_id, seq_num)
-        log.debug("partition %d mounted at %d on %s", self.partition_id, self.received, session.endpoint)
+        self._mount = mount = Mount(session, self.req_ids, seq_num, seq_nums)
+        log.debug(
+            "partition %d: mounted at transaction %d",
+            self.partition_id,
+            self.received,
+            extra={"partition": self.partition_id, "server": str(session.endpoint)},
+        )
         # Everything sent before the mount is settled on the server; the flush makes it known here.
         self.window.flush(session)
-        session.send_feed_request(self._feed_req_id, self.received)
+        mount.ask(self.received)
         self.readers.mounted()
         self.window.wake(WAKE_ALL)
 
     def _is_ahead(self) -> None:
-        self.client_ahead = True
+        self._happened(MountEvent.CLIENT_AHEAD)
         self.why_unavailable = "this client is ahead of the log"
         error = ClientAheadError(self.partition_id, self.received)
-        log.error("partition %d: %s", self.partition_id, error)
+        log.error("partition %d: %s", self.partition_id, error, extra=self._about)
         self.window.fail_waiters(error)
         self.readers.fail_all(error)
         self._start_timer(CLIENT_AHEAD_RETRY_SECONDS, self._send_mount)
@@ -313,7 +298,7 @@ class StreamPartition:
         if txid == self.received + 1:
             self.received = txid
             window = self.window
-            if fields[0] == self._client_id:
+            if fields[0] == self.client_id:
                 resolved = window.monitor.committed(fields[3], fields[1], txid, fields[5])
                 if resolved:
                     window.deliver(resolved)
@@ -336,90 +321,104 @@ class StreamPartition:
         """Hand over what this turn brought."""
         self._in_turn = False
         self.readers.end_turn()
-        if self.window.numbers_moved and self.mounted:
-            self._mount_again(
-                "its request ids move away from somebody else's"
-            )  # a mount names where they count from
+        if self.window.numbers_moved and self._mount is not None:
+            # A mount names where they count from.
+            self._mount_again("its request ids move away from somebody else's")
         if self.window.has_waiters:
             self.wake_writers()
 
     def feed_suspended(self, seq_num: int) -> None:
         """The credit of a feed is used up: ask for more at once, unless all readers have enough to do."""
-        session = self.session
-        feed = self._feed_req_id
-        if session is None or not self.mounted or feed is None:
+        mount = self._mount
+        if mount is None:
             return
-        if seq_num != feed.seq_num:
+        if seq_num != mount.feed_req_id.seq_num:
             self.readers.suspended(seq_num)
         elif self.window.monitor.outstanding or self.readers.want_live:
-            session.send_feed_request(feed, self.received)
+            mount.ask(self.received)
         else:
-            self._ask_pending = True
+            mount.held_back = True
 
     def ask_if_pending(self) -> None:
-        """Send the feed request that was held back (a reader drained, an append was sent)."""
-        if self._ask_pending and self.session is not None and self._feed_req_id is not None:
-            self._ask_pending = False
-            self.session.send_feed_request(self._feed_req_id, self.received)
+        """See ``FeedSource``; also after an append was sent."""
+        mount = self._mount
+        if mount is not None and mount.held_back:
+            mount.ask(self.received)
 
     def send_backfill(self, cursor: FeedCursor) -> bool:
-        """A feed request of a reader's own, from its place. False when not mounted."""
-        feed = self._feed_req_id
-        if self.session is None or not self.mounted or feed is None or cursor.tail is None:
-            return False
-        if cursor.feed_seq_num is None:
-            spare = self._spare_feeds
-            cursor.feed_seq_num = spare.pop() if spare else self.req_ids.next_seq_num()
-        cursor.expected = cursor.tail + 1
-        cursor.feed_at_least_to = self.received
-        return self.session.send_feed_request(feed._replace(seq_num=cursor.feed_seq_num), cursor.tail)
+        """See ``FeedSource``."""
+        return self._mount is not None and self._mount.ask_backfill(cursor, self.received)
 
     def end_backfill(self, cursor: FeedCursor) -> None:
-        """A reader has no use for a feed of its own any more: cut short what is left of it (see
-        ``readers``)."""
-        seq_num, cursor.feed_seq_num = cursor.feed_seq_num, None
-        feed = self._feed_req_id
-        if seq_num is None or self.session is None or not self.mounted or feed is None:
-            return
-        self._spare_feeds.append(seq_num)
-        if cursor.feed_at_least_to - cursor.expected >= LEAST_CREDIT:
-            self.session.send_feed_request(feed._replace(seq_num=seq_num), self.received)
+        """See ``FeedSource``."""
+        if self._mount is not None:
+            self._mount.end_backfill(cursor, self.received)
+        cursor.feed_seq_num = None
 
     # -- appends ---------------------------------------------------------------------------------------------
 
     @property
+    def view(self) -> int:
+        """The last transaction that the application has applied; without callbacks: that it has received."""
+        application = self.application
+        if application is None:
+            return max(self.received, -1)
+        return -1 if application.applied is None else application.applied
+
+    @property
     def can_send(self) -> bool:
         """Mounted, room in the window, and the socket keeps up."""
-        return self.mounted and self.window.room > 0 and self.session is not None and self.session.writable
+        mount = self._mount
+        return mount is not None and self.window.room > 0 and mount.session.writable
 
-    def send_append(
-        self,
-        handle: PendingAppend,
-        data: bytes,
-        header: int,
-        high_water_mark: int,
-        write_locks: LockHashes,
-        read_locks: LockHashes,
-        append_locks: LockHashes,
-    ) -> None:
-        """Send one append now; the caller has seen :attr:`can_send`. AppendFailedError: its version lacks a
-        kind of lock."""
-        session = self.session
-        if session is None or not self.mounted:
+    def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
+        """Send one append now; the caller has seen :attr:`can_send`. Its view is noted in ``handle``.
+        AppendFailedError: the server's version lacks a kind of lock."""
+        mount = self._mount
+        if mount is None:
             raise RuntimeError("send_append without a mount")
+        session = mount.session
+        handle.view = self.view if request.as_of is None else request.as_of
         try:
-            self.window.send(
-                session, handle, high_water_mark, write_locks, read_locks, append_locks, header, data
-            )
+            self.window.send(session, handle, request)
         except EncodeError as error:
             raise AppendFailedError(
                 f"append to partition {self.partition_id} was not sent: {error}",
                 partition_id=self.partition_id,
             ) from None
-        if self._ask_pending:
+        if mount.held_back:
             self.ask_if_pending()
         if session.paused:
             session.reconsider_reading()
+
+    async def wait_mounted(self) -> None:
+        """Until the partition is mounted; PartitionInactiveError, ClientAheadError, ClientClosedError."""
+        while not self.mounted:
+            await self._wait()
+
+    async def wait_writable(self) -> None:
+        """Until an append can be sent; errors as :meth:`wait_mounted`."""
+        while not self.can_send:
+            await self._wait()
+
+    async def _wait(self) -> None:
+        match self.state:
+            case MountState.CLOSED:
+                raise ClientClosedError("the client is closed")
+            case MountState.INACTIVE:
+                raise PartitionInactiveError(self.partition_id)
+            case MountState.AHEAD:
+                raise ClientAheadError(self.partition_id, self.received)
+        await self.window.wait()
+
+    async def flush(self) -> None:
+        """Ask for the outcome of everything sent so far, and wait for it."""
+        await self.window.settle(None if self._mount is None else self._mount.session)
+
+    @property
+    def pending(self) -> int:
+        """Appends on their way."""
+        return self.window.monitor.outstanding
 
     def wake_writers(self) -> None:
         """There may be room: let waiting writers look."""
@@ -433,7 +432,7 @@ class StreamPartition:
 
     def lock_failure(self, req_id: ReqId, mark: int) -> None:
         """LOCK_FAILURE. Its mark may become a caller's next view before the feed has reached it."""
-        self.host.mark_told(self.partition_id, mark)
+        self._host.mark_named(self.partition_id, mark)
         self.window.lock_failed(req_id, mark, self.received)
         self.wake_writers()
 
@@ -447,20 +446,20 @@ class StreamPartition:
     def _drops_in_silence(self) -> bool:
         """An append was dropped though it was sent after the mount: the server may not know the mount any
         more."""
-        dropped, mount = self.window.dropped_seq_num, self._feed_req_id
-        return dropped is not None and mount is not None and follows(dropped, mount.seq_num)
+        dropped, mount = self.window.dropped_seq_num, self._mount
+        return dropped is not None and mount is not None and follows(dropped, mount.feed_req_id.seq_num)
 
     def on_tick(self, nudge_ticks: int) -> None:
         """Time passes: nudge silent appends; mount again when the server has moved on and the feed does not
         say so."""
         self.window.tick += 1
-        session = self.session
-        if session is None or not self.mounted:
+        mount = self._mount
+        if mount is None:
             return
         self.wake_writers()  # a writer that was woken and did not send leaves its chance to the others
         if self.window.monitor.outstanding:
             restless = self.window.tick < self._restless_until
-            self.window.nudge(session, min(nudge_ticks, 2) if restless else nudge_ticks)
+            self.window.nudge(mount.session, min(nudge_ticks, 2) if restless else nudge_ticks)
         behind = (
             self.window.monitor.outstanding > 0 and self.received < self.window.monitor.next_release < NEVER
         )
@@ -468,19 +467,24 @@ class StreamPartition:
             self.window.dropped_seq_num = None
             # Or the numbers are taken: a server keeps them for a client that uses the same id and was there
             # before.
-            self.req_ids.move(away_from=self._feed_req_id.seq_num if self._feed_req_id else 0)
+            self.req_ids.move(away_from=mount.feed_req_id.seq_num)
             self._mount_again("its server drops appends")
-        elif not behind or self.received != self._stuck_at:
-            self._stuck_at = self.received
-            self._stuck_since = self.window.tick
-        elif self.window.tick - self._stuck_since >= 2 * nudge_ticks:
-            self._stuck_since = self.window.tick
+        elif self._silence.is_over_limit(behind, self.received, self.window.tick, 2 * nudge_ticks):
             log.warning(
-                "partition %d: the feed is silent at %d, mounting again", self.partition_id, self.received
+                "partition %d: the feed is silent after transaction %d, mounting again",
+                self.partition_id,
+                self.received,
+                extra=self._about,
             )
             self._mount_again("its feed went silent")
 
     # -- flow control ----------------------------------------------------------------------------------------
+
+    def reconsider_reading(self) -> None:
+        """See ``FeedSource``."""
+        session = self.session
+        if session is not None and (session.paused or self.readers.any_full):
+            session.reconsider_reading()
 
     @property
     def reader_full(self) -> bool:
@@ -492,4 +496,4 @@ class StreamPartition:
         """Somebody waits for what this connection brings."""
         if self.window.monitor.outstanding or self.readers.any_starving:
             return True
-        return self.session is not None and not self.mounted and not self.client_ahead
+        return self.session is not None and self._mount is None and self.state is not MountState.AHEAD

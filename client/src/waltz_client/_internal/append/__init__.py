@@ -1,0 +1,1 @@
+"""An append, from the request to its outcome."""

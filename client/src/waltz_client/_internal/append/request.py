@@ -1,0 +1,82 @@
+"""The request of an append: one value from the call to the frame.
+
+Made once by the call, checked, with the locks hashed; what comes after it passes it on whole:
+``appender``, ``stream.partition``, ``window``, ``waltz_protocol.frames.append.encode_append``.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from waltz_client.errors import TransactionTooLargeError, UsageError
+from waltz_client.settings import ClientSettings
+from waltz_protocol.locks import LockId
+
+LockHashes = Sequence[int]
+
+_make = tuple.__new__  # half the cost of calling the class
+
+
+class AppendRequest(NamedTuple):
+    """What is to be appended, and where. Invariant: checked against the client's limits."""
+
+    partition_id: int
+    data: bytes
+    header: int
+    write_locks: LockHashes
+    read_locks: LockHashes
+    append_locks: LockHashes
+    as_of: int | None
+    """The view that locks are checked against; None: the application's when the append is sent."""
+
+
+def append_request(
+    settings: ClientSettings,
+    partition_id: int,
+    data: bytes | bytearray | memoryview,
+    header: int,
+    write_locks: Iterable[LockId],
+    read_locks: Iterable[LockId],
+    append_locks: Iterable[LockId],
+    as_of: int | None,
+) -> AppendRequest:
+    """The request with these facts: UsageError, TransactionTooLargeError."""
+    if not isinstance(data, bytes):
+        if not isinstance(data, (bytearray, memoryview)):
+            raise UsageError(f"data must be bytes, not {type(data).__name__}")
+        data = bytes(data)
+    if len(data) > settings.max_transaction_bytes:
+        raise TransactionTooLargeError(
+            f"transaction of {len(data)} bytes is larger than client.maxTransactionBytes "
+            f"({settings.max_transaction_bytes})",
+            partition_id=partition_id,
+        )
+    if not -(2**31) <= header < 2**31:
+        raise UsageError(f"header {header} is not a signed 32-bit number")
+    if as_of is not None and not -1 <= as_of < 2**63:
+        raise UsageError(f"as_of {as_of} is not a transaction id or -1")
+    if not write_locks and not read_locks and not append_locks:
+        return _make(AppendRequest, (partition_id, data, header, (), (), (), as_of))
+    write, read, append = lock_hashes(write_locks), lock_hashes(read_locks), lock_hashes(append_locks)
+    count = len(write) + len(read) + len(append)
+    if count > settings.max_locks:
+        raise TransactionTooLargeError(
+            f"transaction with {count} locks: more than client.maxLocksPerAppend ({settings.max_locks})",
+            partition_id=partition_id,
+        )
+    return _make(AppendRequest, (partition_id, data, header, write, read, append, as_of))
+
+
+@functools.lru_cache(maxsize=65536)
+def _lock_hash(lock: LockId) -> int:
+    return lock.hash
+
+
+def lock_hashes(locks: Iterable[LockId]) -> LockHashes:
+    """Wire hashes of locks, in order, duplicates kept. UsageError for anything that is not a lock."""
+    try:
+        return tuple(_lock_hash(lock) for lock in locks)
+    except (AttributeError, TypeError):
+        raise UsageError("locks must be LockId(name, id) values") from None

@@ -1,0 +1,54 @@
+"""How long a client lives: whether it is open, and the tasks that end with it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from waltz_client.errors import ClientClosedError
+from waltz_protocol.aio.tasks import spawn
+
+
+class ClientLife:
+    """Owner of every task of one client, on its loop."""
+
+    def __init__(self, client_id: int) -> None:
+        self.closed = False
+        self._name = f"waltz client {client_id}"
+        self._ended = asyncio.Event()
+        self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """A task that ends with the client at the latest."""
+        task = spawn(coro, f"{self._name}: {name}")
+        self._tasks[task] = None
+        task.add_done_callback(self._tasks.pop)
+        return task
+
+    def check_open(self) -> None:
+        """ClientClosedError after close."""
+        if self.closed:
+            raise ClientClosedError("the client is closed")
+
+    async def pause(self, seconds: float) -> None:
+        """Between two attempts of a caller; ClientClosedError as soon as the client is closed."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._ended.wait()
+        except TimeoutError:
+            return
+        self.check_open()
+
+    def end(self) -> None:
+        """The client closes: who pauses between two attempts ends now."""
+        self.closed = True
+        self._ended.set()
+
+    async def cancel_tasks(self) -> None:
+        """End every task but the caller's, and wait until they have ended."""
+        tasks = [task for task in self._tasks if task is not asyncio.current_task()]
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)

@@ -1,0 +1,322 @@
+"""The partitions of one client: which it takes part in, where they are, and how much of each it has seen.
+
+Discovery says who owns which partition in which generation; the stream and RPC sides follow. A placement with
+a generation below one already seen is stale and not followed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from waltz_client._internal.applier import Applier
+from waltz_client._internal.life import ClientLife
+from waltz_client._internal.req_ids import ReqIdSources
+from waltz_client._internal.rpc.client import RpcClient
+from waltz_client._internal.stream.links import StreamLinks
+from waltz_client._internal.stream.partition import StreamPartition
+from waltz_client._internal.stream.readers import Readers
+from waltz_client.callbacks import WaltzClientCallbacks
+from waltz_client.errors import (
+    ClientClosedError,
+    PartitionInactiveError,
+    PartitionNotFoundError,
+    TransactionNotFoundError,
+    UsageError,
+    ViewAheadError,
+)
+from waltz_client.settings import ClientSettings
+from waltz_protocol.backoff import Random
+from waltz_protocol.types import Endpoint, Generation, PartitionId
+
+log = logging.getLogger(__name__)
+
+TICK_SECONDS = 0.25
+START_MARK_DEADLINE_SECONDS = 5.0
+
+Endpoints = Mapping[Endpoint, Mapping[PartitionId, Generation]]
+
+
+class Partitions:
+    """See the module. Owner of every StreamPartition and Applier of a client, on its loop.
+
+    Invariant: one StreamPartition per partition for the life of the client.
+    """
+
+    def __init__(
+        self,
+        settings: ClientSettings,
+        count: int,
+        life: ClientLife,
+        req_ids: ReqIdSources,
+        links: StreamLinks,
+        rpc: RpcClient,
+        callbacks: WaltzClientCallbacks | None,
+        random: Random,
+        on_stopped_applier: Callable[[Applier], None],
+    ) -> None:
+        """``callbacks``: each partition is applied through them; ``on_stopped_applier`` is called when one is
+        no longer."""
+        self.count = count
+        self.streams: dict[int, StreamPartition] = {}
+        self.appliers: dict[int, Applier] = {}
+        self.endpoints: dict[int, Endpoint] = {}
+        self.servers: set[Endpoint] = set()
+        self._settings = settings
+        self._life = life
+        self._req_ids = req_ids
+        self._links = links
+        self._rpc = rpc
+        self._callbacks = callbacks
+        self._random = random
+        self._on_stopped_applier = on_stopped_applier
+        self._applier_tasks: dict[int, asyncio.Task[None]] = {}
+        self._chosen: set[int] = set()
+        self._choosing = asyncio.Lock()
+        self._named_marks: dict[int, int] = {}
+        """Partition to the highest mark that a server has named in an answer."""
+        self._waiting = asyncio.Event()
+        """Set while time must be watched; an idle client sleeps."""
+
+    # -- life ------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """With callbacks and auto-mount: take part in all partitions."""
+        if self._callbacks is not None and self._settings.auto_mount:
+            for partition_id in range(self.count):
+                self._activate(partition_id)
+
+    def close(self) -> None:
+        """Pending appends are unknown; readers, writers and appliers get ClientClosedError."""
+        for partition in self.streams.values():
+            partition.close()
+        for applier in self.appliers.values():
+            applier.stop(ClientClosedError("the client is closed"))
+
+    def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
+        """See ``PartitionHost``."""
+        return self._life.spawn(coro, name)
+
+    async def run_ticks(self) -> None:
+        """Time passes for the partitions that wait for something; runs as long as the client."""
+        nudge_ticks = max(1, round(self._settings.long_wait_threshold_ms / 1000 / TICK_SECONDS))
+        while True:
+            await self._waiting.wait()
+            await asyncio.sleep(TICK_SECONDS)
+            self._waiting.clear()
+            for partition in list(self.streams.values()):
+                try:
+                    partition.on_tick(nudge_ticks)
+                except Exception:
+                    log.exception(
+                        "partition %d: the timer tick failed",
+                        partition.partition_id,
+                        extra={"partition": partition.partition_id},
+                    )
+                if partition.needs_ticks:
+                    self._waiting.set()
+
+    def need_ticks(self) -> None:
+        """See ``PartitionHost``."""
+        self._waiting.set()
+
+    # -- placement -------------------------------------------------------------------------------------------
+
+    def follow(self, endpoints: Endpoints) -> None:
+        """Discovery says who owns what now."""
+        placement: dict[int, Endpoint] = {}
+        raised: set[int] = set()
+        for endpoint, owned in endpoints.items():
+            for partition_id, generation in owned.items():
+                source = self._req_ids.of(partition_id)
+                if source.raise_generation(generation):
+                    raised.add(partition_id)
+                elif generation < source.generation:
+                    log.warning(
+                        "partition %d: stale generation %d is ignored",
+                        partition_id,
+                        generation,
+                        extra={"partition": partition_id, "generation": generation, "server": str(endpoint)},
+                    )
+                    continue
+                placement[partition_id] = endpoint
+        self.endpoints = placement
+        self.servers = set(endpoints)
+        self._links.keep_only(self.servers)
+        for partition in list(self.streams.values()):
+            owner = placement.get(partition.partition_id)
+            if owner is None:
+                self._links.detach(partition)
+            elif owner != self._links.place_of(partition.partition_id):
+                if partition.active:
+                    self._links.attach(partition, owner)
+            elif partition.partition_id in raised:
+                partition.generation_raised()
+        self._rpc.set_endpoints(placement, self.servers)
+
+    def why_unavailable(self, partition_id: int) -> str:
+        """For messages: what a partition is waiting for."""
+        partition = self.streams.get(partition_id)
+        error = self._links.last_error(partition_id)
+        if error is not None:
+            return error
+        if partition_id not in self.endpoints:
+            return "no server owns it"
+        return partition.why_unavailable if partition is not None else "it is not in use"
+
+    # -- taking part -----------------------------------------------------------------------------------------
+
+    def check(self, partition_id: int) -> None:
+        """PartitionNotFoundError, one line, for a number the cluster does not have."""
+        if isinstance(partition_id, bool) or not isinstance(partition_id, int):
+            raise UsageError(f"a partition is a number, not {partition_id!r}")
+        if not 0 <= partition_id < self.count:
+            raise PartitionNotFoundError(partition_id, self.count)
+
+    def use(self, partition_id: int) -> StreamPartition:
+        """The partition, taking part in it. PartitionInactiveError when the choice was left to
+        ``set_partitions``."""
+        partition = self.streams.get(partition_id)
+        if partition is not None and partition.active:
+            return partition
+        self._life.check_open()
+        self.check(partition_id)
+        if not self._settings.auto_mount and partition_id not in self._chosen:
+            raise PartitionInactiveError(partition_id)
+        return self._activate(partition_id)
+
+    def readers(self, partition_id: int) -> Readers:
+        """Those of a partition, taking part in it; errors as :meth:`use`."""
+        return self.use(partition_id).readers
+
+    def _activate(self, partition_id: int) -> StreamPartition:
+        partition = self.streams.get(partition_id)
+        if partition is None:
+            partition = self.streams[partition_id] = StreamPartition(
+                self._req_ids.of(partition_id), self, self._settings.max_concurrent_transactions, self._random
+            )
+        was_active = partition.active
+        partition.activate()  # also one that was about to leave
+        if not was_active:
+            if self._callbacks is not None:
+                self._apply(partition, self._callbacks)
+            endpoint = self.endpoints.get(partition_id)
+            if endpoint is not None:
+                self._links.attach(partition, endpoint)
+        return partition
+
+    def _apply(self, partition: StreamPartition, callbacks: WaltzClientCallbacks) -> None:
+        partition_id = partition.partition_id
+        applier = Applier(
+            partition.readers,
+            callbacks,
+            self._rpc.data,
+            self._random,
+            self._settings.feed_buffer_transactions,
+        )
+        self.appliers[partition_id] = partition.application = applier
+        self._applier_tasks[partition_id] = self.spawn(applier.run(), f"apply partition {partition_id}")
+
+    async def choose(self, chosen: set[int], deadline_seconds: float) -> None:
+        """Take part in exactly these. Others are flushed, then let go; what has no outcome by then ends as
+        unknown."""
+        self._life.check_open()
+        if self._settings.auto_mount:
+            raise UsageError("set_partitions needs client.autoMount: false")
+        for partition_id in chosen:
+            self.check(partition_id)
+        async with self._choosing:
+            self._chosen = set(chosen)
+            leaving = [p for p in self.streams.values() if p.active and p.partition_id not in chosen]
+            for partition in leaving:
+                partition.window.stopped = True
+            for partition in leaving:
+                await self._leave(partition, deadline_seconds)
+            self._life.check_open()
+            for partition_id in sorted(chosen):
+                self._activate(partition_id)
+
+    async def _leave(self, partition: StreamPartition, deadline_seconds: float) -> None:
+        partition_id = partition.partition_id
+        try:
+            async with asyncio.timeout(deadline_seconds):
+                await partition.flush()
+        except TimeoutError:
+            log.warning(
+                "partition %d: some appends had no outcome when it was deactivated",
+                partition_id,
+                extra={"partition": partition_id},
+            )
+            partition.window.close()
+        self._links.detach(partition)
+        partition.deactivate()
+        partition.application = None
+        applier = self.appliers.pop(partition_id, None)
+        if applier is not None:
+            applier.stop(PartitionInactiveError(partition_id))
+            self._on_stopped_applier(applier)
+        task = self._applier_tasks.pop(partition_id, None)
+        if task is not None:
+            task.cancel()
+
+    def active(self) -> list[int]:
+        """The partitions this client takes part in, ascending."""
+        return sorted(p.partition_id for p in self.streams.values() if p.active)
+
+    def has_pending(self) -> bool:
+        """Whether an append is on its way."""
+        return any(partition.pending for partition in self.streams.values())
+
+    # -- marks and data --------------------------------------------------------------------------------------
+
+    def mark_named(self, partition_id: int, mark: int) -> None:
+        """See ``PartitionHost``."""
+        if mark > self._named_marks.get(partition_id, -1):
+            self._named_marks[partition_id] = mark
+
+    def known_mark(self, partition: StreamPartition) -> int:
+        """The highest transaction of the partition that this client has received or a server has named."""
+        return max(partition.received, self._named_marks.get(partition.partition_id, -1))
+
+    async def check_view(self, partition: StreamPartition, as_of: int, deadline_seconds: float) -> None:
+        """Ask the server about a view beyond :meth:`known_mark`; ViewAheadError when the log ends before
+        it, RequestDeadlineError."""
+        mark = await self.server_high_water_mark(partition.partition_id, deadline_seconds)
+        if as_of > mark:
+            raise ViewAheadError(partition_id=partition.partition_id, as_of=as_of, high_water_mark=mark)
+
+    async def server_high_water_mark(self, partition_id: int, deadline_seconds: float | None = None) -> int:
+        """The server's high-water mark; RequestDeadlineError."""
+        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        mark = await self._rpc.high_water_mark(partition_id, seconds)
+        self.mark_named(partition_id, mark)
+        return mark
+
+    async def start_mark(self, partition_id: int) -> int:
+        """Where the first mount begins: the end of the log, or beyond it what the application says it has
+        applied."""
+        applier = self.appliers.get(partition_id)
+        applied = -1 if applier is None else await applier.initial_mark()
+        mark = await self.server_high_water_mark(partition_id, START_MARK_DEADLINE_SECONDS)
+        return max(mark, applied)
+
+    async def get_data(self, partition_id: int, transaction_id: int, deadline_seconds: float | None) -> bytes:
+        """The payload of any transaction. An id above the high-water mark is never asked for: some servers
+        would remember the failure for good. TransactionNotFoundError, RequestDeadlineError."""
+        self._life.check_open()
+        self.check(partition_id)
+        if transaction_id < 0:
+            raise UsageError(f"{transaction_id} is not a transaction id")
+        seconds = self._settings.request_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + seconds
+        partition = self.streams.get(partition_id)
+        if partition is None or partition.received < transaction_id:
+            mark = await self.server_high_water_mark(partition_id, seconds)
+            if transaction_id > mark:
+                raise TransactionNotFoundError(
+                    f"partition {partition_id} has no transaction {transaction_id} yet: its high-water mark is {mark}"
+                )
+        return await self._rpc.data(partition_id, transaction_id, max(deadline - loop.time(), 0.0))

@@ -1,0 +1,1 @@
+"""Requests with one answer each: transaction data, high-water marks, administration."""

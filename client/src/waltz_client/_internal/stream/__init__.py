@@ -1,0 +1,1 @@
+"""The stream connections: mounts, feeds and their readers."""
