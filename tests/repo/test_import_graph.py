@@ -15,8 +15,8 @@ CYCLES = {
         ("client._internal.", ("contexts", "core")),
         ("client._internal.", ("append_window", "readers", "stream_partition", "stream_session")),
         ("client.testing.", ("connection", "feeds", "partition")),
-        ("server.store.", ("confirm", "replica_session", "session")),
-        ("server.store.", ("replica_recovery", "session_run", "store")),
+        ("server.store.", ("replica_session", "session", "session_confirmation")),
+        ("server.store.", ("quorum_store", "replica_recovery", "session_run")),
     )
 }
 """Imports for type checkers and inside functions count. This list may only become shorter."""

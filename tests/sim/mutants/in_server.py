@@ -70,7 +70,7 @@ SERVER_MUTANTS = (
         rule="D5",
         edits=(
             Edit(
-                f"{_PARTITION}/markers.py",
+                f"{_PARTITION}/pending_answers.py",
                 "            if 0 <= marker.barrier <= resolved and marker.generation <= generation\n",
                 "            if 0 <= marker.barrier and marker.generation <= generation\n",
             ),

@@ -39,7 +39,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.client import Parked
-from waltz_server.partition.partition import Partition
+from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
 
 log = structlog.get_logger(__name__)

@@ -12,7 +12,7 @@ from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_protocol.messages.client import FeedData, FeedSuspended, MountResponse, MountState
 from waltz_protocol.types import ReqId
 from waltz_server.partition import feed
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
 

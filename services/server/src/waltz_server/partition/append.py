@@ -54,9 +54,9 @@ from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
-from waltz_server.partition.markers import Marker
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
+from waltz_server.partition.pending_answers import Marker
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 
 APPEND_UNITS = 20
@@ -93,7 +93,7 @@ class QueuedAppend:
 
 
 class MarkerSink(Protocol):
-    """Where markers go once they have passed the queue (`waltz_server.partition.markers.MarkerDesk`)."""
+    """Where markers go once they have passed the queue (`pending_answers.PendingAnswers`)."""
 
     def passed(self, marker: Marker, barrier: int) -> None: ...
 

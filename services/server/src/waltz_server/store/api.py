@@ -1,7 +1,7 @@
 """The seam between the partition layer and the replication core.
 
 The partition layer talks to one `PartitionStore` per owned partition and implements `StoreListener`.
-The shipped implementation is `waltz_server.store.store.QuorumPartitionStore`, which is constructed as
+The shipped implementation is `waltz_server.store.quorum_store.QuorumPartitionStore`, which is constructed as
 
     QuorumPartitionStore(partition_id, generation, directory=ReplicaDirectory(...), metadata=StoreMetadata(...),
                          settings=StoreSettings(...), listener=listener, rng=random.Random(...))

@@ -230,7 +230,7 @@ class ReplicaRecovery:
                     first,
                     count,
                     max_bytes,
-                    run.store.list_size,
+                    run.store.list_request_size,
                 )
                 problem = check_records(records, first)
             except WaltzProtocolError as error:

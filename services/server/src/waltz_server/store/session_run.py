@@ -29,7 +29,7 @@ from waltz_server.store.session import StoreSession
 from waltz_server.store.waiting import Signal, wait_for
 
 if TYPE_CHECKING:
-    from waltz_server.store.store import QuorumPartitionStore
+    from waltz_server.store.quorum_store import QuorumPartitionStore
 
 _log = logging.getLogger(__name__)
 
@@ -244,7 +244,7 @@ class SessionRun:
             resolved=resolved,
             quorum=self._quorum,
             settings=self.settings,
-            list_size=self.store.list_size,
+            list_request_size=self.store.list_request_size,
             on_committed=self.store.commit,
             on_replica_failed=self.replica_out,
         )

@@ -56,7 +56,7 @@ class Bench:
             resolved=-1,
             quorum=2,
             settings=StoreSettings(**settings),
-            list_size=practised_size(),
+            list_request_size=practised_size(),
             on_committed=lambda batch, _size: self.committed.extend(batch),
             on_replica_failed=lambda name, reason: self.failed.append(f"{name}: {reason}"),
         )

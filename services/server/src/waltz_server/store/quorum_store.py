@@ -32,7 +32,7 @@ from waltz_server.store.api import (
     StoreSettings,
     StoreState,
 )
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
@@ -67,7 +67,7 @@ class QuorumPartitionStore:
         self.keeper = MetadataKeeper(metadata, partition_id, rng)
         self.known_mark = -1
         self.seen_fence = -1  # the highest that shut a session out; the next one is numbered above it
-        self.list_size = ListSize()
+        self.list_request_size = ListRequestSize()
         self.leftovers: list[AppendEntry] = []
         self._generation = generation
         self._listener = listener

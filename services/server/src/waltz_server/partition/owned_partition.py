@@ -38,9 +38,9 @@ from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
-from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
+from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
@@ -115,7 +115,7 @@ class Partition:
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
         self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
-        self._desk = MarkerDesk(
+        self._pending_answers = PendingAnswers(
             store=self.store,
             max_outstanding=settings.max_markers,
             resolved_prefix=lambda: self._appends.resolved_prefix,
@@ -131,7 +131,7 @@ class Partition:
             lock_table_size=settings.lock_table_size,
             bounds=settings.append_bounds,
             metrics=self._metrics,
-            markers=self._desk,
+            markers=self._pending_answers,
             loop=loop,
             on_fault=self._fail,
             turns=turns if turns is not None else Turns(),
@@ -159,7 +159,7 @@ class Partition:
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
         gauge("feeds", lambda: len(self._feeds))
-        gauge("waiting-mounts-and-flushes", lambda: len(self._desk) + len(self._future))
+        gauge("waiting-mounts-and-flushes", lambda: len(self._pending_answers) + len(self._future))
 
     # -- state ---------------------------------------------------------------------------------------------
 
@@ -197,7 +197,7 @@ class Partition:
             self.store.set_generation(generation)
             for marker in self._future.due(generation):
                 self._accept(marker)
-            self._desk.advanced()
+            self._pending_answers.advanced()
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -205,7 +205,10 @@ class Partition:
         """Serve until `close` or cancellation. Raises when the store ends or fails by itself."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                helpers = [tasks.create_task(self._desk.run()), tasks.create_task(self._reader.run())]
+                helpers = [
+                    tasks.create_task(self._pending_answers.run()),
+                    tasks.create_task(self._reader.run()),
+                ]
                 await self.store.run()
                 for helper in helpers:
                     helper.cancel()
@@ -224,7 +227,7 @@ class Partition:
         self._closed = True
         self.store.close()
         self._appends.close()
-        self._desk.close()
+        self._pending_answers.close()
         self._future.close()
         self._feeds.close()
         self._data.close()
@@ -266,7 +269,7 @@ class Partition:
             return
         if marker.kind is MarkerKind.MOUNT and not self._take_place(marker):
             self._give_up(marker)
-        elif self._desk.accept(marker):
+        elif self._pending_answers.accept(marker):
             self._appends.add_marker(marker)
         else:
             self._give_up(marker)
@@ -338,7 +341,7 @@ class Partition:
             return
         self._clients.discard(client)
         self._mounts.remove(client)
-        self._desk.forget(client)
+        self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
         self._data.forget(client)
