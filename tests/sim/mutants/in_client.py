@@ -114,7 +114,7 @@ CLIENT_MUTANTS = (
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",
-                "        if view > self._high_water_mark and (write or read):\n",
+                "        if view > self._mark.txid and (write or read):\n",
                 "        if view < -1:\n",
             ),
         ),

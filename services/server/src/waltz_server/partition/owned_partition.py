@@ -6,8 +6,8 @@ the reference keeps a dead object that swallows everything). Owner of all its st
 owns its tasks: the store, the confirmation of mounts and flushes, and the reads.
 
 Invariants
-* `high_water_mark` is the committed mark: None before the first recovery, then it only rises. Nothing above
-  it leaves the partition in any form (safety D1: assigned >= durable >= committed).
+* The committed mark is one object with one writer, this class; what sends to clients reads that object.
+  Nothing above it leaves the partition in any form (safety D1: assigned >= durable >= committed).
 * `committed` carries consecutive ids from `high_water_mark` + 1 on; anything else is a fault that ends the
   partition.
 """
@@ -31,6 +31,7 @@ from waltz_protocol.frames.replies import (
 )
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_server.committed_mark import CommittedMark
 from waltz_server.partition.append import AppendBounds, AppendQueue
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import DataReads
@@ -99,8 +100,8 @@ class Partition:
         """`turns`: the server's, which its partitions and connections share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
-        self.high_water_mark: int | None = None
         self.fault: str | None = None
+        self._mark = CommittedMark()
         self._loop = loop
         self._settings = settings
         self._metrics = PartitionMetrics(metrics, partition_id)
@@ -127,6 +128,7 @@ class Partition:
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self._appends = AppendQueue(
             store=self.store,
+            mark=self._mark,
             generation=generation,
             lock_table_size=settings.lock_table_size,
             bounds=settings.append_bounds,
@@ -137,6 +139,7 @@ class Partition:
             turns=turns if turns is not None else Turns(),
         )
         self._feeds = Feeds(
+            mark=self._mark,
             cache=self._feed_cache,
             reader=self._reader,
             metrics=self._metrics,
@@ -144,7 +147,11 @@ class Partition:
             loop=loop,
         )
         self._data = DataReads(
-            partition_id, cache=self._transactions, reader=self._reader, metrics=self._metrics
+            partition_id,
+            mark=self._mark,
+            cache=self._transactions,
+            reader=self._reader,
+            metrics=self._metrics,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
@@ -155,7 +162,7 @@ class Partition:
         gauge("append-queue-size", lambda: self._appends.queued)
         gauge("is-closed", lambda: self._closed)
         gauge("generation", lambda: self.generation)
-        gauge("high-water-mark", lambda: -1 if self.high_water_mark is None else self.high_water_mark)
+        gauge("high-water-mark", lambda: self._mark.txid)
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
         gauge("feeds", lambda: len(self._feeds))
@@ -167,6 +174,11 @@ class Partition:
     def generation(self) -> int:
         """The generation appends must carry."""
         return self._appends.generation
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The committed mark; None before the first recovery, then it only rises."""
+        return self._mark.value
 
     @property
     def closed(self) -> bool:
@@ -391,9 +403,8 @@ class Partition:
         if self.fault is not None:
             return
         log.info("partition open", partition=self.partition_id, high_water_mark=high_water_mark)
-        self.high_water_mark = high_water_mark
-        self._data.high_water_mark = high_water_mark
-        self._feeds.advance_to(high_water_mark)
+        self._mark.rise_to(high_water_mark)
+        self._feeds.advanced()
         waiters, self._mark_waiters = self._mark_waiters, {}
         for client, req_ids in waiters.items():
             for req_id in req_ids:
@@ -411,7 +422,7 @@ class Partition:
             self._loop.call_soon(self.close)
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
-        """Durable on a quorum: locks, caches, feeds, in this order, encoded once for all."""
+        """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
         first, mark = entries[0].transaction_id, self.high_water_mark
@@ -424,7 +435,7 @@ class Partition:
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
             put(entry.transaction_id, entry.tail)
-        self.high_water_mark = self._data.high_water_mark = entries[-1].transaction_id
+        self._mark.rise_to(entries[-1].transaction_id)
         self._feeds.publish(first, b"".join(frames))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

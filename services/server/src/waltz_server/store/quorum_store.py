@@ -4,8 +4,8 @@ One owner task per partition (`run`). Everything else is synchronous, on the loo
 
 Invariants
   1. At most one session is open; its id was taken by a version-checked write and by nobody else.
-  2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a
-     fault.
+  2. `high_water_mark` (a `CommittedMark`; this class writes it) never goes down; it outlives sessions, and a
+     recovery that would resolve less than it, which was acknowledged, is a fault.
   3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run`
      ends.
   4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters
@@ -23,6 +23,7 @@ from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.quorum import shortage
 from waltz_protocol.backoff import Backoff
+from waltz_server.committed_mark import CommittedMark
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
@@ -65,7 +66,6 @@ class QuorumPartitionStore:
         self.directory = directory
         self.settings = settings
         self.keeper = MetadataKeeper(metadata, partition_id, rng)
-        self.known_mark = -1
         self.seen_fence = -1  # the highest that shut a session out; the next one is numbered above it
         self.list_request_size = ListRequestSize()
         self.leftovers: list[AppendEntry] = []
@@ -76,7 +76,7 @@ class QuorumPartitionStore:
         self._state = StoreState.RECOVERING
         self._reason = "not started"
         self._session_id = -1
-        self._high_water_mark: int | None = None
+        self._mark = CommittedMark()
         self._opening: Opening | None = None
         self._run: SessionRun | None = None
         self._lost_young = 0
@@ -127,7 +127,12 @@ class QuorumPartitionStore:
 
     @property
     def high_water_mark(self) -> int | None:
-        return self._high_water_mark
+        return self._mark.value
+
+    @property
+    def acknowledged(self) -> int:
+        """No recovery may end below it."""
+        return self._mark.txid
 
     @property
     def pending(self) -> int:
@@ -148,7 +153,7 @@ class QuorumPartitionStore:
             return self._opening.replicas
         if run is None:
             return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
-        mark = -1 if self._high_water_mark is None else self._high_water_mark
+        mark = self._mark.txid
         lines = []
         for name, member in run.members.items():
             acked = -1 if run.session is None else run.session.votes.durable(name)
@@ -228,8 +233,7 @@ class QuorumPartitionStore:
         problem = self._reason
         while True:
             ticket = self._changed.ticket()
-            mark = self._high_water_mark
-            if max_count <= 0 or (mark is not None and first > mark):
+            if max_count <= 0 or (self._mark.known and first > self._mark.txid):
                 return []
             run = self._run
             if run is not None and run.opened and run.session is not None and not run.session.ended:
@@ -333,7 +337,7 @@ class QuorumPartitionStore:
 
     def session_opened(self, run: SessionRun, resolved: int) -> None:
         """Recovery is complete, leftovers are settled: appends flow."""
-        self._high_water_mark = self.known_mark = resolved
+        self._mark.rise_to(resolved)
         self.report(StoreState.OPEN, "")
         self._told_lost = False
         self._changed.notify()
@@ -347,7 +351,7 @@ class QuorumPartitionStore:
     def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
         """A batch is durable on a quorum."""
         self._take_off(len(entries), size_bytes)
-        self._high_water_mark = self.known_mark = entries[-1].transaction_id
+        self._mark.rise_to(entries[-1].transaction_id)
         try:
             self._listener.committed(entries)
         except Exception as error:  # must not reach the storage connection whose answer this is
@@ -364,7 +368,7 @@ class QuorumPartitionStore:
         done, lost = entries[:committed], entries[committed:]
         self._take_off(len(entries), sum(entry.size_bytes for entry in entries))
         if done:
-            self._high_water_mark = self.known_mark = max(self.known_mark, done[-1].transaction_id)
+            self._mark.rise_to(done[-1].transaction_id)
             self._listener.committed(done)
         if lost:
             self._listener.failed(lost)

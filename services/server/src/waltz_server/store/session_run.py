@@ -76,7 +76,7 @@ class SessionRun:
             replicas=replicas,
             metadata=metadata,
             recorded_session=recorded_session,
-            acknowledged=store.known_mark,
+            acknowledged=store.acknowledged,
         )
         self.session: StoreSession | None = None
         self.changed = Signal()

@@ -167,23 +167,23 @@ async def test_safety_a4_a_settled_commit_is_remembered_though_its_session_never
     async with Cluster() as cluster:
         server, batch = await _leftovers(cluster)
         report = server.listener.committed
-        known: list[tuple[int, int | None]] = []
+        known: list[int | None] = []
 
         def reported(settled: Sequence[AppendEntry]) -> None:
             report(settled)
             run = server.store.current_run
             assert run is not None
-            known.append((server.store.known_mark, server.store.high_water_mark))
+            known.append(server.store.high_water_mark)
             run.end("for the test")
 
         monkeypatch.setattr(server.listener, "committed", reported)
         opened = server.listener.opened
         cluster.nodes["a:1"].start()
         await until(lambda: bool(known), 60)
-        assert known == [(batch[-1].transaction_id, batch[-1].transaction_id)]
+        assert known == [batch[-1].transaction_id]
         await until(lambda: server.store.current_run is None)
         assert server.listener.opened == opened
-        assert server.store.known_mark == batch[-1].transaction_id
+        assert server.store.high_water_mark == batch[-1].transaction_id
         await server.opened()
         assert server.listener.committed_entries[-4:] == batch
 
