@@ -15,8 +15,6 @@ CYCLES = {
         ("client._internal.", ("contexts", "core")),
         ("client._internal.", ("append_window", "readers", "stream_partition", "stream_session")),
         ("client.testing.", ("connection", "feeds", "partition")),
-        ("server.store.", ("replica_session", "session", "session_confirmation")),
-        ("server.store.", ("quorum_store", "replica_recovery", "session_run")),
     )
 }
 """Imports for type checkers and inside functions count. This list may only become shorter."""

@@ -12,7 +12,8 @@ There are three facts about it on a server, each with one owner, and none is a c
   flushes.
 
 The second and the third are a `CommittedMark` each. They differ inside one call only, that of
-`StoreListener.committed` or `session_opened`, and once the partition is closed or has a fault, which closes it.
+`StoreListener.committed` or `session_opened`, and once the partition is closed or has a fault, which closes
+it.
 """
 
 from __future__ import annotations

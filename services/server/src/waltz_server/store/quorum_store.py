@@ -21,7 +21,6 @@ from collections.abc import Sequence
 
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.quorum import shortage
 from waltz_protocol.backoff import Backoff
 from waltz_server.committed_mark import CommittedMark
 from waltz_server.store.api import (
@@ -33,12 +32,13 @@ from waltz_server.store.api import (
     StoreSettings,
     StoreState,
 )
-from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
+from waltz_server.store.session import StoreSession
+from waltz_server.store.session_context import SessionContext
 from waltz_server.store.session_run import SessionRun
-from waltz_server.store.waiting import Signal, retry_backoff, wait_for
+from waltz_server.store.waiting import Signal, wait_for
 
 _log = logging.getLogger(__name__)
 
@@ -63,15 +63,13 @@ class QuorumPartitionStore:
     ) -> None:
         """`replicas`: connect strings of the assigned nodes (also by `set_replicas`)."""
         self.partition_id = partition_id
-        self.directory = directory
-        self.settings = settings
-        self.keeper = MetadataKeeper(metadata, partition_id, rng)
-        self.seen_fence = -1  # the highest that shut a session out; the next one is numbered above it
-        self.list_request_size = ListRequestSize()
-        self.leftovers: list[AppendEntry] = []
+        self._settings = settings
+        self._context = SessionContext(
+            partition_id, settings, directory, MetadataKeeper(metadata, partition_id, rng), rng
+        )
+        self._leftovers: list[AppendEntry] = []
         self._generation = generation
         self._listener = listener
-        self._rng = rng
         self._replica_names = tuple(sorted(set(replicas)))
         self._state = StoreState.RECOVERING
         self._reason = "not started"
@@ -81,7 +79,6 @@ class QuorumPartitionStore:
         self._run: SessionRun | None = None
         self._lost_young = 0
         self._steady_seconds = settings.max_retry_interval_ms / 1000
-        self._backoffs: dict[str, Backoff] = {}
         self._changed = Signal()
         self._closed = False
         self._pending_count = 0
@@ -104,8 +101,8 @@ class QuorumPartitionStore:
         run = self._run
         if self._state is not StoreState.OPEN or run is None:
             return f"{self._state.value}: {self._reason}"
-        short = shortage({name: run.trouble_of(name) for name in run.members})
-        return f"{StoreState.NO_QUORUM.value}: {short}" if short else ""
+        trouble = run.trouble
+        return f"{StoreState.NO_QUORUM.value}: {trouble}" if trouble else ""
 
     @property
     def healthy(self) -> bool:
@@ -130,11 +127,6 @@ class QuorumPartitionStore:
         return self._mark.value
 
     @property
-    def acknowledged(self) -> int:
-        """No recovery may end below it."""
-        return self._mark.txid
-
-    @property
     def pending(self) -> int:
         return self._pending_count
 
@@ -144,7 +136,7 @@ class QuorumPartitionStore:
 
     @property
     def writable(self) -> bool:
-        return self._pending_bytes < self.settings.max_in_flight_bytes
+        return self._pending_bytes < self._settings.max_in_flight_bytes
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
@@ -153,18 +145,7 @@ class QuorumPartitionStore:
             return self._opening.replicas
         if run is None:
             return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
-        mark = self._mark.txid
-        lines = []
-        for name, member in run.members.items():
-            acked = -1 if run.session is None else run.session.votes.durable(name)
-            state = member.state
-            replica = member.replica
-            if state == "voting" and replica is not None and not replica.live:
-                state = "catching_up"
-            latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
-            reason = member.reason or run.recovery.reason_of(name) or self.directory.idle_check.trouble(name)
-            lines.append(ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason))
-        return lines
+        return run.replicas(self._mark.txid)
 
     @property
     def closing(self) -> bool:
@@ -214,13 +195,11 @@ class QuorumPartitionStore:
 
     def append(self, entries: Sequence[AppendEntry]) -> None:
         """Accept one loop turn's entries, in order; raises `StoreNotOpenError` unless the state is OPEN."""
-        run = self._run
-        if self._state is not StoreState.OPEN or run is None or run.session is None:
-            raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
+        session = self._open_session()
         if not entries:
             return
         self._pending_count += len(entries)
-        self._pending_bytes += run.session.append(entries)
+        self._pending_bytes += session.append(entries)
         if not self.writable:
             self._was_full = True
 
@@ -228,18 +207,18 @@ class QuorumPartitionStore:
         """Committed wire records; see the seam. Waits for a session if there is none, within the time
         limit."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.read_timeout_seconds
+        deadline = loop.time() + self._settings.read_timeout_seconds
         first = max(first, 0)
         problem = self._reason
         while True:
             ticket = self._changed.ticket()
             if max_count <= 0 or (self._mark.known and first > self._mark.txid):
                 return []
-            run = self._run
-            if run is not None and run.opened and run.session is not None and not run.session.ended:
+            session = None if self._run is None else self._run.open_session
+            if session is not None:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        return await run.session.read(first, max_count, max_bytes)
+                        return await session.read(first, max_count, max_bytes)
                 except ReadFailedError as error:
                     problem = str(error)
                     await wait_for(ticket, min(_READ_RETRY_SECONDS, deadline - loop.time()))
@@ -253,18 +232,19 @@ class QuorumPartitionStore:
 
     async def confirm_current(self) -> None:
         """Return once a quorum of the session's voters answered a request sent after this call (D4)."""
-        run = self._run
-        if self._state is not StoreState.OPEN or run is None or run.session is None:
+        await self._open_session().confirmations.ask()
+
+    def _open_session(self) -> StoreSession:
+        session = None if self._run is None else self._run.open_session
+        if self._state is not StoreState.OPEN or session is None:
             raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
-        await run.session.confirmations.ask()
+        return session
 
     # ---- the owner task
 
     async def run(self) -> None:
         """Sessions one after another until `close` or cancellation. Call once."""
-        backoff = retry_backoff(
-            self.settings.initial_retry_interval_ms, self.settings.max_retry_interval_ms, self._rng
-        )
+        backoff = self._context.new_backoff()
         try:
             while not self._closed:
                 asked = self.asked_for
@@ -281,24 +261,36 @@ class QuorumPartitionStore:
         names, generation = self.asked_for
         if not names:
             self.report(StoreState.FAULT, "no replica is assigned to the partition")
-            return self.settings.max_retry_interval_ms / 1000
+            return self._settings.max_retry_interval_ms / 1000
         try:
-            self._opening = Opening(self, names, generation)
+            self._opening = Opening(self, self._context, names, generation)
             try:
                 taken = await self._opening.take()
             finally:
                 self._opening = None
             self._session_id = taken.metadata.session_id
-            run = self._run = SessionRun(self, names, taken.metadata, taken.recorded.session_id)
-            reason = await run.run()
-            if run.replaced or asyncio.get_running_loop().time() - run.opened_at > self._steady_seconds:
+            self._run = SessionRun(
+                self,
+                self._context,
+                replicas=names,
+                metadata=taken.metadata,
+                recorded_session=taken.recorded.session_id,
+                acknowledged=self._mark.txid,
+                leftovers=self._leftovers,
+            )
+            end = await self._run.run()
+            if end.replaced or (end.open_seconds is not None and end.open_seconds > self._steady_seconds):
                 backoff.reset()
                 self._lost_young = 0
                 return 0.0
-            if run.opened:  # and lost soon after: once that is bad luck, again and again it needs a pause
+            if (
+                end.open_seconds is not None
+            ):  # and lost soon after: once that is bad luck, again and again it needs a pause
                 self._lost_young += 1
                 return backoff.next_seconds() if self._lost_young > 1 else 0.0
-            self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
+            self.report(
+                self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, end.reason
+            )
         except OpeningInterruptedError:
             return 0.0
         except GenerationMismatchError as error:
@@ -312,16 +304,7 @@ class QuorumPartitionStore:
             self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
         return backoff.next_seconds()
 
-    # ---- what the session run tells
-
-    def backoff_of(self, name: str) -> Backoff:
-        """The back-off of one replica; it outlives sessions."""
-        backoff = self._backoffs.get(name)
-        if backoff is None:
-            s = self.settings
-            backoff = retry_backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng)
-            self._backoffs[name] = backoff
-        return backoff
+    # ---- what the session run reports (SessionHost)
 
     def report(self, state: StoreState, reason: str) -> None:
         """Change the state; only news are logged."""
@@ -335,7 +318,7 @@ class QuorumPartitionStore:
                 _log.log(level, "partition %d: %s: %s", self.partition_id, state.value, reason)
             self._state, self._reason = state, reason
 
-    def session_opened(self, run: SessionRun, resolved: int) -> None:
+    def session_opened(self, resolved: int) -> None:
         """Recovery is complete, leftovers are settled: appends flow."""
         self._mark.rise_to(resolved)
         self.report(StoreState.OPEN, "")
@@ -358,13 +341,11 @@ class QuorumPartitionStore:
             _log.exception("partition %d: reporting commits failed", self.partition_id)
             if self._run is not None:
                 self._run.end(f"reporting commits failed: {error}")
-        if self._run is not None:
-            self._run.checkpoint()
         self._tell_writable()
 
     def settle(self, committed: int) -> None:
         """The first `committed` leftovers are in the resolved log, the others are not and never will be."""
-        entries, self.leftovers = self.leftovers, []
+        entries, self._leftovers = self._leftovers, []
         done, lost = entries[:committed], entries[committed:]
         self._take_off(len(entries), sum(entry.size_bytes for entry in entries))
         if done:
@@ -374,15 +355,13 @@ class QuorumPartitionStore:
             self._listener.failed(lost)
         self._tell_writable()
 
-    def session_ended(self, run: SessionRun, left: list[AppendEntry], reason: str) -> None:
+    def session_ended(self, left: list[AppendEntry], reason: str) -> None:
         """The session is over; `left` waits for the next one's log."""
-        self.leftovers += left
-        if self._run is run:
-            self._run = None
+        self._leftovers += left
+        self._run = None
         if self._state is StoreState.OPEN:
             self.report(StoreState.RECOVERING, reason)
-        if run.opened:
-            self._tell_lost(reason)
+        self._tell_lost(reason)
 
     def _tell_lost(self, reason: str) -> None:
         if not self._told_lost:

@@ -37,7 +37,7 @@ async def test_safety_d1_a_read_shows_nothing_that_only_one_node_has() -> None:
         server = cluster.server()
         await server.opened()
         await server.append(entries(5))
-        size = server.store.list_request_size
+        size = server.store._context.list_request_size
         for _ in range(10):  # so that one request asks for all there is
             size.answered(size.ask(10_000, 1 << 20), 1, 8)
         for name in ("b:1", "c:1"):
