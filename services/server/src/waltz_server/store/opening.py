@@ -23,7 +23,7 @@ from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.fence_refusal import fence_in
 from waltz_protocol.types import SessionInfo
-from waltz_server.store.api import ReplicaStatus, StoreState
+from waltz_server.store.api import ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.metadata_keeper import MetadataFaultError
 from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
 from waltz_server.store.session_context import SessionContext
@@ -89,9 +89,9 @@ class Opening:
     def replicas(self) -> list[ReplicaStatus]:
         """How far the question has come, for the health report."""
         return [
-            ReplicaStatus(name, "connecting", -1, 0, 0.0, "")
+            ReplicaStatus(name, ReplicaPhase.CONNECTING, -1, 0, 0.0, "")
             if name in self._answers or name not in self._problems
-            else ReplicaStatus(name, "absent", -1, 0, 0.0, self._problems[name])
+            else ReplicaStatus(name, ReplicaPhase.ABSENT, -1, 0, 0.0, self._problems[name])
             for name in self._replicas
         ]
 

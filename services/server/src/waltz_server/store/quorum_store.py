@@ -26,6 +26,7 @@ from waltz_server.committed_mark import CommittedMark
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
+    ReplicaPhase,
     ReplicaStatus,
     StoreListener,
     StoreNotOpenError,
@@ -144,7 +145,10 @@ class QuorumPartitionStore:
         if run is None and self._opening is not None:
             return self._opening.replicas
         if run is None:
-            return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
+            return [
+                ReplicaStatus(name, ReplicaPhase.ABSENT, -1, 0, 0.0, self._reason)
+                for name in self._replica_names
+            ]
         return run.replicas(self._mark.txid)
 
     @property

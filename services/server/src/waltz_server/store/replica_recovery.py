@@ -25,6 +25,8 @@ from waltz_protocol.errors import (
     WaltzProtocolError,
 )
 from waltz_protocol.fence_refusal import named_fence
+from waltz_protocol.types import SessionInfo
+from waltz_server.store.api import ReplicaPhase
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import (
     Compare,
@@ -90,11 +92,14 @@ class ReplicaRecovery:
         name: str,
     ) -> None:
         self.name = name
-        self.state = "connecting"
+        self.phase = ReplicaPhase.CONNECTING
+        """Changed by the transitions below only."""
         self.reason = ""
-        self.tried = False
+        """Why it is ABSENT, REFUSED or FAILED; empty in the other phases."""
         self.link: ReplicaLink | None = None
+        """The connection of the last attempt that reached the node."""
         self.replica: ReplicaSession | None = None
+        """Its part in the store session: from VOTING on, and kept when it FAILED after that."""
         self._run = run
         self._context = context
         self._recovery = recovery
@@ -102,9 +107,49 @@ class ReplicaRecovery:
         self._partition_id = context.partition_id
         self._loop = asyncio.get_running_loop()
         self.since = self._loop.time()
-        self._refused = False
-        self._marked = False  # the node may have this session written down
+        self._node_refused = False
+        """The last attempt ended with a refusal by the node, not with a connection that is missing."""
+        self._marked = False
+        """The node may have this session written down."""
         self._watch: Callable[[str], None] | None = None
+
+    # ---- phases
+
+    @property
+    def tried(self) -> bool:
+        """The first attempt has come to an answer or an error."""
+        return self.phase is not ReplicaPhase.CONNECTING
+
+    def become_recovering(self, info: SessionInfo, max_txid: int) -> None:
+        """It answered for this session, so its fence keeps older ones out; nothing is known to be in doubt."""
+        self.phase, self.reason = ReplicaPhase.RECOVERING, ""
+        self._recovery.answered(self.name, info, max_txid)
+        self._run.changed.notify()
+
+    def become_absent(self, reason: str) -> None:
+        """The attempt failed: the recovery counts it among those that may hold anything. FAILED stays
+        FAILED."""
+        if self.phase is not ReplicaPhase.FAILED:
+            self.phase, self.reason = ReplicaPhase.ABSENT, reason
+        self._recovery.failed(self.name, reason)
+        self._run.changed.notify()
+
+    def become_refused(self, reason: str) -> None:
+        """The recovery does not take it; it stays as it is for an operator to see."""
+        self.phase, self.reason = ReplicaPhase.REFUSED, reason
+        self._run.changed.notify()
+
+    def become_voting(self, replica: ReplicaSession) -> None:
+        """ZooKeeper lists it; `replica` takes part in the store session from now on."""
+        self.phase, self.replica = ReplicaPhase.VOTING, replica
+        self.since = self._loop.time()
+
+    def become_failed(self, reason: str) -> None:
+        """Out of this session for good; the first reason stays. Called by the run (`replica_out`)."""
+        if self.phase is not ReplicaPhase.FAILED:
+            self.phase, self.reason = ReplicaPhase.FAILED, reason
+
+    # ---- attempts
 
     async def run(self) -> None:
         """Until cancelled, refused, or failed for this session."""
@@ -112,7 +157,7 @@ class ReplicaRecovery:
             while True:
                 if await self._try():
                     return
-                if self._refused:
+                if self._node_refused:
                     self._run.suspect()
                     await asyncio.sleep(self._context.backoff_of(self.name).next_seconds())
                 else:  # the directory keeps the back-off of nodes that cannot be reached
@@ -129,22 +174,19 @@ class ReplicaRecovery:
             asked = True
             await self._recover(link)
         except InDoubtError as error:
-            self._absent(f"a change of it is in doubt: {error}")
-            self.state = "failed"
-            self._run.replica_out(name, self.reason)
+            reason = f"a change of it is in doubt: {error}"
+            self.become_absent(reason)
+            self._run.replica_out(name, reason)
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
-            self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
+            self._node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
             shut_out = isinstance(error, RequestFailedError) and not asked and self._is_shut_out(error)
-            self._absent(str(error))
+            self.become_absent(str(error))
             self._unwatch()
             if self._recovery.is_listed(name) or shut_out:
-                self.state = "failed"
-                self._run.replica_out(name, self.reason)
+                self._run.replica_out(name, str(error))
                 return True
             return False
-        if self.state == "refused":
-            return True
         if self.replica is not None and self._run.session is not None:
             await self.replica.take_part(self._run.session)
         return True
@@ -159,14 +201,7 @@ class ReplicaRecovery:
             return True
         return self._marked
 
-    def _absent(self, reason: str) -> None:
-        self.tried = True
-        self.state, self.reason = "absent", reason
-        self._recovery.failed(self.name, reason)
-        self._run.changed.notify()
-
     async def _connect(self) -> ReplicaLink:
-        run = self._run
         link = await self._context.directory.get(self.name)
         self.link = link
         self._unwatch()
@@ -174,10 +209,7 @@ class ReplicaRecovery:
         link.on_closed.append(self._watch)
         info = await link.last_session_info(self._session_id, self._partition_id)
         max_txid = await link.max_transaction_id(self._session_id, self._partition_id)
-        self.tried = True
-        self.state, self.reason = "recovering", ""
-        self._recovery.answered(self.name, info, max_txid)
-        run.changed.notify()
+        self.become_recovering(info, max_txid)
         return link
 
     async def _recover(self, link: ReplicaLink) -> None:
@@ -186,7 +218,6 @@ class ReplicaRecovery:
         while True:
             ticket = run.changed.ticket()
             if self.replica is not None:
-                self.state = "voting"
                 return
             if link.closed:
                 raise ChannelClosedError("the connection was closed")
@@ -195,8 +226,7 @@ class ReplicaRecovery:
                 case Wait() | Recovered():
                     await ticket.wait()
                 case Refuse(reason):
-                    self.state, self.reason = "refused", reason
-                    run.changed.notify()
+                    self.become_refused(reason)
                     return
                 case _:
                     await self._do(link, step)
@@ -293,17 +323,16 @@ class ReplicaRecovery:
         if session is None or self.link is None or self.replica is not None:
             return
         settings = self._context.settings
-        self.replica = ReplicaSession(
+        replica = ReplicaSession(
             self.name,
             self.link,
             max_frames=settings.max_in_flight_frames,
             max_bytes=settings.max_in_flight_bytes,
             slow_seconds=settings.request_timeout_seconds / 4,
         )
-        self.since = self._loop.time()
-        self.state = "voting"
+        self.become_voting(replica)
         self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)
-        session.enter(self.replica, resolved)
+        session.enter(replica, resolved)
 
     def _closed(self, reason: str) -> None:
         """The connection is gone."""

@@ -9,6 +9,7 @@ loop turn (D3).
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from functools import partial
 from typing import Protocol
@@ -22,6 +23,17 @@ from waltz_server.store.waiting import Signal, wait_for
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
+
+
+class ReplicaMode(enum.Enum):
+    """How a replica gets what is appended."""
+
+    CATCHING_UP = enum.auto()
+    """From storage: committed records only, one request at a time. `next_seq` means nothing."""
+    LIVE = enum.auto()
+    """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
+    ENDED = enum.auto()
+    """Not any more: nothing is sent, answers change nothing. It does not leave this mode."""
 
 
 class SessionOfReplica(Protocol):
@@ -64,8 +76,8 @@ class ReplicaSession:
         self.name = name
         self.link = link
         self.next_seq = 0
-        self.live = False
-        self.ended = False
+        self.mode = ReplicaMode.CATCHING_UP
+        """Changed by the transitions below only."""
         self.reason = ""
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -78,8 +90,20 @@ class ReplicaSession:
         self._changed = Signal()
 
     @property
+    def live(self) -> bool:
+        return self.mode is ReplicaMode.LIVE
+
+    @property
+    def ended(self) -> bool:
+        return self.mode is ReplicaMode.ENDED
+
+    @property
     def has_room(self) -> bool:
-        return self.live and self.in_flight < self._window and self.in_flight_bytes < self._max_bytes
+        return (
+            self.mode is ReplicaMode.LIVE
+            and self.in_flight < self._window
+            and self.in_flight_bytes < self._max_bytes
+        )
 
     def fill(self, session: SessionOfReplica) -> None:
         """Send kept frames while there is room."""
@@ -103,7 +127,7 @@ class ReplicaSession:
         """Send an Append of this session without counting it."""
         self.link.submit_append(session.session_id, session.partition_id, count, wire_records, callback)
 
-    def try_go_live(self, session: SessionOfReplica) -> bool:
+    def try_become_live(self, session: SessionOfReplica) -> bool:
         """Take over in-flight frames from memory if the replica stands exactly at the first record of one."""
         if self.ended or self.in_flight:
             return False
@@ -116,19 +140,18 @@ class ReplicaSession:
             if frame is None or frame.first != next_txid:
                 return False
             self.next_seq = frame.seq
-        self.live = True
+        self.mode = ReplicaMode.LIVE
         return True
 
-    def fall_behind(self) -> None:
+    def become_catching_up(self) -> None:
         """Its next frame is not kept any more."""
-        self.live = False
+        self.mode = ReplicaMode.CATCHING_UP
         self._changed.notify()
 
-    def end(self, reason: str) -> None:
-        """The replica takes no part any more."""
+    def become_ended(self, reason: str) -> None:
+        """The replica takes no part any more; the first reason stays."""
         if not self.ended:
-            self.ended = True
-            self.live = False
+            self.mode = ReplicaMode.ENDED
             self.reason = reason
             self._changed.notify()
 
@@ -147,7 +170,7 @@ class ReplicaSession:
 
     async def _catch_up(self, session: SessionOfReplica) -> None:
         """Copy committed records until the replica stands at a kept frame."""
-        while not self.ended and not self.try_go_live(session):
+        while not self.ended and not self.try_become_live(session):
             first = session.votes.durable(self.name) + 1
             last = session.committed
             frame = session.queue.find(first)

@@ -95,7 +95,7 @@ class StoreSession:
         self.votes.join(replica.name, durable)
         if self.votes.admit(replica.name):
             self._advance()
-        replica.try_go_live(self)
+        replica.try_become_live(self)
         self.pump()
 
     def append(self, entries: Sequence[AppendEntry]) -> int:
@@ -139,7 +139,7 @@ class StoreSession:
         replica = self.replicas.get(name)
         if replica is None or replica.ended:
             return
-        replica.end(reason)
+        replica.become_ended(reason)
         self.votes.end(name)
         if not self.ended:
             self.confirmations.replica_failed(name)
@@ -153,7 +153,7 @@ class StoreSession:
         self.ended = True
         self.confirmations.end(reason)
         for replica in self.replicas.values():
-            replica.end(reason)
+            replica.become_ended(reason)
         left: list[AppendEntry] = []
         for frame in islice(self.queue.frames, self._committed_seq - self.queue.base_seq, None):
             left += frame.entries
@@ -200,7 +200,7 @@ class StoreSession:
             if queue.base_seq >= needed:
                 for replica in self._members:
                     if replica.live and replica.next_seq <= queue.base_seq:
-                        replica.fall_behind()
+                        replica.become_catching_up()
                 catching_up = True
                 needed = min((r.next_seq for r in self._members if r.live), default=queue.end_seq)
             queue.drop_first()

@@ -19,7 +19,7 @@ from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
-from waltz_server.store.api import AppendEntry, ReplicaStatus, StoreState
+from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
@@ -147,19 +147,18 @@ class SessionRun:
 
     def _status_of(self, name: str, member: ReplicaRecovery, mark: int) -> ReplicaStatus:
         acked = -1 if self.session is None else self.session.votes.durable(name)
-        state = member.state
-        replica = member.replica
-        if state == "voting" and replica is not None and not replica.live:
-            state = "catching_up"
+        phase, replica = member.phase, member.replica
+        if phase is ReplicaPhase.VOTING and replica is not None and not replica.live:
+            phase = ReplicaPhase.CATCHING_UP
         latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
         reason = member.reason or self._recovery.reason_of(name) or self._silence_of(name)
-        return ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason)
+        return ReplicaStatus(name, phase, acked, max(0, mark - max(acked, -1)), latency_ms, reason)
 
     def _trouble_of(self, name: str) -> str:
         if self.session is not None and self.session.votes.has_voice(name):
             return self._silence_of(name)
         member = self._members[name]
-        return member.reason or member.state
+        return member.reason or member.phase.value
 
     def _silence_of(self, name: str) -> str:
         return self._context.directory.idle_check.trouble(name)
@@ -188,8 +187,7 @@ class SessionRun:
         """A replica is out of this session for good; only the next session can take it back."""
         self.note(f"{name} is out of session {self._session_id}: {reason}")
         member = self._members[name]
-        if member.state != "failed":
-            member.state, member.reason = "failed", reason
+        member.become_failed(reason)
         backoff = self._context.backoff_of(name)
         if (
             member.replica is not None
