@@ -402,7 +402,12 @@ class Partition:
         self._appends.session_opened(high_water_mark)
         if self.fault is not None:
             return
-        log.info("partition open", partition=self.partition_id, high_water_mark=high_water_mark)
+        log.info(
+            "partition open",
+            partition=self.partition_id,
+            session=self.store.session_id,
+            high_water_mark=high_water_mark,
+        )
         self._mark.rise_to(high_water_mark)
         self._feeds.advanced()
         waiters, self._mark_waiters = self._mark_waiters, {}
@@ -416,7 +421,12 @@ class Partition:
     def session_lost(self, reason: str) -> None:
         """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
-            log.warning("store session lost", partition=self.partition_id, reason=reason)
+            log.warning(
+                "store session lost",
+                partition=self.partition_id,
+                session=self.store.session_id,
+                reason=reason,
+            )
         self._appends.session_lost()
         if self._leaving:
             self._loop.call_soon(self.close)

@@ -19,6 +19,8 @@ import logging
 import random
 from collections.abc import Sequence
 
+import structlog
+
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_protocol.backoff import Backoff
@@ -41,7 +43,7 @@ from waltz_server.store.session_context import SessionContext
 from waltz_server.store.session_run import SessionRun
 from waltz_server.store.waiting import Signal, wait_for
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 _READ_RETRY_SECONDS = 0.05
 
@@ -304,7 +306,12 @@ class QuorumPartitionStore:
         except ClusterError as error:
             self.report(StoreState.RECOVERING, f"ZooKeeper: {error}")
         except ExceptionGroup as group:
-            _log.exception("partition %d: a store session failed", self.partition_id, exc_info=group)
+            log.error(
+                "a store session failed",
+                partition=self.partition_id,
+                session=self._session_id,
+                exc_info=group,
+            )
             self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
         return backoff.next_seconds()
 
@@ -319,7 +326,14 @@ class QuorumPartitionStore:
                 else logging.WARNING
             )
             if state is not self._state:
-                _log.log(level, "partition %d: %s: %s", self.partition_id, state.value, reason)
+                log.log(
+                    level,
+                    "store state changed",
+                    partition=self.partition_id,
+                    session=self._session_id,
+                    state=state.value,
+                    reason=reason,
+                )
             self._state, self._reason = state, reason
 
     def session_opened(self, resolved: int) -> None:
@@ -342,7 +356,12 @@ class QuorumPartitionStore:
         try:
             self._listener.committed(entries)
         except Exception as error:  # must not reach the storage connection whose answer this is
-            _log.exception("partition %d: reporting commits failed", self.partition_id)
+            log.error(
+                "reporting commits failed",
+                partition=self.partition_id,
+                session=self._session_id,
+                exc_info=error,
+            )
             if self._run is not None:
                 self._run.end(f"reporting commits failed: {error}")
         self._tell_writable()

@@ -76,7 +76,7 @@ class SessionOfReplicas(Protocol):
     def replica_out(self, name: str, reason: str) -> None:
         """The replica is out of this session for good; only the next one can take it back."""
 
-    def note(self, message: str) -> None: ...
+    def note(self, event: str, **values: str) -> None: ...
 
 
 class ReplicaRecovery:
@@ -127,8 +127,7 @@ class ReplicaRecovery:
         self._run.changed.notify()
 
     def become_absent(self, reason: str) -> None:
-        """The attempt failed: the recovery counts it among those that may hold anything. FAILED stays
-        FAILED."""
+        """The attempt failed: to the recovery it may hold anything. One that is FAILED stays FAILED."""
         if self.phase is not ReplicaPhase.FAILED:
             self.phase, self.reason = ReplicaPhase.ABSENT, reason
         self._recovery.failed(self.name, reason)
@@ -297,7 +296,7 @@ class ReplicaRecovery:
             except WaltzProtocolError as error:
                 problem = str(error)
         if problem is not None:
-            run.note(f"copying to {self.name} from {source}: {problem}")
+            run.note("cannot copy records", replica=self.name, source=source, reason=problem)
             recovery.source_failed(self.name, source)
             await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return

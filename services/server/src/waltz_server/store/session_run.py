@@ -11,9 +11,10 @@ Order that must not change (A3): recovery -> metadata listing a quorum written -
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
+
+import structlog
 
 from waltz_cluster.errors import ClusterError, ConnectionLostError
 from waltz_cluster.quorum import quorum_of, shortage
@@ -29,7 +30,7 @@ from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal, wait_for
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 _STATES = {
     Condition.GATHERING: StoreState.RECOVERING,
@@ -185,7 +186,7 @@ class SessionRun:
 
     def replica_out(self, name: str, reason: str) -> None:
         """A replica is out of this session for good; only the next session can take it back."""
-        self.note(f"{name} is out of session {self._session_id}: {reason}")
+        self.note("replica is out of the session", replica=name, reason=reason)
         member = self._members[name]
         member.become_failed(reason)
         backoff = self._context.backoff_of(name)
@@ -205,8 +206,9 @@ class SessionRun:
         member = self._members.get(name)
         return None if member is None else member.link
 
-    def note(self, message: str) -> None:
-        _log.info("partition %d, session %d: %s", self._context.partition_id, self._session_id, message)
+    def note(self, event: str, **values: str) -> None:
+        """A line in the log."""
+        log.info(event, partition=self._context.partition_id, session=self._session_id, **values)
 
     # ---- the run
 
@@ -257,7 +259,7 @@ class SessionRun:
                     await self._write_states()
                     continue
                 except ClusterError as error:
-                    self.note(f"cannot write replica states yet: {error}")
+                    self.note("cannot write replica states yet", reason=str(error))
                     await wait_for(ticket, _LISTING_RETRY_SECONDS)
                     continue
             await wait_for(ticket, self._next_wake(now, grace_ends if gathering else None))
@@ -383,7 +385,7 @@ class SessionRun:
                 try:
                     await self._write_states()
                 except ClusterError as error:
-                    self.note(f"cannot list a late replica yet: {error}")
+                    self.note("cannot list a late replica yet", reason=str(error))
                     await wait_for(ticket, _LISTING_RETRY_SECONDS)
                 continue
             self._enter_listed()
@@ -423,7 +425,7 @@ class SessionRun:
             async with asyncio.timeout(_ZOOKEEPER_SECONDS):
                 await self._context.keeper.check(self._session_id)
         except (ClusterError, TimeoutError) as error:
-            self.note(f"cannot look at partition metadata: {error}")
+            self.note("cannot read partition metadata", reason=str(error))
 
     def _next_wake(self, now: float, grace_ends: float | None, *, serving: bool = False) -> float | None:
         times = [self._check_at]
