@@ -121,7 +121,7 @@ class ReplicaRecovery:
         return self.phase is not ReplicaPhase.CONNECTING
 
     def become_recovering(self, info: SessionInfo, max_txid: int) -> None:
-        """It answered for this session, so its fence keeps older ones out; nothing is known to be in doubt."""
+        """It answered a question of this session: from now on its fence refuses all older ones."""
         self.phase, self.reason = ReplicaPhase.RECOVERING, ""
         self._recovery.answered(self.name, info, max_txid)
         self._run.changed.notify()
