@@ -16,6 +16,7 @@ _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
+    "waltz_server/store/committed_mark.py": (f"{_SERVER}/test_committed_mark.py",),
     "waltz_server/store/session_confirmation.py": (f"{_STORE}/test_session_confirmation.py",),
     "waltz_server/store/frames.py": (
         f"{_STORE}/test_session_frames.py",

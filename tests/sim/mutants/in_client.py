@@ -207,7 +207,7 @@ CLIENT_MUTANTS = (
             ),
             Edit(
                 "services/server/src/waltz_server/store/quorum_store.py",
-                "        await run.session.confirmations.ask()\n",
+                "        await self._open_session().confirmations.ask()\n",
                 "        await asyncio.sleep(0)\n",
             ),
         ),

@@ -301,6 +301,14 @@ STORE_BUGS = (
         "Leftovers behind one that somebody else's record replaced are reported as committed.",
     ),
     _bug(
+        "mark_goes_down",
+        "D1",
+        "committed_mark.py",
+        "        if txid < self.txid:\n",
+        "        if txid < -1:\n",
+        "The committed mark of a store or a partition takes a lower value.",
+    ),
+    _bug(
         "settled_commit_forgotten",
         "A4",
         "quorum_store.py",
@@ -408,8 +416,8 @@ STORE_BUGS = (
         "last_record_is_not_read",
         "D1",
         "quorum_store.py",
-        "(mark is not None and first > mark)",
-        "(mark is not None and first >= mark)",
+        "(self._mark.known and first > self._mark.txid)",
+        "(self._mark.known and first >= self._mark.txid)",
         "The last committed record cannot be read.",
     ),
     _bug(

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 import waltz_server
-from waltz_server.committed_mark import CommittedMark, CommittedMarkError
+from waltz_server.store.committed_mark import CommittedMark, CommittedMarkError
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import PartitionRig
 

@@ -53,12 +53,12 @@ from waltz_protocol.frames.append import MAX_LOCKS, Append
 from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
-from waltz_server.committed_mark import ReadableMark
 from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
+from waltz_server.store.committed_mark import ReadableMark
 
 APPEND_UNITS = 20
 LOCK_UNITS = 3

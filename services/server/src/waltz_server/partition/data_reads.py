@@ -22,11 +22,11 @@ from collections import deque
 from collections.abc import Iterator
 
 from waltz_protocol.frames.data import data_failure, data_response
-from waltz_server.committed_mark import ReadableMark
 from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.store.committed_mark import ReadableMark
 
 MAX_WAITING = 20_000
 MAX_WAITING_TOGETHER = 100_000

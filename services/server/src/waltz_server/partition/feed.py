@@ -34,11 +34,11 @@ from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
 from waltz_protocol.frames.feed import FRAME_BYTES, feed_frames_for_version
-from waltz_server.committed_mark import ReadableMark
 from waltz_server.partition.client import Client
 from waltz_server.partition.feed_cache import BLOCK_FRAMES, Frames, PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
+from waltz_server.store.committed_mark import ReadableMark
 
 READ_AHEAD_RECORDS = 4096
 CATCH_UP_SLICES_PER_TURN = 8

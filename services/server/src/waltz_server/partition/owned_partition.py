@@ -31,7 +31,6 @@ from waltz_protocol.frames.replies import (
 )
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_server.committed_mark import CommittedMark
 from waltz_server.partition.append import AppendBounds, AppendQueue
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import DataReads
@@ -45,6 +44,7 @@ from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAn
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
 

@@ -24,7 +24,6 @@ import structlog
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_protocol.backoff import Backoff
-from waltz_server.committed_mark import CommittedMark
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
@@ -35,6 +34,7 @@ from waltz_server.store.api import (
     StoreSettings,
     StoreState,
 )
+from waltz_server.store.committed_mark import CommittedMark
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
