@@ -320,7 +320,7 @@ STORE_BUGS = (
         "acknowledged_mark_not_kept",
         "A2",
         "quorum_store.py",
-        "        self._mark.rise_to(entries[-1].transaction_id)\n",
+        "            self._mark.rise_to(entries[-1].transaction_id)\n",
         "",
         "The next recovery of the same server does not know what this one has acknowledged.",
     ),

@@ -284,18 +284,18 @@ class QuorumPartitionStore:
                 acknowledged=self._mark.txid,
                 leftovers=self._leftovers,
             )
-            end = await self._run.run()
-            if end.replaced or (end.open_seconds is not None and end.open_seconds > self._steady_seconds):
+            outcome = await self._run.run()
+            open_seconds = outcome.open_seconds
+            if outcome.replaced or (open_seconds is not None and open_seconds > self._steady_seconds):
                 backoff.reset()
                 self._lost_young = 0
                 return 0.0
-            if (
-                end.open_seconds is not None
-            ):  # and lost soon after: once that is bad luck, again and again it needs a pause
+            if open_seconds is not None:
+                # Lost soon after it opened: once that is bad luck, again and again it needs a pause.
                 self._lost_young += 1
                 return backoff.next_seconds() if self._lost_young > 1 else 0.0
             self.report(
-                self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, end.reason
+                self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, outcome.reason
             )
         except OpeningInterruptedError:
             return 0.0
@@ -306,12 +306,7 @@ class QuorumPartitionStore:
         except ClusterError as error:
             self.report(StoreState.RECOVERING, f"ZooKeeper: {error}")
         except ExceptionGroup as group:
-            log.error(
-                "a store session failed",
-                partition=self.partition_id,
-                session=self._session_id,
-                exc_info=group,
-            )
+            self._log(logging.ERROR, "a store session failed", exc_info=group)
             self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
         return backoff.next_seconds()
 
@@ -326,14 +321,7 @@ class QuorumPartitionStore:
                 else logging.WARNING
             )
             if state is not self._state:
-                log.log(
-                    level,
-                    "store state changed",
-                    partition=self.partition_id,
-                    session=self._session_id,
-                    state=state.value,
-                    reason=reason,
-                )
+                self._log(level, "store state changed", state=state.value, reason=reason)
             self._state, self._reason = state, reason
 
     def session_opened(self, resolved: int) -> None:
@@ -352,16 +340,11 @@ class QuorumPartitionStore:
     def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
         """A batch is durable on a quorum."""
         self._take_off(len(entries), size_bytes)
-        self._mark.rise_to(entries[-1].transaction_id)
         try:
+            self._mark.rise_to(entries[-1].transaction_id)
             self._listener.committed(entries)
         except Exception as error:  # must not reach the storage connection whose answer this is
-            log.error(
-                "reporting commits failed",
-                partition=self.partition_id,
-                session=self._session_id,
-                exc_info=error,
-            )
+            self._log(logging.ERROR, "reporting commits failed", exc_info=error)
             if self._run is not None:
                 self._run.end(f"reporting commits failed: {error}")
         self._tell_writable()
@@ -390,6 +373,9 @@ class QuorumPartitionStore:
         if not self._told_lost:
             self._told_lost = True
             self._listener.session_lost(reason)
+
+    def _log(self, level: int, event: str, **values: object) -> None:
+        log.log(level, event, partition=self.partition_id, session=self._session_id, **values)
 
     def _take_off(self, count: int, size_bytes: int) -> None:
         self._pending_count -= count

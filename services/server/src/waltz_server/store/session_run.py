@@ -73,8 +73,8 @@ class SessionHost(Protocol):
         """The session is over; `left` waits for the next one's log. Called once, whatever the end."""
 
 
-class SessionEnd(NamedTuple):
-    """How a session ended that was not cancelled and met no error of our own."""
+class SessionOutcome(NamedTuple):
+    """How a session went that ended without an error of our own."""
 
     reason: str
     replaced: bool
@@ -212,7 +212,7 @@ class SessionRun:
 
     # ---- the run
 
-    async def run(self) -> SessionEnd:
+    async def run(self) -> SessionOutcome:
         """Run the session to its end. Cancellation ends it at once."""
         reason = "cancelled"
         failure: Exception | None = None
@@ -235,7 +235,7 @@ class SessionRun:
         if failure is not None:
             raise failure
         opened_at = self._opened_at
-        return SessionEnd(
+        return SessionOutcome(
             reason, self._replaced, None if opened_at is None else self._loop.time() - opened_at
         )
 
