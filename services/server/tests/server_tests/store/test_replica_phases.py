@@ -12,13 +12,13 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.types import SessionInfo
 from waltz_server.store.api import ReplicaPhase, StoreSettings
-from waltz_server.store.backoff import Signal
 from waltz_server.store.metadata_keeper import MetadataKeeper
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery
 from waltz_server.store.session import StoreSession
 from waltz_server.store.session_context import SessionContext
+from waltz_server.store.waiting import Signal
 
 pytestmark = pytest.mark.looptime
 
