@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from bench.figures import Figure, Target, Wanted
 from waltz_protocol.frame import FRAME_HEADER_SIZE
 from waltz_protocol.frames.append import MAX_LOCKS, encode_append, parse_append
-from waltz_server.partition.partition import Partition
+from waltz_server.partition.owned_partition import Partition
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PARTITION, PartitionRig
 

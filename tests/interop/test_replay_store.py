@@ -21,8 +21,8 @@ from waltz_protocol.messages import storage
 from waltz_protocol.records import pack_record
 from waltz_protocol.types import Endpoint, PartitionId, Record
 from waltz_server.store.api import AppendEntry, StoreSettings
+from waltz_server.store.quorum_store import QuorumPartitionStore
 from waltz_server.store.replica_connection import ReplicaDirectory
-from waltz_server.store.store import QuorumPartitionStore
 
 LINKS = {"localhost:56285": "s0", "localhost:56295": "s1", "localhost:56305": "s2"}
 SETTINGS = StoreSettings(request_timeout_seconds=10.0, recovery_grace_seconds=10.0)

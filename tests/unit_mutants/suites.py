@@ -16,12 +16,13 @@ _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
-    "waltz_server/store/confirm.py": (f"{_STORE}/test_confirmations.py",),
+    "waltz_server/store/committed_mark.py": (f"{_SERVER}/test_committed_mark.py",),
+    "waltz_server/store/session_confirmation.py": (f"{_STORE}/test_session_confirmation.py",),
     "waltz_server/store/frames.py": (
         f"{_STORE}/test_session_frames.py",
         f"{_STORE}/test_what_a_session_keeps.py",
     ),
-    "waltz_server/store/list_size.py": (
+    "waltz_server/store/list_request_size.py": (
         f"{_STORE}/test_router_and_directory.py",
         f"{_STORE}/test_frame_sizes.py",
     ),
@@ -40,6 +41,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/store/replica_connection.py": (f"{_STORE}/test_router_and_directory.py",),
     "waltz_server/store/replica_recovery.py": (
+        f"{_STORE}/test_replica_phases.py",
         f"{_STORE}/test_recovery_stalls.py",
         f"{_STORE}/test_what_a_session_keeps.py",
         f"{_STORE}/test_session_corners.py",
@@ -64,7 +66,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_session_corners.py",
         f"{_STORE}/test_partition_store_safety.py",
     ),
-    "waltz_server/store/store.py": (
+    "waltz_server/store/quorum_store.py": (
         f"{_STORE}/test_what_a_session_keeps.py",
         f"{_STORE}/test_session_corners.py",
         f"{_STORE}/test_partition_store.py",
@@ -73,7 +75,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/partition/append.py": (
         f"{_SERVER}/test_append.py",
         f"{_SERVER}/test_partition_corners.py",
-        f"{_SERVER}/test_markers.py",
+        f"{_SERVER}/test_pending_answers.py",
     ),
     "waltz_server/partition/data_reads.py": (
         f"{_SERVER}/test_data_reads.py",
@@ -81,14 +83,14 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
-    "waltz_server/partition/markers.py": (
-        f"{_SERVER}/test_markers.py",
+    "waltz_server/partition/pending_answers.py": (
+        f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_waiting_requests.py",
     ),
-    "waltz_server/partition/mounts.py": (f"{_SERVER}/test_mounts.py", f"{_SERVER}/test_markers.py"),
-    "waltz_server/partition/partition.py": (
+    "waltz_server/partition/mounts.py": (f"{_SERVER}/test_mounts.py", f"{_SERVER}/test_pending_answers.py"),
+    "waltz_server/partition/owned_partition.py": (
         f"{_SERVER}/test_partition_corners.py",
-        f"{_SERVER}/test_markers.py",
+        f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_append.py",
     ),
     "waltz_server/partition/reads.py": (f"{_SERVER}/test_data_reads.py", f"{_SERVER}/test_read_bounds.py"),

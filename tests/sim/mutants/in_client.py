@@ -91,7 +91,7 @@ CLIENT_MUTANTS = (
             ),
             Edit(f"{_INTERNAL}/append/transaction_monitor.py", " or entry.header != header", ""),
             Edit(
-                "services/server/src/waltz_server/partition/partition.py",
+                "services/server/src/waltz_server/partition/owned_partition.py",
                 "        if mount.elders and not mount.may_use(append.req_id):\n",
                 "        if mount.seq_num < 0:\n",
             ),
@@ -114,7 +114,7 @@ CLIENT_MUTANTS = (
             ),
             Edit(
                 "services/server/src/waltz_server/partition/append.py",
-                "        if view > self._high_water_mark and (write or read):\n",
+                "        if view > self._mark.txid and (write or read):\n",
                 "        if view < -1:\n",
             ),
         ),
@@ -206,8 +206,8 @@ CLIENT_MUTANTS = (
                 "        if generation == self.generation:\n            return False\n",
             ),
             Edit(
-                "services/server/src/waltz_server/store/store.py",
-                "        await run.session.confirmations.ask()\n",
+                "services/server/src/waltz_server/store/quorum_store.py",
+                "        await self._open_session().confirmations.ask()\n",
                 "        await asyncio.sleep(0)\n",
             ),
         ),

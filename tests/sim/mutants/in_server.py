@@ -70,7 +70,7 @@ SERVER_MUTANTS = (
         rule="D5",
         edits=(
             Edit(
-                f"{_PARTITION}/markers.py",
+                f"{_PARTITION}/pending_answers.py",
                 "            if 0 <= marker.barrier <= resolved and marker.generation <= generation\n",
                 "            if 0 <= marker.barrier and marker.generation <= generation\n",
             ),
@@ -113,12 +113,11 @@ SERVER_MUTANTS = (
             ),
             Edit(
                 f"{_PARTITION}/data_reads.py",
-                "        mark = self.high_water_mark\n        if mark is None:\n",
-                "        mark = self.high_water_mark\n"
+                "        if self._closed or not self._mark.known:\n",
                 "        if transaction_id in getattr(self, '_bad', {}):\n"
                 "            self._fail(client, req_id, transaction_id, self._bad[transaction_id])\n"
                 "            return\n"
-                "        if mark is None:\n",
+                "        if self._closed or not self._mark.known:\n",
             ),
         ),
         expected=("progress",),
@@ -164,8 +163,8 @@ SERVER_MUTANTS = (
             ),
             Edit(
                 f"{_PARTITION}/feed.py",
-                "        elif feed.position >= self.high_water_mark:\n            self._tip[feed] = None\n",
-                "        elif feed.position >= self.high_water_mark - 1:\n            self._tip[feed] = None\n",
+                "        elif feed.position >= self._mark.txid:\n            self._tip[feed] = None\n",
+                "        elif feed.position >= self._mark.txid - 1:\n            self._tip[feed] = None\n",
             ),
         ),
         expected=("feed_order", "progress"),

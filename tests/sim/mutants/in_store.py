@@ -146,13 +146,13 @@ STORE_MUTANTS = (
         edits=(
             Edit(
                 f"{_STORE}/session_run.py",
-                "            if self.recovery.is_listed(name) and name in recovered and member.replica is None:\n",
+                "            if self._recovery.is_listed(name) and name in recovered and member.replica is None:\n",
                 "            if name in recovered and member.replica is None:\n",
             ),
             Edit(
                 f"{_STORE}/session_run.py",
-                "            if self.recovery.unlisted:\n                try:\n",
-                "            if self.recovery.unlisted and self.loop.time() - self.opened_at > 20.0:\n                try:\n",
+                "            if self._recovery.unlisted:\n                try:\n",
+                "            if self._recovery.unlisted and self._loop.time() - self._opened_at > 20.0:\n                try:\n",
             ),
         ),
         expected=("acknowledged", "fork", "replicas_settle"),

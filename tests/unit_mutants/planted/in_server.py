@@ -92,7 +92,7 @@ SERVER_BUGS = (
         "lock_table_survives_another_owner",
         "D5",
         "append.py",
-        "        if self._locks is None or high_water_mark != self._high_water_mark:\n",
+        "        if self._locks is None or high_water_mark != self._mark.txid:\n",
         "        if self._locks is None:\n",
         "Transactions that another owner committed in between are not in the lock table.",
     ),
@@ -148,7 +148,7 @@ SERVER_BUGS = (
     _bug(
         "future_generation_is_confirmed",
         "D4",
-        "markers.py",
+        "pending_answers.py",
         " and marker.generation <= generation\n",
         "\n",
         "A flush or mount of a generation that this server has not heard of is answered.",
@@ -156,7 +156,7 @@ SERVER_BUGS = (
     _bug(
         "answered_without_an_open_session",
         "D4",
-        "markers.py",
+        "pending_answers.py",
         "        if self._store.state is not StoreState.OPEN:\n            return []\n",
         "",
         "Markers are confirmed again and again while the store recovers.",
@@ -164,7 +164,7 @@ SERVER_BUGS = (
     _bug(
         "failed_confirmation_answers",
         "D4",
-        "markers.py",
+        "pending_answers.py",
         "                await asyncio.sleep(CONFIRM_RETRY_SECONDS)\n                self._wake.set()\n                continue\n",
         "                await asyncio.sleep(CONFIRM_RETRY_SECONDS)\n",
         "A question that no quorum confirmed is answered all the same.",
@@ -172,7 +172,7 @@ SERVER_BUGS = (
     _bug(
         "failed_confirmation_is_not_repeated",
         "D4",
-        "markers.py",
+        "pending_answers.py",
         "                await asyncio.sleep(CONFIRM_RETRY_SECONDS)\n                self._wake.set()\n",
         "                await asyncio.sleep(CONFIRM_RETRY_SECONDS)\n",
         "A marker whose confirmation failed once waits until something else happens.",
@@ -180,7 +180,7 @@ SERVER_BUGS = (
     _bug(
         "dead_markers_are_not_counted",
         "D7",
-        "markers.py",
+        "pending_answers.py",
         "len(self._outstanding) + self._queued_dead >= self._max_outstanding",
         "len(self._outstanding) >= self._max_outstanding",
         "Mounts that were given up and stand in the queue have no bound.",
@@ -188,7 +188,7 @@ SERVER_BUGS = (
     _bug(
         "passed_marker_still_counts_as_queued",
         "D7",
-        "markers.py",
+        "pending_answers.py",
         "            self._queued_dead -= 1\n            self._uncount(marker)\n",
         "            self._uncount(marker)\n",
         "Markers that were given up and have left the queue are counted for good.",
@@ -220,7 +220,7 @@ SERVER_BUGS = (
     _bug(
         "replaced_mount_is_ready",
         "13.10",
-        "partition.py",
+        "owned_partition.py",
         "        elif self._mounts.valid(client) is not marker.mount:\n            self._give_up(marker)\n",
         "",
         "A mount that was replaced while it waited is told READY; its appends are dropped.",
@@ -228,7 +228,7 @@ SERVER_BUGS = (
     _bug(
         "mounted_one_transaction_early",
         "D1",
-        "partition.py",
+        "owned_partition.py",
         "            gap = mark - marker.client_high_water_mark\n",
         "            gap = mark - marker.client_high_water_mark - 1 or 1\n",
         "READY is sent before the last transaction of the catch-up.",
@@ -236,7 +236,7 @@ SERVER_BUGS = (
     _bug(
         "client_at_the_end_is_ahead",
         "D4",
-        "partition.py",
+        "owned_partition.py",
         "        elif marker.client_high_water_mark > mark:\n",
         "        elif marker.client_high_water_mark >= mark:\n",
         "A client that has everything is told that it is ahead of the log.",
@@ -244,7 +244,7 @@ SERVER_BUGS = (
     _bug(
         "newer_generation_wakes_nobody",
         "D4",
-        "partition.py",
+        "owned_partition.py",
         "            for marker in self._future.due(generation):\n                self._accept(marker)\n",
         "",
         "A mount that waited for the generation is not answered when it comes.",
@@ -252,7 +252,7 @@ SERVER_BUGS = (
     _bug(
         "store_keeps_the_old_generation",
         "E2",
-        "partition.py",
+        "owned_partition.py",
         "            self._appends.generation = generation\n            self.store.set_generation(generation)\n",
         "            self._appends.generation = generation\n",
         "The store goes on with sessions of the generation before.",
@@ -260,7 +260,7 @@ SERVER_BUGS = (
     _bug(
         "gap_in_the_commits_is_no_fault",
         "D1",
-        "partition.py",
+        "owned_partition.py",
         "        if mark is not None and first != mark + 1:\n",
         "        if mark is not None and first <= mark:\n",
         "Commits with a gap before them are published.",
@@ -268,7 +268,7 @@ SERVER_BUGS = (
     _bug(
         "records_above_the_mark_are_cached",
         "D1",
-        "partition.py",
+        "owned_partition.py",
         "        records = records[: max(mark - wanted.first + 1, 0)]\n",
         "",
         "What a read returns beyond the committed mark goes to feeds and caches.",
@@ -276,7 +276,7 @@ SERVER_BUGS = (
     _bug(
         "mark_requests_of_a_recovery_unanswered",
         "13.17",
-        "partition.py",
+        "owned_partition.py",
         "            for req_id in req_ids:\n                self.high_water_mark_request(client, req_id)\n",
         "            del client\n",
         "Who asked for the mark during a recovery hears nothing.",
@@ -286,8 +286,8 @@ SERVER_BUGS = (
         "feed_leaves_out_the_cache_gap",
         "D1",
         "feed.py",
-        "        first = feed.position + 1\n        wanted = min(feed.credit, self.high_water_mark - feed.position, BLOCK_FRAMES)\n",
-        "        first = feed.position + 1\n        wanted = min(feed.credit, self.high_water_mark - feed.position + 1, BLOCK_FRAMES)\n",
+        "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position, BLOCK_FRAMES)\n",
+        "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position + 1, BLOCK_FRAMES)\n",
         "A feed may be given a transaction above its mark.",
     ),
     _bug(
@@ -318,8 +318,8 @@ SERVER_BUGS = (
         "settled_commits_are_not_fed",
         "D1",
         "feed.py",
-        "        self.high_water_mark = high_water_mark\n        tip, self._tip = self._tip, {}\n        for feed in tip:\n            self._place(feed)\n",
-        "        self.high_water_mark = high_water_mark\n",
+        "        tip, self._tip = self._tip, {}\n        for feed in tip:\n            self._place(feed)\n",
+        "        pass\n",
         "Feeds at the end wait for the next commit after a recovery has found more.",
     ),
     _bug(

@@ -44,7 +44,7 @@ STORE_BUGS = (
     _bug(
         "answer_to_an_earlier_round_confirms",
         "D4",
-        "confirm.py",
+        "session_confirmation.py",
         "        if number != self._round or name not in self._outstanding:\n",
         "        if name not in self._outstanding:\n",
         "The late answer to an earlier round confirms a question that is younger than the answer.",
@@ -52,7 +52,7 @@ STORE_BUGS = (
     _bug(
         "frame_before_the_question_confirms",
         "D4",
-        "confirm.py",
+        "session_confirmation.py",
         "        self._waiting.append((self._session.queue.end_seq, future))\n",
         "        self._waiting.append((self._session.queue.end_seq - 1, future))\n",
         "The commit of a frame that was built before the question is taken for its answer.",
@@ -60,7 +60,7 @@ STORE_BUGS = (
     _bug(
         "confirmations_add_up_over_rounds",
         "D4",
-        "confirm.py",
+        "session_confirmation.py",
         "        self._asked, self._waiting = self._waiting, []\n        self._successes = 0\n",
         "        self._asked, self._waiting = self._waiting, []\n",
         "Successes of the round before are counted again, and the count is past the quorum when it should be reached.",
@@ -68,7 +68,7 @@ STORE_BUGS = (
     _bug(
         "one_answer_confirms",
         "D4",
-        "confirm.py",
+        "session_confirmation.py",
         "            if self._successes == session.quorum:\n",
         "            if self._successes == 1:\n",
         "A single voter confirms the session; it may be the one that has not heard of the next.",
@@ -301,19 +301,27 @@ STORE_BUGS = (
         "Leftovers behind one that somebody else's record replaced are reported as committed.",
     ),
     _bug(
+        "mark_goes_down",
+        "D1",
+        "committed_mark.py",
+        "        if txid < self.txid:\n",
+        "        if txid < -1:\n",
+        "The committed mark of a store or a partition takes a lower value.",
+    ),
+    _bug(
         "settled_commit_forgotten",
         "A4",
-        "store.py",
-        "            self._high_water_mark = self.known_mark = max(self.known_mark, done[-1].transaction_id)\n",
+        "quorum_store.py",
+        "            self._mark.rise_to(done[-1].transaction_id)\n",
         "",
         "A commit reported by the settlement is not remembered when its session ends before it opens.",
     ),
     _bug(
         "acknowledged_mark_not_kept",
         "A2",
-        "store.py",
-        "        self._high_water_mark = self.known_mark = entries[-1].transaction_id\n",
-        "        self._high_water_mark = entries[-1].transaction_id\n",
+        "quorum_store.py",
+        "            self._mark.rise_to(entries[-1].transaction_id)\n",
+        "",
         "The next recovery of the same server does not know what this one has acknowledged.",
     ),
     _bug(
@@ -407,9 +415,9 @@ STORE_BUGS = (
     _bug(
         "last_record_is_not_read",
         "D1",
-        "store.py",
-        "(mark is not None and first > mark)",
-        "(mark is not None and first >= mark)",
+        "quorum_store.py",
+        "(self._mark.known and first > self._mark.txid)",
+        "(self._mark.known and first >= self._mark.txid)",
         "The last committed record cannot be read.",
     ),
     _bug(

@@ -16,7 +16,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.connection import ClientConnection
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.registry import PartitionRegistry
 from waltz_testkit.client_peers import RawPeer

@@ -13,7 +13,7 @@ from waltz_protocol.messages.client import MountResponse, MountState
 from waltz_protocol.types import ReqId, data_checksum
 from waltz_runtime.metrics import Gauge, MetricsRegistry
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import StoreListener
 from waltz_testkit.client_peers import FakeClient, make_append

@@ -39,7 +39,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_server.admin_rpc import ADMIN_TYPES, AdminDesk
 from waltz_server.partition.client import Parked
-from waltz_server.partition.partition import Partition
+from waltz_server.partition.owned_partition import Partition
 from waltz_server.registry import PartitionRegistry
 
 log = structlog.get_logger(__name__)
@@ -123,7 +123,9 @@ class ClientConnection:
     def close(self, reason: str) -> None:
         """End the connection."""
         if self._channel is not None:
-            log.info("client connection closed", peer=self._channel.peer, reason=reason)
+            log.info(
+                "client connection closed", client=self.client_id, peer=self._channel.peer, reason=reason
+            )
             self._channel.close(reason)
 
     def misbehaved(self, what: str) -> None:
@@ -241,7 +243,12 @@ class ClientConnection:
             self._mount(partition, partition_id, req_id, generation, body)
         elif partition is None:
             # silence, as in the reference: these messages have no answer that says so (13.2)
-            log.debug("message for a partition that is not here", type=kind, partition=partition_id)
+            log.debug(
+                "message for a partition that is not here",
+                partition=partition_id,
+                client=self.client_id,
+                type=kind,
+            )
         elif kind == FeedRequest.TYPE:
             partition.feed(self, req_id, generation, _mark(body))
         elif kind == FlushRequest.TYPE:

@@ -15,8 +15,8 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import ClientTls, client_context
 from waltz_server.settings import ServerSettings
 from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings
+from waltz_server.store.quorum_store import QuorumPartitionStore
 from waltz_server.store.replica_connection import ReplicaDirectory
-from waltz_server.store.store import QuorumPartitionStore
 
 log = structlog.get_logger(__name__)
 

@@ -35,7 +35,7 @@ from waltz_protocol.messages.client import MountState
 from waltz_server.partition.client import Client
 from waltz_server.partition.data_reads import NOT_READY_TEXT
 from waltz_server.partition.held_reads import HeldReads
-from waltz_server.partition.partition import Partition, PartitionError
+from waltz_server.partition.owned_partition import Partition, PartitionError
 
 log = structlog.get_logger(__name__)
 

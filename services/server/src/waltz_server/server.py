@@ -44,7 +44,7 @@ from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP
-from waltz_server.partition.partition import Partition, SharedCaches
+from waltz_server.partition.owned_partition import Partition, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.registry import PartitionRegistry
 from waltz_server.settings import ServerSettings

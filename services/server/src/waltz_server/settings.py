@@ -16,7 +16,7 @@ from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.append import AppendBounds
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.store.api import StoreSettings
 
 MIB = 1024 * 1024

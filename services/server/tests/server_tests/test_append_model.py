@@ -20,7 +20,7 @@ from waltz_protocol.aio.turns import Turns
 from waltz_protocol.messages.client import LockFailure
 from waltz_protocol.types import ReqId
 from waltz_server.partition import append
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record
 

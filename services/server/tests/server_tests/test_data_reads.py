@@ -6,7 +6,7 @@ from waltz_protocol.messages.client import TransactionDataResponse
 from waltz_protocol.types import data_checksum
 from waltz_server.partition import data_reads
 from waltz_server.partition.held_reads import MAX_PER_CLIENT
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import PartitionRig, wire_record
 

@@ -12,7 +12,7 @@ from waltz_protocol.frames.feed import FRAME_BYTES
 from waltz_protocol.messages.client import FeedData, FeedSuspended, MountResponse, MountState
 from waltz_protocol.types import ReqId
 from waltz_server.partition import feed
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient, split_frames
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
 
@@ -52,7 +52,7 @@ async def test_client_server_13_22_credit_beyond_32_bits() -> None:
         await rig.mount(client)
         client.clear()
         gap = 2**31 + 5
-        rig.partition._feeds.high_water_mark = gap - 1  # a log of that size, none of it cached
+        rig.partition._mark.rise_to(gap - 1)  # a log of that size, none of it cached
         rig.partition._open_feed(client, rig.req_id(client).pack(), -1, gap - 1)
         await rig.turns()
         (opened,) = rig.partition._feeds._all()

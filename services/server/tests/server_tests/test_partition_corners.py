@@ -16,7 +16,7 @@ from waltz_protocol.messages.client import (
 )
 from waltz_server.partition import append as append_module
 from waltz_server.partition import data_reads
-from waltz_server.partition.partition import PartitionError, PartitionSettings
+from waltz_server.partition.owned_partition import PartitionError, PartitionSettings
 from waltz_server.store.api import AppendEntry, StoreNotOpenError, StoreState
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig, wire_record

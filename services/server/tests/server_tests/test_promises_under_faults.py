@@ -23,11 +23,11 @@ from waltz_protocol.messages.client import FeedData, FlushResponse, LockFailure,
 from waltz_protocol.types import Endpoint, ReqId
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.partition.feed_cache import FeedCache
-from waltz_server.partition.partition import Partition, PartitionSettings, SharedCaches
+from waltz_server.partition.owned_partition import Partition, PartitionSettings, SharedCaches
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings, StoreState
+from waltz_server.store.quorum_store import QuorumPartitionStore
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
-from waltz_server.store.store import QuorumPartitionStore
 from waltz_testkit.client_peers import FakeClient, make_append, split_frames
 
 pytestmark = pytest.mark.looptime

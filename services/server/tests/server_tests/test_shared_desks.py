@@ -29,8 +29,8 @@ from waltz_protocol.messages.client import (
 from waltz_protocol.types import ReqId
 from waltz_server import connection as connection_module
 from waltz_server.admin_rpc import MAX_WAITING_PER_CLIENT
-from waltz_server.partition import held_reads, markers
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition import held_reads, pending_answers
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.registry import PartitionRegistry
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.loopback_server import LoopbackServer
@@ -183,7 +183,7 @@ async def test_a_quiet_end_is_forgotten_at_once() -> None:
 async def test_flushes_that_are_ready_together_are_answered_in_rounds(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(markers, "ANSWERS_PER_ROUND", 10)
+    monkeypatch.setattr(pending_answers, "ANSWERS_PER_ROUND", 10)
     async with PartitionRig(auto_commit=False) as rig:
         client = FakeClient()
         await rig.mount(client)
@@ -204,7 +204,7 @@ async def test_flushes_that_are_ready_together_are_answered_in_rounds(
 
 
 async def test_mounts_that_expire_together_are_refused_in_slices(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(markers, "ANSWERS_PER_ROUND", 10)
+    monkeypatch.setattr(pending_answers, "ANSWERS_PER_ROUND", 10)
     settings = PartitionSettings(mount_wait_seconds=0.01)
     async with PartitionRig(open_at_once=False, settings=settings) as rig:
         client = FakeClient()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from waltz_protocol.messages.client import FlushResponse, MountResponse, MountState
 from waltz_server.partition.feed import MAX_FEEDS_PER_CLIENT
 from waltz_server.partition.future_requests import MAX_PER_CLIENT
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig
 

@@ -54,10 +54,11 @@ from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
-from waltz_server.partition.markers import Marker
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
+from waltz_server.partition.pending_answers import Marker
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
+from waltz_server.store.committed_mark import ReadableMark
 
 APPEND_UNITS = 20
 LOCK_UNITS = 3
@@ -93,7 +94,7 @@ class QueuedAppend:
 
 
 class MarkerSink(Protocol):
-    """Where markers go once they have passed the queue (`waltz_server.partition.markers.MarkerDesk`)."""
+    """Where markers go once they have passed the queue (`pending_answers.PendingAnswers`)."""
 
     def passed(self, marker: Marker, barrier: int) -> None: ...
 
@@ -110,6 +111,7 @@ class AppendQueue:
         self,
         *,
         store: PartitionStore,
+        mark: ReadableMark,
         generation: int,
         lock_table_size: int,
         bounds: AppendBounds,
@@ -123,6 +125,7 @@ class AppendQueue:
         self.resolved_prefix = 0
         self._handed = 0
         self._store = store
+        self._mark = mark
         self._lock_table_size = lock_table_size
         self._locks: LockTable | None = None
         self._marked: set[int] = set()
@@ -138,7 +141,6 @@ class AppendQueue:
         self._queued_appends = 0
         self._queued_bytes = 0
         self._in_flight: deque[QueuedAppend] = deque()
-        self._high_water_mark = -1
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -293,7 +295,7 @@ class AppendQueue:
         if generation != self.generation:
             self._metrics.append_dropped_generation.inc()
             return True
-        if view > self._high_water_mark and (write or read):
+        if view > self._mark.txid and (write or read):
             self._refuse_view(item)
             return True
         if write or extra:
@@ -331,9 +333,9 @@ class AppendQueue:
         self._metrics.append_refused_view.inc()
         client.misbehaved(
             f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
-            f"{ReqId.unpack(append.req_id).partition_id} ends at {self._high_water_mark}"
+            f"{ReqId.unpack(append.req_id).partition_id} ends at {self._mark.txid}"
         )
-        client.send(lock_failure(client.version, append.req_id, self._high_water_mark))
+        client.send(lock_failure(client.version, append.req_id, self._mark.txid))
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         try:
@@ -375,21 +377,21 @@ class AppendQueue:
     # -- outcomes ------------------------------------------------------------------------------------------
 
     def session_opened(self, high_water_mark: int) -> None:
-        """Appends flow again, leftovers are settled.
+        """Appends flow again, leftovers are settled. The partition raises its mark to `high_water_mark` right
+        after this call.
 
         The lock table starts at the mark on the first session. If the log has grown by transactions this
         server did not number (another owner in between), nobody knows their locks: the whole table rises to
         the mark, which costs spurious lock failures and never misses a conflict.
         """
-        if high_water_mark < self._high_water_mark:
-            self._on_fault(f"high-water mark went back from {self._high_water_mark} to {high_water_mark}")
+        if high_water_mark < self._mark.txid:
+            self._on_fault(f"high-water mark went back from {self._mark.txid} to {high_water_mark}")
             return
         if self._in_flight:
             self._on_fault(f"{len(self._in_flight)} appends were left unsettled by recovery")
             return
-        if self._locks is None or high_water_mark != self._high_water_mark:
+        if self._locks is None or high_water_mark != self._mark.txid:
             self._locks = LockTable(self._lock_table_size, high_water_mark)
-        self._high_water_mark = high_water_mark
         self._open = True
         self.schedule()
         self._markers.advanced()
@@ -422,7 +424,6 @@ class AppendQueue:
             arrived_at, same = item.arrived_at, 1
         self._metrics.response_latency.update_many(now - arrived_at, same)
         self._metrics.committed.mark(len(entries))
-        self._high_water_mark = entries[-1].transaction_id
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

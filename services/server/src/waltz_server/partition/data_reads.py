@@ -26,6 +26,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import PartitionTransactionCache
+from waltz_server.store.committed_mark import ReadableMark
 
 MAX_WAITING = 20_000
 MAX_WAITING_TOGETHER = 100_000
@@ -48,12 +49,13 @@ class DataReads:
         self,
         partition_id: int,
         *,
+        mark: ReadableMark,
         cache: PartitionTransactionCache,
         reader: RangeReader,
         metrics: PartitionMetrics,
     ) -> None:
-        self.high_water_mark: int | None = None
         self._partition_id = partition_id
+        self._mark = mark
         self._cache = cache
         self._reader = reader
         self._metrics = metrics
@@ -66,6 +68,7 @@ class DataReads:
         self._ahead = MIN_AHEAD
         self._next_expected = -1
         self._one_by_one = 0
+        self._closed = False
 
     def handle(self, client: Client, req_id: bytes, transaction_id: int) -> None:
         """Answer now, or when the data is there."""
@@ -79,10 +82,10 @@ class DataReads:
         self._miss(client, req_id, transaction_id)
 
     def _miss(self, client: Client, req_id: bytes, transaction_id: int) -> None:
-        mark = self.high_water_mark
-        if mark is None:
+        if self._closed or not self._mark.known:
             self._fail(client, req_id, transaction_id, NOT_READY_TEXT)
             return
+        mark = self._mark.txid
         if not 0 <= transaction_id <= mark:
             text = f"transaction not found: partitionId={self._partition_id} transactionId={transaction_id}"
             self._fail(client, req_id, transaction_id, text)
@@ -199,12 +202,12 @@ class DataReads:
 
     def close(self) -> None:
         """The partition leaves: everyone who waits is told so."""
+        self._closed = True
         waiting, self._waiting = self._waiting, {}
         aside, self._aside = self._aside, {}
         self._outstanding.clear()
         self._of_client.clear()
         self._total = 0
-        self.high_water_mark = None
         self._fail_all(_all_of(waiting, aside))
 
     def _fail_all(self, requests: Iterator[tuple[Client, bytes, int]]) -> None:

@@ -38,6 +38,7 @@ from waltz_server.partition.client import Client
 from waltz_server.partition.feed_cache import BLOCK_FRAMES, Frames, PartitionFeedCache
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.reads import RangeReader
+from waltz_server.store.committed_mark import ReadableMark
 
 READ_AHEAD_RECORDS = 4096
 CATCH_UP_SLICES_PER_TURN = 8
@@ -66,13 +67,14 @@ class Feeds:
     def __init__(
         self,
         *,
+        mark: ReadableMark,
         cache: PartitionFeedCache,
         reader: RangeReader,
         metrics: PartitionMetrics,
         realtime_threshold: int,
         loop: asyncio.AbstractEventLoop,
     ) -> None:
-        self.high_water_mark = -1
+        self._mark = mark
         self._cache = cache
         self._reader = reader
         self._metrics = metrics
@@ -110,7 +112,7 @@ class Feeds:
             client.close(f"more than {MAX_FEEDS_PER_CLIENT} feeds of one partition at the same time")
             return
         feed = Feed(client, req_id, position, credit, done, movable)
-        feed.realtime = self.high_water_mark - position < self._realtime_threshold
+        feed.realtime = self._mark.txid - position < self._realtime_threshold
         feeds.append(feed)
         self._count_added(feed)
         self._place(feed)
@@ -133,11 +135,10 @@ class Feeds:
     # -- commits -------------------------------------------------------------------------------------------
 
     def publish(self, first: int, frames: bytes) -> None:
-        """Committed just now: version 4 frames of `first`, ... Cached, and written to every feed at the
-        tip."""
+        """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
+        feed at the tip."""
         count = len(frames) // FRAME_BYTES
         self._cache.put(first, frames)
-        self.high_water_mark = first + count - 1
         if not self._tip:
             return
         tip, self._tip = self._tip, {}
@@ -158,9 +159,9 @@ class Feeds:
                     written[client] = max(sent, min(count, feed.credit))
                 self._send(feed, stamped[version], count, sent)
 
-    def advance_to(self, high_water_mark: int) -> None:
-        """Recovery has found (or settled) transactions up to here that were never published one by one."""
-        self.high_water_mark = high_water_mark
+    def advanced(self) -> None:
+        """Recovery has found (or settled) transactions up to the mark that were never published one by
+        one."""
         tip, self._tip = self._tip, {}
         for feed in tip:
             self._place(feed)
@@ -172,7 +173,7 @@ class Feeds:
         client = feed.client
         if client.closed:
             self._remove(feed)
-        elif feed.position >= self.high_water_mark:
+        elif feed.position >= self._mark.txid:
             self._tip[feed] = None
         elif not client.writable:
             parked = self._parked.get(client)
@@ -207,7 +208,7 @@ class Feeds:
         """One slice from the cache, or a read from storage."""
         client = feed.client
         first = feed.position + 1
-        wanted = min(feed.credit, self.high_water_mark - feed.position, BLOCK_FRAMES)
+        wanted = min(feed.credit, self._mark.txid - feed.position, BLOCK_FRAMES)
         if client.closed or not client.writable or wanted <= 0:
             self._place(feed)
             return
@@ -238,7 +239,7 @@ class Feeds:
         if not feed.credit:
             self._remove(feed)
             feed.done(client, feed.req_id)
-        elif feed.position == self.high_water_mark:
+        elif feed.position == self._mark.txid:
             self._tip[feed] = None
         else:
             self._place(feed)
@@ -251,7 +252,7 @@ class Feeds:
     # -- storage -------------------------------------------------------------------------------------------
 
     def _read(self, first: int, client: Client) -> None:
-        count = min(READ_AHEAD_RECORDS, self.high_water_mark - first + 1)
+        count = min(READ_AHEAD_RECORDS, self._mark.txid - first + 1)
         self._reader.request(first, count, client)
 
     def delivered(self, first: int, end: int, frames: bytes) -> None:
@@ -294,7 +295,7 @@ class Feeds:
     # -- bookkeeping ---------------------------------------------------------------------------------------
 
     def _reclassify(self, feed: Feed) -> None:
-        realtime = self.high_water_mark - feed.position < self._realtime_threshold
+        realtime = self._mark.txid - feed.position < self._realtime_threshold
         if realtime != feed.realtime:
             self._count_removed(feed)
             feed.realtime = realtime

@@ -15,7 +15,7 @@ from collections import deque
 from collections.abc import Callable
 
 from waltz_server.partition.client import Client
-from waltz_server.partition.markers import EXPIRY_SCAN_SECONDS, Marker
+from waltz_server.partition.pending_answers import EXPIRY_SCAN_SECONDS, Marker
 
 MAX_PER_CLIENT = 8
 

@@ -1,7 +1,7 @@
 """The seam between the partition layer and the replication core.
 
 The partition layer talks to one `PartitionStore` per owned partition and implements `StoreListener`.
-The shipped implementation is `waltz_server.store.store.QuorumPartitionStore`, which is constructed as
+The shipped implementation is `waltz_server.store.quorum_store.QuorumPartitionStore`, which is constructed as
 
     QuorumPartitionStore(partition_id, generation, directory=ReplicaDirectory(...), metadata=StoreMetadata(...),
                          settings=StoreSettings(...), listener=listener, rng=random.Random(...))
@@ -71,6 +71,31 @@ class StoreState(enum.Enum):
     """`close` was called or the owner task ended."""
 
 
+class ReplicaPhase(enum.StrEnum):
+    """How far one replica is in one session; the text is what reports show.
+
+    CONNECTING -> RECOVERING -> VOTING is the way in. ABSENT is left by the next attempt that succeeds, while
+    REFUSED and FAILED last as long as the session. (`waltz_cluster.serializers.ReplicaState` is another
+    thing: what ZooKeeper holds about a replica.)
+    """
+
+    CONNECTING = "connecting"
+    """No attempt has ended yet."""
+    RECOVERING = "recovering"
+    """It has answered; it is compared, filled, cut and marked, or waits until ZooKeeper lists it."""
+    VOTING = "voting"
+    """ZooKeeper lists it in this session, and it takes part: what it stores counts."""
+    CATCHING_UP = "catching_up"
+    """In reports only: one that votes and is behind the frames that are kept."""
+    REFUSED = "refused"
+    """Its log contradicts what is resolved: nothing is written to it in this session."""
+    ABSENT = "absent"
+    """The last attempt failed. It may hold anything; the next attempt follows."""
+    FAILED = "failed"
+    """It is out of this session: it was listed and failed, or a change of it is in doubt, or it takes later
+    sessions only."""
+
+
 @dataclass(slots=True, eq=False)
 class AppendEntry:
     """One transaction on its way; made by the partition layer, owned by the store until the listener is
@@ -128,13 +153,12 @@ class StoreListener(Protocol):
 class ReplicaStatus:
     """A line of the health report: one replica of one partition.
 
-    `state` is one of "connecting", "recovering", "catching_up", "voting", "failed", "absent". `acked_txid` is
-    the durable prefix the replica voted for in this session (-1: none) and `lag` the committed transactions
-    behind it.
+    `acked_txid` is the durable prefix the replica voted for in this session (-1: none) and `lag` the
+    committed transactions behind it.
     """
 
     connect_string: str
-    state: str
+    state: ReplicaPhase
     acked_txid: int
     lag: int
     latency_ms: float

@@ -11,13 +11,14 @@ takes the next append.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Protocol
+
+import structlog
 
 from waltz_protocol.errors import ChannelClosedError, RequestTimeoutError, WaltzProtocolError
 from waltz_server.store.api import StoreSettings
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 
 class Answering(Protocol):
@@ -78,12 +79,12 @@ class IdleCheck:
         except RequestTimeoutError:
             if node in self._sessions and node not in self._silent:
                 self._silent.add(node)
-                _log.warning(
-                    "storage node %s does not answer; %d partitions use it", node, len(self._sessions[node])
+                log.warning(
+                    "storage node does not answer", replica=node, partition_count=len(self._sessions[node])
                 )
             return
         except WaltzProtocolError:
             pass  # a refusal is an answer
         if node in self._silent:
             self._silent.discard(node)
-            _log.info("storage node %s answers again", node)
+            log.info("storage node answers again", replica=node)

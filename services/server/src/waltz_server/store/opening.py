@@ -20,13 +20,13 @@ from typing import NamedTuple, Protocol
 from waltz_cluster.older_copy import FENCE_REACH, evidence
 from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
-from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import RequestFailedError, WaltzProtocolError
 from waltz_protocol.fence_refusal import fence_in
 from waltz_protocol.types import SessionInfo
-from waltz_server.store.api import ReplicaStatus, StoreSettings, StoreState
-from waltz_server.store.metadata_keeper import MetadataFaultError, MetadataKeeper
-from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
+from waltz_server.store.api import ReplicaPhase, ReplicaStatus, StoreState
+from waltz_server.store.metadata_keeper import MetadataFaultError
+from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
+from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal, wait_for
 
 _READ_AGAIN_SECONDS = 2.0
@@ -38,13 +38,7 @@ class OpeningInterruptedError(Exception):
 
 
 class Owner(Protocol):
-    """What is needed of the partition store."""
-
-    partition_id: int
-    keeper: MetadataKeeper
-    directory: ReplicaDirectory
-    settings: StoreSettings
-    seen_fence: int
+    """What is needed of the partition store: is the id still wanted, and whom to tell how far it is."""
 
     @property
     def state(self) -> StoreState: ...
@@ -56,8 +50,6 @@ class Owner(Protocol):
     def asked_for(self) -> tuple[tuple[str, ...], int]: ...
 
     def report(self, state: StoreState, reason: str) -> None: ...
-
-    def backoff_of(self, name: str) -> Backoff: ...
 
 
 class Taken(NamedTuple):
@@ -75,9 +67,12 @@ class _Answer(NamedTuple):
 class Opening:
     """Takes one session id. Owner: the task of the partition store; a new object for each attempt."""
 
-    def __init__(self, store: Owner, replicas: Sequence[str], generation: int) -> None:
+    def __init__(
+        self, store: Owner, context: SessionContext, replicas: Sequence[str], generation: int
+    ) -> None:
         self.changed = Signal()
         self._store = store
+        self._context = context
         self._replicas = tuple(replicas)
         self._generation = generation
         self._loop = asyncio.get_running_loop()
@@ -94,9 +89,9 @@ class Opening:
     def replicas(self) -> list[ReplicaStatus]:
         """How far the question has come, for the health report."""
         return [
-            ReplicaStatus(name, "connecting", -1, 0, 0.0, "")
+            ReplicaStatus(name, ReplicaPhase.CONNECTING, -1, 0, 0.0, "")
             if name in self._answers or name not in self._problems
-            else ReplicaStatus(name, "absent", -1, 0, 0.0, self._problems[name])
+            else ReplicaStatus(name, ReplicaPhase.ABSENT, -1, 0, 0.0, self._problems[name])
             for name in self._replicas
         ]
 
@@ -121,7 +116,7 @@ class Opening:
         return taken
 
     async def _take(self) -> Taken:
-        keeper = self._store.keeper
+        keeper = self._context.keeper
         while True:
             recorded, version = await keeper.recorded(self._generation)
             self._read(recorded)
@@ -178,7 +173,7 @@ class Opening:
             return now
         if self._enough_since is None:
             self._enough_since = now
-        return self._enough_since + self._store.settings.recovery_grace_seconds
+        return self._enough_since + self._context.settings.recovery_grace_seconds
 
     def _report_waiting(self) -> None:
         reasons = {
@@ -216,7 +211,7 @@ class Opening:
     def _least(self) -> int:
         """An id that some node has seen is not taken again."""
         reach = self._recorded.session_id + FENCE_REACH
-        seen = [fence for fence in (*self._fences.values(), self._store.seen_fence) if fence <= reach]
+        seen = [fence for fence in (*self._fences.values(), self._context.seen_fence) if fence <= reach]
         return max(seen, default=self._recorded.session_id) + 1
 
     def _raise_if_interrupted(self) -> None:
@@ -232,14 +227,14 @@ class Opening:
             pause: float | None = None
             if number:
                 try:
-                    link = await self._store.directory.get(name)
+                    link = await self._context.directory.get(name)
                     answer = await self._question(link, name)
                 except (WaltzProtocolError, ReplicaUnavailableError) as error:
                     if number == self._round:
                         self._problems[name] = str(error)
                     pause = _UNREACHABLE_PAUSE_SECONDS
                     if isinstance(error, RequestFailedError):
-                        pause = self._store.backoff_of(name).next_seconds()
+                        pause = self._context.backoff_of(name).next_seconds()
                 else:
                     if number == self._round:
                         self._answers[name] = answer
@@ -249,7 +244,7 @@ class Opening:
     async def _question(self, link: ReplicaLink, name: str) -> _Answer:
         """Last session and last record, asked with the session that ZooKeeper holds; of a node whose fence is
         higher, with the session that it takes: that raises nothing either."""
-        partition_id, session_id = self._store.partition_id, self._recorded.session_id
+        partition_id, session_id = self._context.partition_id, self._recorded.session_id
         number = self._round
         try:
             answer = await _asked(link, session_id, partition_id)

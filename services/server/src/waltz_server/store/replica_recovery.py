@@ -15,10 +15,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_cluster.older_copy import FENCE_REACH
-from waltz_protocol.backoff import Backoff
 from waltz_protocol.errors import (
     ChannelClosedError,
     RequestFailedError,
@@ -26,6 +25,9 @@ from waltz_protocol.errors import (
     WaltzProtocolError,
 )
 from waltz_protocol.fence_refusal import named_fence
+from waltz_protocol.types import SessionInfo
+from waltz_server.store.api import ReplicaPhase
+from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import (
     Compare,
     Copy,
@@ -39,9 +41,9 @@ from waltz_server.store.recovery_steps import (
 from waltz_server.store.replica_connection import ReplicaLink, ReplicaUnavailableError
 from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.router import check_records, cut_at, list_records
-
-if TYPE_CHECKING:
-    from waltz_server.store.session_run import SessionRun
+from waltz_server.store.session import StoreSession
+from waltz_server.store.session_context import SessionContext
+from waltz_server.store.waiting import Signal
 
 _UNREACHABLE_PAUSE_SECONDS = 0.1
 # Not cut short by news: two replicas in trouble would wake each other for ever.
@@ -56,24 +58,97 @@ class CopyGoneError(WaltzProtocolError):
     """The node has less than it said it had: ask it again from the beginning."""
 
 
+class SessionOfReplicas(Protocol):
+    """What one replica needs of the run of its session, and tells it."""
+
+    @property
+    def changed(self) -> Signal: ...
+
+    @property
+    def session(self) -> StoreSession | None: ...
+
+    def link_of(self, name: str) -> ReplicaLink | None:
+        """The connection to another replica."""
+
+    def suspect(self) -> None:
+        """The node refused us: the session may be over."""
+
+    def replica_out(self, name: str, reason: str) -> None:
+        """The replica is out of this session for good; only the next one can take it back."""
+
+    def note(self, event: str, **values: str) -> None: ...
+
+
 class ReplicaRecovery:
     """Brings one replica of one session to the point where it is listed, then keeps it going. Owner: the
     session run."""
 
-    def __init__(self, run: SessionRun, name: str, backoff: Backoff) -> None:
+    def __init__(
+        self,
+        run: SessionOfReplicas,
+        context: SessionContext,
+        recovery: Recovery,
+        session_id: int,
+        name: str,
+    ) -> None:
         self.name = name
-        self.state = "connecting"
+        self.phase = ReplicaPhase.CONNECTING
+        """Changed by the transitions below only."""
         self.reason = ""
-        self.tried = False
+        """Why it is ABSENT, REFUSED or FAILED; empty in the other phases."""
         self.link: ReplicaLink | None = None
+        """The connection of the last attempt that reached the node."""
         self.replica: ReplicaSession | None = None
-        self.since = run.loop.time()
+        """Its part in the store session: from VOTING on, and kept when it FAILED after that."""
         self._run = run
-        self._recovery = run.recovery
-        self._backoff = backoff
-        self._refused = False
-        self._marked = False  # the node may have this session written down
+        self._context = context
+        self._recovery = recovery
+        self._session_id = session_id
+        self._partition_id = context.partition_id
+        self._loop = asyncio.get_running_loop()
+        self.since = self._loop.time()
+        self._node_refused = False
+        """The last attempt ended with a refusal by the node, not with a connection that is missing."""
+        self._marked = False
+        """The node may have this session written down."""
         self._watch: Callable[[str], None] | None = None
+
+    # ---- phases
+
+    @property
+    def tried(self) -> bool:
+        """The first attempt has come to an answer or an error."""
+        return self.phase is not ReplicaPhase.CONNECTING
+
+    def become_recovering(self, info: SessionInfo, max_txid: int) -> None:
+        """It answered a question of this session: from now on its fence refuses all older ones."""
+        self.phase, self.reason = ReplicaPhase.RECOVERING, ""
+        self._recovery.answered(self.name, info, max_txid)
+        self._run.changed.notify()
+
+    def become_absent(self, reason: str) -> None:
+        """The attempt failed: to the recovery it may hold anything. One that is FAILED stays FAILED."""
+        if self.phase is not ReplicaPhase.FAILED:
+            self.phase, self.reason = ReplicaPhase.ABSENT, reason
+        self._recovery.failed(self.name, reason)
+        self._run.changed.notify()
+
+    def become_refused(self, reason: str) -> None:
+        """The recovery does not take it; it stays as it is for an operator to see."""
+        self.phase, self.reason = ReplicaPhase.REFUSED, reason
+        self._run.changed.notify()
+
+    def become_voting(self, replica: ReplicaSession) -> None:
+        """ZooKeeper lists it; `replica` takes part in the store session from now on."""
+        self.phase, self.replica = ReplicaPhase.VOTING, replica
+        self.since = self._loop.time()
+
+    def become_failed(self, reason: str) -> None:
+        """Out of this session for good; the first reason stays. Called by the run (`replica_out`)."""
+        if self.phase is not ReplicaPhase.FAILED:
+            self.phase, self.reason = ReplicaPhase.FAILED, reason
+
+    # ---- attempts
 
     async def run(self) -> None:
         """Until cancelled, refused, or failed for this session."""
@@ -81,9 +156,9 @@ class ReplicaRecovery:
             while True:
                 if await self._try():
                     return
-                if self._refused:
+                if self._node_refused:
                     self._run.suspect()
-                    await asyncio.sleep(self._backoff.next_seconds())
+                    await asyncio.sleep(self._context.backoff_of(self.name).next_seconds())
                 else:  # the directory keeps the back-off of nodes that cannot be reached
                     await asyncio.sleep(_UNREACHABLE_PAUSE_SECONDS)
         finally:
@@ -98,22 +173,19 @@ class ReplicaRecovery:
             asked = True
             await self._recover(link)
         except InDoubtError as error:
-            self._absent(f"a change of it is in doubt: {error}")
-            self.state = "failed"
-            self._run.replica_out(name, self.reason)
+            reason = f"a change of it is in doubt: {error}"
+            self.become_absent(reason)
+            self._run.replica_out(name, reason)
             return True
         except (WaltzProtocolError, ReplicaUnavailableError) as error:
-            self._refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
+            self._node_refused = not isinstance(error, (ReplicaUnavailableError, ChannelClosedError))
             shut_out = isinstance(error, RequestFailedError) and not asked and self._is_shut_out(error)
-            self._absent(str(error))
+            self.become_absent(str(error))
             self._unwatch()
             if self._recovery.is_listed(name) or shut_out:
-                self.state = "failed"
-                self._run.replica_out(name, self.reason)
+                self._run.replica_out(name, str(error))
                 return True
             return False
-        if self.state == "refused":
-            return True
         if self.replica is not None and self._run.session is not None:
             await self.replica.take_part(self._run.session)
         return True
@@ -123,30 +195,20 @@ class ReplicaRecovery:
         (an administrator put it down to the next one, say). One that is out of reach is no reason to begin
         another."""
         fence = named_fence(error.message)
-        if fence is not None and self._run.session_id < fence <= self._run.session_id + FENCE_REACH:
-            self._run.store.seen_fence = max(self._run.store.seen_fence, fence)
+        if fence is not None and self._session_id < fence <= self._session_id + FENCE_REACH:
+            self._context.shut_out_by(fence)
             return True
         return self._marked
 
-    def _absent(self, reason: str) -> None:
-        self.tried = True
-        self.state, self.reason = "absent", reason
-        self._recovery.failed(self.name, reason)
-        self._run.changed.notify()
-
     async def _connect(self) -> ReplicaLink:
-        run = self._run
-        link = await run.directory.get(self.name)
+        link = await self._context.directory.get(self.name)
         self.link = link
         self._unwatch()
         self._watch = self._closed
         link.on_closed.append(self._watch)
-        info = await link.last_session_info(run.session_id, run.partition_id)
-        max_txid = await link.max_transaction_id(run.session_id, run.partition_id)
-        self.tried = True
-        self.state, self.reason = "recovering", ""
-        self._recovery.answered(self.name, info, max_txid)
-        run.changed.notify()
+        info = await link.last_session_info(self._session_id, self._partition_id)
+        max_txid = await link.max_transaction_id(self._session_id, self._partition_id)
+        self.become_recovering(info, max_txid)
         return link
 
     async def _recover(self, link: ReplicaLink) -> None:
@@ -155,7 +217,6 @@ class ReplicaRecovery:
         while True:
             ticket = run.changed.ticket()
             if self.replica is not None:
-                self.state = "voting"
                 return
             if link.closed:
                 raise ChannelClosedError("the connection was closed")
@@ -164,15 +225,14 @@ class ReplicaRecovery:
                 case Wait() | Recovered():
                     await ticket.wait()
                 case Refuse(reason):
-                    self.state, self.reason = "refused", reason
-                    run.changed.notify()
+                    self.become_refused(reason)
                     return
                 case _:
                     await self._do(link, step)
                     run.changed.notify()
 
     async def _do(self, link: ReplicaLink, step: Step) -> None:
-        run, recovery, name = self._run, self._recovery, self.name
+        recovery, name = self._recovery, self.name
         match step:
             case Compare(reference, txid):
                 await self._compare(link, reference, txid)
@@ -180,32 +240,32 @@ class ReplicaRecovery:
                 await self._copy(link, source, first, last)
             case Truncate(keep):
                 try:
-                    left = await link.truncate(run.session_id, run.partition_id, keep)
+                    left = await link.truncate(self._session_id, self._partition_id, keep)
                 except (RequestTimeoutError, ChannelClosedError) as error:
                     raise InDoubtError(f"truncate: {error}") from error
                 recovery.truncated(name, left)
             case SetLowWaterMark(mark):
                 self._marked = True
                 try:
-                    await link.set_low_water_mark(run.session_id, run.partition_id, mark)
+                    await link.set_low_water_mark(self._session_id, self._partition_id, mark)
                 except (RequestTimeoutError, ChannelClosedError) as error:
                     raise InDoubtError(f"set low-water mark: {error}") from error
                 said = recovery.max_txid_of(name)
-                held = await link.max_transaction_id(run.session_id, run.partition_id)
+                held = await link.max_transaction_id(self._session_id, self._partition_id)
                 if held != said:
                     raise CopyGoneError(f"it ends with record {held}, but said {said} before")
                 recovery.low_water_mark_set(name)
 
     async def _compare(self, link: ReplicaLink, reference: str, txid: int) -> None:
         run = self._run
-        own = await link.record_header(run.session_id, run.partition_id, txid)
+        own = await link.record_header(self._session_id, self._partition_id, txid)
         if own is None:  # no fork: its copy was taken away or set back since it answered
             raise CopyGoneError(f"record {txid}, which it said it had, is gone")
         other_link = run.link_of(reference)
         try:
             other = None
             if other_link is not None:
-                other = await other_link.record_header(run.session_id, run.partition_id, txid)
+                other = await other_link.record_header(self._session_id, self._partition_id, txid)
         except WaltzProtocolError:
             other = None
         if other is None:
@@ -217,7 +277,7 @@ class ReplicaRecovery:
 
     async def _copy(self, link: ReplicaLink, source: str, first: int, last: int) -> None:
         run, recovery = self._run, self._recovery
-        count, max_bytes = last - first + 1, run.settings.catch_up_batch_bytes
+        count, max_bytes = last - first + 1, self._context.settings.catch_up_batch_bytes
         source_link = run.link_of(source)
         problem: str | None = "it is not connected"
         records: list[bytes] = []
@@ -225,29 +285,29 @@ class ReplicaRecovery:
             try:
                 records = await list_records(
                     source_link,
-                    run.session_id,
-                    run.partition_id,
+                    self._session_id,
+                    self._partition_id,
                     first,
                     count,
                     max_bytes,
-                    run.store.list_size,
+                    self._context.list_request_size,
                 )
                 problem = check_records(records, first)
             except WaltzProtocolError as error:
                 problem = str(error)
         if problem is not None:
-            run.note(f"copying to {self.name} from {source}: {problem}")
+            run.note("cannot copy records", replica=self.name, source=source, reason=problem)
             recovery.source_failed(self.name, source)
             await asyncio.sleep(_OTHER_REPLICA_PAUSE_SECONDS)
             return
         records = cut_at(records[:count], max_bytes)
-        done: asyncio.Future[Exception | None] = run.loop.create_future()
+        done: asyncio.Future[Exception | None] = self._loop.create_future()
 
         def answered(error: Exception | None) -> None:
             if not done.done():
                 done.set_result(error)
 
-        link.submit_append(run.session_id, run.partition_id, len(records), b"".join(records), answered)
+        link.submit_append(self._session_id, self._partition_id, len(records), b"".join(records), answered)
         failure = await done
         if isinstance(failure, (RequestTimeoutError, ChannelClosedError)):
             raise InDoubtError(f"append: {failure}") from failure
@@ -261,18 +321,17 @@ class ReplicaRecovery:
         session = run.session
         if session is None or self.link is None or self.replica is not None:
             return
-        settings = run.settings
-        self.replica = ReplicaSession(
+        settings = self._context.settings
+        replica = ReplicaSession(
             self.name,
             self.link,
             max_frames=settings.max_in_flight_frames,
             max_bytes=settings.max_in_flight_bytes,
             slow_seconds=settings.request_timeout_seconds / 4,
         )
-        self.since = run.loop.time()
-        self.state = "voting"
-        run.directory.idle_check.join(self.name, self.link, run.session_id, run.partition_id)
-        session.enter(self.replica, resolved)
+        self.become_voting(replica)
+        self._context.directory.idle_check.join(self.name, self.link, self._session_id, self._partition_id)
+        session.enter(replica, resolved)
 
     def _closed(self, reason: str) -> None:
         """The connection is gone."""
@@ -281,7 +340,7 @@ class ReplicaRecovery:
         self._run.changed.notify()
 
     def _unwatch(self) -> None:
-        self._run.directory.idle_check.leave(self.name, self._run.session_id, self._run.partition_id)
+        self._context.directory.idle_check.leave(self.name, self._session_id, self._partition_id)
         if self.link is not None and self._watch is not None and self._watch in self.link.on_closed:
             self.link.on_closed.remove(self._watch)
         self._watch = None

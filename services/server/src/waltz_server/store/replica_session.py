@@ -9,20 +9,61 @@ loop turn (D3).
 from __future__ import annotations
 
 import asyncio
+import enum
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_protocol.errors import WaltzProtocolError
+from waltz_server.store.api import StoreSettings
+from waltz_server.store.frames import Frame, FrameQueue
 from waltz_server.store.replica_connection import ReplicaLink
+from waltz_server.store.voting import Votes
 from waltz_server.store.waiting import Signal, wait_for
-
-if TYPE_CHECKING:
-    from waltz_server.store.frames import Frame
-    from waltz_server.store.session import StoreSession
 
 _CATCH_UP_RETRY_SECONDS = 0.2
 _FIRST_WINDOW = 4
+
+
+class ReplicaMode(enum.Enum):
+    """How a replica gets what is appended."""
+
+    CATCHING_UP = enum.auto()
+    """From storage: committed records only, one request at a time. `next_seq` means nothing."""
+    LIVE = enum.auto()
+    """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
+    ENDED = enum.auto()
+    """Not any more: nothing is sent, answers change nothing. It does not leave this mode."""
+
+
+class SessionOfReplica(Protocol):
+    """What one replica needs of its store session, and tells it."""
+
+    @property
+    def partition_id(self) -> int: ...
+
+    @property
+    def session_id(self) -> int: ...
+
+    @property
+    def settings(self) -> StoreSettings: ...
+
+    @property
+    def votes(self) -> Votes: ...
+
+    @property
+    def queue(self) -> FrameQueue: ...
+
+    @property
+    def committed(self) -> int: ...
+
+    def pump(self) -> None: ...
+
+    def stored(self, replica: ReplicaSession, first: int) -> None: ...
+
+    def fail_replica(self, name: str, reason: str) -> None: ...
+
+    async def read_for_copy(self, first: int, max_count: int, *, exclude: str) -> list[bytes]: ...
 
 
 class ReplicaSession:
@@ -35,8 +76,8 @@ class ReplicaSession:
         self.name = name
         self.link = link
         self.next_seq = 0
-        self.live = False
-        self.ended = False
+        self.mode = ReplicaMode.CATCHING_UP
+        """Changed by the transitions below only."""
         self.reason = ""
         self.in_flight = 0
         self.in_flight_bytes = 0
@@ -49,16 +90,28 @@ class ReplicaSession:
         self._changed = Signal()
 
     @property
-    def has_room(self) -> bool:
-        return self.live and self.in_flight < self._window and self.in_flight_bytes < self._max_bytes
+    def live(self) -> bool:
+        return self.mode is ReplicaMode.LIVE
 
-    def fill(self, session: StoreSession) -> None:
+    @property
+    def ended(self) -> bool:
+        return self.mode is ReplicaMode.ENDED
+
+    @property
+    def has_room(self) -> bool:
+        return (
+            self.mode is ReplicaMode.LIVE
+            and self.in_flight < self._window
+            and self.in_flight_bytes < self._max_bytes
+        )
+
+    def fill(self, session: SessionOfReplica) -> None:
         """Send kept frames while there is room."""
         queue = session.queue
         while self.has_room and self.next_seq < queue.end_seq:
             self.send(session, queue.get(self.next_seq))
 
-    def send(self, session: StoreSession, frame: Frame) -> None:
+    def send(self, session: SessionOfReplica, frame: Frame) -> None:
         """Send the frame that is this replica's next."""
         self.next_seq = frame.seq + 1
         session.votes.sent(self.name, frame.first, frame.last)
@@ -66,7 +119,7 @@ class ReplicaSession:
 
     def submit(
         self,
-        session: StoreSession,
+        session: SessionOfReplica,
         count: int,
         wire_records: bytes,
         callback: Callable[[Exception | None], None],
@@ -74,7 +127,7 @@ class ReplicaSession:
         """Send an Append of this session without counting it."""
         self.link.submit_append(session.session_id, session.partition_id, count, wire_records, callback)
 
-    def try_go_live(self, session: StoreSession) -> bool:
+    def try_become_live(self, session: SessionOfReplica) -> bool:
         """Take over in-flight frames from memory if the replica stands exactly at the first record of one."""
         if self.ended or self.in_flight:
             return False
@@ -87,23 +140,22 @@ class ReplicaSession:
             if frame is None or frame.first != next_txid:
                 return False
             self.next_seq = frame.seq
-        self.live = True
+        self.mode = ReplicaMode.LIVE
         return True
 
-    def fall_behind(self) -> None:
+    def become_catching_up(self) -> None:
         """Its next frame is not kept any more."""
-        self.live = False
+        self.mode = ReplicaMode.CATCHING_UP
         self._changed.notify()
 
-    def end(self, reason: str) -> None:
-        """The replica takes no part any more."""
+    def become_ended(self, reason: str) -> None:
+        """The replica takes no part any more; the first reason stays."""
         if not self.ended:
-            self.ended = True
-            self.live = False
+            self.mode = ReplicaMode.ENDED
             self.reason = reason
             self._changed.notify()
 
-    async def take_part(self, session: StoreSession) -> None:
+    async def take_part(self, session: SessionOfReplica) -> None:
         """Keep the replica going until it or the session ends. Never raises for the replica's own
         failures."""
         while not self.ended:
@@ -116,9 +168,9 @@ class ReplicaSession:
             except WaltzProtocolError as error:
                 session.fail_replica(self.name, f"catching up: {error}")
 
-    async def _catch_up(self, session: StoreSession) -> None:
+    async def _catch_up(self, session: SessionOfReplica) -> None:
         """Copy committed records until the replica stands at a kept frame."""
-        while not self.ended and not self.try_go_live(session):
+        while not self.ended and not self.try_become_live(session):
             first = session.votes.durable(self.name) + 1
             last = session.committed
             frame = session.queue.find(first)
@@ -140,7 +192,7 @@ class ReplicaSession:
 
     def _submit_counted(
         self,
-        session: StoreSession,
+        session: SessionOfReplica,
         first: int,
         count: int,
         wire_records: bytes,
@@ -158,7 +210,7 @@ class ReplicaSession:
 
     def _answered(
         self,
-        session: StoreSession,
+        session: SessionOfReplica,
         first: int,
         size_bytes: int,
         sent_at: float,

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.records import verify_record
 from waltz_server.store.api import ReadFailedError
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.replica_connection import ReplicaLink
 
 _FIRST_EXPECTED_MS = 10.0
@@ -36,7 +36,7 @@ class _Route:
 class Router:
     """Chooses replicas for the reads of one session and fetches records from them."""
 
-    def __init__(self, partition_id: int, session_id: int, size: ListSize) -> None:
+    def __init__(self, partition_id: int, session_id: int, size: ListRequestSize) -> None:
         """`size`: what the partition has learnt about its records; shared with its other readers."""
         self._partition_id = partition_id
         self._session_id = session_id
@@ -73,8 +73,8 @@ class Router:
     ) -> list[bytes]:
         """At least one and at most `max_count` wire records from `first` on, from one of `links`.
 
-        The size limit is met as well as the sizes of recent records predict (see `ListSize`), then exactly by
-        cutting. Raises `ReadFailedError` when every replica failed. Safe to cancel.
+        The size limit is met as well as the sizes of recent records predict (see `ListRequestSize`), then
+        exactly by cutting. Raises `ReadFailedError` when every replica failed. Safe to cancel.
         """
         reasons: list[str] = []
         loop = asyncio.get_running_loop()
@@ -120,7 +120,7 @@ async def list_records(
     first: int,
     wanted: int,
     target_bytes: int,
-    size: ListSize,
+    size: ListRequestSize,
 ) -> list[bytes]:
     """Ask one node for at most `wanted` wire records, about `target_bytes` of them, and learn from how it
     ends.

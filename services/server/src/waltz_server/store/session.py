@@ -22,12 +22,12 @@ from collections.abc import Callable, Sequence
 from itertools import islice
 
 from waltz_server.store.api import AppendEntry, ReadFailedError, StoreSettings
-from waltz_server.store.confirm import Confirmations
 from waltz_server.store.frames import Frame, FrameQueue
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_session import ReplicaSession
 from waltz_server.store.router import Router
+from waltz_server.store.session_confirmation import Confirmations
 from waltz_server.store.voting import Votes
 
 MAX_FRAME_RECORDS = 65_536
@@ -46,7 +46,7 @@ class StoreSession:
         resolved: int,
         quorum: int,
         settings: StoreSettings,
-        list_size: ListSize,
+        list_request_size: ListRequestSize,
         on_committed: Callable[[list[AppendEntry], int], None],
         on_replica_failed: Callable[[str, str], None],
     ) -> None:
@@ -69,7 +69,7 @@ class StoreSession:
         self.replicas: dict[str, ReplicaSession] = {}
         self._members: tuple[ReplicaSession, ...] = ()
         self.confirmations = Confirmations(self)
-        self.router = Router(partition_id, session_id, list_size)
+        self.router = Router(partition_id, session_id, list_request_size)
         self._committed_seq = 0
         self._on_committed = on_committed
         self._on_replica_failed = on_replica_failed
@@ -95,7 +95,7 @@ class StoreSession:
         self.votes.join(replica.name, durable)
         if self.votes.admit(replica.name):
             self._advance()
-        replica.try_go_live(self)
+        replica.try_become_live(self)
         self.pump()
 
     def append(self, entries: Sequence[AppendEntry]) -> int:
@@ -139,7 +139,7 @@ class StoreSession:
         replica = self.replicas.get(name)
         if replica is None or replica.ended:
             return
-        replica.end(reason)
+        replica.become_ended(reason)
         self.votes.end(name)
         if not self.ended:
             self.confirmations.replica_failed(name)
@@ -153,7 +153,7 @@ class StoreSession:
         self.ended = True
         self.confirmations.end(reason)
         for replica in self.replicas.values():
-            replica.end(reason)
+            replica.become_ended(reason)
         left: list[AppendEntry] = []
         for frame in islice(self.queue.frames, self._committed_seq - self.queue.base_seq, None):
             left += frame.entries
@@ -200,7 +200,7 @@ class StoreSession:
             if queue.base_seq >= needed:
                 for replica in self._members:
                     if replica.live and replica.next_seq <= queue.base_seq:
-                        replica.fall_behind()
+                        replica.become_catching_up()
                 catching_up = True
                 needed = min((r.next_seq for r in self._members if r.live), default=queue.end_seq)
             queue.drop_first()

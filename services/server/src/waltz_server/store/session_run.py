@@ -11,27 +11,26 @@ Order that must not change (A3): recovery -> metadata listing a quorum written -
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import NamedTuple, Protocol
+
+import structlog
 
 from waltz_cluster.errors import ClusterError, ConnectionLostError
-from waltz_cluster.quorum import quorum_of
+from waltz_cluster.quorum import quorum_of, shortage
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_protocol.errors import WaltzProtocolError
-from waltz_server.store.api import AppendEntry, StoreState
+from waltz_server.store.api import AppendEntry, ReplicaPhase, ReplicaStatus, StoreState
 from waltz_server.store.metadata_keeper import SessionSupersededError
 from waltz_server.store.recovery import Recovery
 from waltz_server.store.recovery_steps import Condition
 from waltz_server.store.replica_connection import ReplicaLink
 from waltz_server.store.replica_recovery import ReplicaRecovery
 from waltz_server.store.session import StoreSession
+from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal, wait_for
 
-if TYPE_CHECKING:
-    from waltz_server.store.store import QuorumPartitionStore
-
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 _STATES = {
     Condition.GATHERING: StoreState.RECOVERING,
@@ -52,51 +51,124 @@ class SessionEnded(Exception):
     """The session is over; the message says why."""
 
 
+class SessionHost(Protocol):
+    """Whom a session run reports to: the partition store. All of it is called on the loop."""
+
+    def report(self, state: StoreState, reason: str) -> None:
+        """How far the session is."""
+
+    def settle(self, committed: int) -> None:
+        """The first `committed` leftovers are in the resolved log, the others are not and never will be."""
+
+    def session_opened(self, resolved: int) -> None:
+        """Recovery is complete, leftovers are settled: appends flow."""
+
+    def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
+        """A batch is durable on a quorum."""
+
+    def stopped(self, state: StoreState, reason: str) -> None:
+        """No more appends; what is in flight may still be committed."""
+
+    def session_ended(self, left: list[AppendEntry], reason: str) -> None:
+        """The session is over; `left` waits for the next one's log. Called once, whatever the end."""
+
+
+class SessionOutcome(NamedTuple):
+    """How a session went that ended without an error of our own."""
+
+    reason: str
+    replaced: bool
+    """It was to be replaced, and in order."""
+    open_seconds: float | None
+    """How long appends could flow; None if it never opened."""
+
+
 class SessionRun:
-    """Runs one session. Owner: `QuorumPartitionStore.run`."""
+    """Runs one session. Owner: the partition store, which calls `run` once."""
 
     def __init__(
         self,
-        store: QuorumPartitionStore,
+        host: SessionHost,
+        context: SessionContext,
+        *,
         replicas: Sequence[str],
         metadata: PartitionMetadata,
         recorded_session: int,
+        acknowledged: int,
+        leftovers: Sequence[AppendEntry],
     ) -> None:
         """`recorded_session` is what ZooKeeper held before this session took its id, `metadata` what it holds
-        since."""
-        self.loop = asyncio.get_running_loop()
-        self.store = store
-        self.settings = store.settings
-        self.directory = store.directory
-        self.partition_id = store.partition_id
-        self.session_id = metadata.session_id
-        self.recovery = Recovery(
-            partition_id=store.partition_id,
-            session_id=self.session_id,
+        since. The recovery may not end below `acknowledged`; `leftovers` are settled before the session
+        opens."""
+        self.session: StoreSession | None = None
+        self.changed = Signal()
+        self._host = host
+        self._context = context
+        self._settings = context.settings
+        self._session_id = metadata.session_id
+        self._leftovers = leftovers
+        self._loop = asyncio.get_running_loop()
+        self._recovery = Recovery(
+            partition_id=context.partition_id,
+            session_id=self._session_id,
             replicas=replicas,
             metadata=metadata,
             recorded_session=recorded_session,
-            acknowledged=store.known_mark,
+            acknowledged=acknowledged,
         )
-        self.session: StoreSession | None = None
-        self.changed = Signal()
-        self.members = {name: ReplicaRecovery(self, name, store.backoff_of(name)) for name in replicas}
-        self.opened = False
-        self.opened_at = float("inf")
-        self.replaced = False
+        self._members = {
+            name: ReplicaRecovery(self, context, self._recovery, self._session_id, name) for name in replicas
+        }
+        self._opened_at: float | None = None
+        self._replaced = False
         self._quorum = quorum_of(len(replicas))
         self._restart_at: float | None = None
         self._restart_reason = ""
         self._end_now: str | None = None
-        self._check_at = self.loop.time() + _FIRST_CHECK_SECONDS
+        self._check_at = self._loop.time() + _FIRST_CHECK_SECONDS
         self._check_every = _FIRST_CHECK_SECONDS
         self._quorum_since: float | None = None
+
+    # ---- what the store asks
+
+    @property
+    def open_session(self) -> StoreSession | None:
+        """The session from when it opens until it ends."""
+        session = self.session
+        return None if self._opened_at is None or session is None or session.ended else session
+
+    @property
+    def trouble(self) -> str:
+        """Why a quorum of the replicas is not expected to take a write now; empty when it is."""
+        return shortage({name: self._trouble_of(name) for name in self._members})
+
+    def replicas(self, mark: int) -> list[ReplicaStatus]:
+        """How each replica is, for the health report; `mark` is the committed mark."""
+        return [self._status_of(name, member, mark) for name, member in self._members.items()]
+
+    def _status_of(self, name: str, member: ReplicaRecovery, mark: int) -> ReplicaStatus:
+        acked = -1 if self.session is None else self.session.votes.durable(name)
+        phase, replica = member.phase, member.replica
+        if phase is ReplicaPhase.VOTING and replica is not None and not replica.live:
+            phase = ReplicaPhase.CATCHING_UP
+        latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
+        reason = member.reason or self._recovery.reason_of(name) or self._silence_of(name)
+        return ReplicaStatus(name, phase, acked, max(0, mark - max(acked, -1)), latency_ms, reason)
+
+    def _trouble_of(self, name: str) -> str:
+        if self.session is not None and self.session.votes.has_voice(name):
+            return self._silence_of(name)
+        member = self._members[name]
+        return member.reason or member.phase.value
+
+    def _silence_of(self, name: str) -> str:
+        return self._context.directory.idle_check.trouble(name)
 
     # ---- what others tell the run
 
     def restart(self, reason: str, delay_seconds: float = 0.0) -> None:
         """Replace the session: soon, in order (what is in flight is committed first)."""
-        at = self.loop.time() + delay_seconds
+        at = self._loop.time() + delay_seconds
         if self._restart_at is None or at < self._restart_at:
             self._restart_at, self._restart_reason = at, reason
         self.changed.notify()
@@ -109,51 +181,44 @@ class SessionRun:
 
     def suspect(self) -> None:
         """A node refused us: look soon whether the session is still ours."""
-        self._check_at = min(self._check_at, self.loop.time())
+        self._check_at = min(self._check_at, self._loop.time())
         self.changed.notify()
 
     def replica_out(self, name: str, reason: str) -> None:
         """A replica is out of this session for good; only the next session can take it back."""
-        self.note(f"{name} is out of session {self.session_id}: {reason}")
-        member = self.members[name]
-        if member.state != "failed":
-            member.state, member.reason = "failed", reason
-        backoff = self.store.backoff_of(name)
+        self.note("replica is out of the session", replica=name, reason=reason)
+        member = self._members[name]
+        member.become_failed(reason)
+        backoff = self._context.backoff_of(name)
         if (
             member.replica is not None
-            and self.loop.time() - member.since > self.settings.max_retry_interval_ms / 1000
+            and self._loop.time() - member.since > self._settings.max_retry_interval_ms / 1000
         ):
             backoff.reset()
         session = self.session
-        if self.opened and session is not None and not session.has_quorum:
+        if self._opened_at is not None and session is not None and not session.has_quorum:
             self.end(f"no quorum of voters is left: {name}: {reason}")
-            self.store.stopped(StoreState.NO_QUORUM, f"no quorum of voters is left: {name}: {reason}")
+            self._host.stopped(StoreState.NO_QUORUM, f"no quorum of voters is left: {name}: {reason}")
         else:
             self.restart(f"{name} is out: {reason}", backoff.next_seconds())
 
     def link_of(self, name: str) -> ReplicaLink | None:
-        member = self.members.get(name)
+        member = self._members.get(name)
         return None if member is None else member.link
 
-    def trouble_of(self, name: str) -> str:
-        """Why the replica is not expected to take a write now; empty when it votes and its node answers."""
-        if self.session is not None and self.session.votes.has_voice(name):
-            return self.directory.idle_check.trouble(name)
-        member = self.members[name]
-        return member.reason or member.state
-
-    def note(self, message: str) -> None:
-        _log.info("partition %d, session %d: %s", self.partition_id, self.session_id, message)
+    def note(self, event: str, **values: str) -> None:
+        """A line in the log."""
+        log.info(event, partition=self._context.partition_id, session=self._session_id, **values)
 
     # ---- the run
 
-    async def run(self) -> str:
-        """Run the session to its end and return the reason. Cancellation ends it at once."""
+    async def run(self) -> SessionOutcome:
+        """Run the session to its end. Cancellation ends it at once."""
         reason = "cancelled"
         failure: Exception | None = None
         try:
             async with asyncio.TaskGroup() as tasks:
-                running = [tasks.create_task(member.run()) for member in self.members.values()]
+                running = [tasks.create_task(member.run()) for member in self._members.values()]
                 try:
                     await self._recover()
                     await self._open()
@@ -169,62 +234,65 @@ class SessionRun:
             self._finish(reason)
         if failure is not None:
             raise failure
-        return reason
+        opened_at = self._opened_at
+        return SessionOutcome(
+            reason, self._replaced, None if opened_at is None else self._loop.time() - opened_at
+        )
 
     async def _recover(self) -> None:
         """Until a quorum is recovered and listed in ZooKeeper."""
-        recovery, store = self.recovery, self.store
-        grace_ends = self.loop.time() + self.settings.recovery_grace_seconds
+        recovery = self._recovery
+        grace_ends = self._loop.time() + self._settings.recovery_grace_seconds
         gathering = True
         while not recovery.complete:
             ticket = self.changed.ticket()
-            now = self.loop.time()
-            if gathering and (now >= grace_ends or all(m.tried for m in self.members.values())):
+            now = self._loop.time()
+            if gathering and (now >= grace_ends or all(m.tried for m in self._members.values())):
                 gathering = False
                 recovery.gather_over()
                 self.changed.notify()
             condition, reason = recovery.condition()
-            store.report(_STATES[condition], reason)
+            self._host.report(_STATES[condition], reason)
             await self._raise_if_over()
             if condition is not Condition.FAULT and self._may_write(now):
                 try:
                     await self._write_states()
                     continue
                 except ClusterError as error:
-                    self.note(f"cannot write replica states yet: {error}")
+                    self.note("cannot write replica states yet", reason=str(error))
                     await wait_for(ticket, _LISTING_RETRY_SECONDS)
                     continue
             await wait_for(ticket, self._next_wake(now, grace_ends if gathering else None))
 
     def _may_write(self, now: float) -> bool:
         """A quorum is recovered, and the others had a moment to be in the same write."""
-        recovery = self.recovery
+        recovery = self._recovery
         if not recovery.quorum_recovered:
             self._quorum_since = None
             return False
         if self._quorum_since is None:
             self._quorum_since = now
-        return not recovery.in_progress or now - self._quorum_since >= self.settings.recovery_grace_seconds
+        return not recovery.in_progress or now - self._quorum_since >= self._settings.recovery_grace_seconds
 
     async def _write_states(self) -> None:
         """Write replica states; afterwards the listed ones have a voice."""
         try:
             async with asyncio.timeout(_ZOOKEEPER_SECONDS):
-                written = await self.store.keeper.write_states(self.recovery)
+                written = await self._context.keeper.write_states(self._recovery)
         except TimeoutError as error:
             raise ConnectionLostError("no answer from ZooKeeper in time") from error
-        self.recovery.metadata_written(written)
+        self._recovery.metadata_written(written)
         if self.session is not None:
             self._enter_listed()
 
     def _enter_listed(self) -> None:
-        resolved = self.recovery.resolved
+        resolved = self._recovery.resolved
         if resolved is None or self.session is None:
             return
-        recovered = set(self.recovery.recovered)
+        recovered = set(self._recovery.recovered)
         entered = False
-        for name, member in self.members.items():
-            if self.recovery.is_listed(name) and name in recovered and member.replica is None:
+        for name, member in self._members.items():
+            if self._recovery.is_listed(name) and name in recovered and member.replica is None:
                 if member.link is None or member.link.closed:
                     self.replica_out(name, "the connection was closed before it could vote")
                 else:
@@ -235,17 +303,17 @@ class SessionRun:
 
     async def _open(self) -> None:
         """Give the listed replicas their voice, settle leftovers, open."""
-        resolved = self.recovery.resolved
+        resolved = self._recovery.resolved
         if resolved is None:
             raise SessionEnded("recovery ended without a mark")
         self.session = StoreSession(
-            partition_id=self.partition_id,
-            session_id=self.session_id,
+            partition_id=self._context.partition_id,
+            session_id=self._session_id,
             resolved=resolved,
             quorum=self._quorum,
-            settings=self.settings,
-            list_size=self.store.list_size,
-            on_committed=self.store.commit,
+            settings=self._settings,
+            list_request_size=self._context.list_request_size,
+            on_committed=self._committed,
             on_replica_failed=self.replica_out,
         )
         self._enter_listed()
@@ -253,19 +321,18 @@ class SessionRun:
             raise SessionEnded("the quorum was lost while it was being listed")
         await self._settle(resolved)
         await self._raise_if_over()
-        self.opened, self.opened_at = True, self.loop.time()
+        self._opened_at = self._loop.time()
         if not self.session.has_quorum:
             raise SessionEnded("the quorum was lost before the session opened")
-        self.store.session_opened(self, resolved)
+        self._host.session_opened(resolved)
 
     async def _settle(self, resolved: int) -> None:
         """Decide the leftovers of the previous session one by one, by (TXID, ReqId) in the resolved log
         (A4)."""
-        leftovers = self.store.leftovers
-        if not leftovers:
+        if not self._leftovers:
             return
         committed = 0
-        undecided = [entry for entry in leftovers if entry.transaction_id <= resolved]
+        undecided = [entry for entry in self._leftovers if entry.transaction_id <= resolved]
         while committed < len(undecided):
             first = undecided[committed].transaction_id
             count = min(_SETTLE_HEADERS, len(undecided) - committed)
@@ -278,7 +345,7 @@ class SessionRun:
             committed += matching
             if matching < len(found):
                 break
-        self.store.settle(committed)
+        self._host.settle(committed)
 
     async def _read_req_ids(self, first: int, count: int) -> list[bytes]:
         if self.session is None:
@@ -289,7 +356,7 @@ class SessionRun:
                 continue
             try:
                 headers = await replica.link.record_header_list(
-                    self.session_id, self.partition_id, first, count
+                    self._session_id, self._context.partition_id, first, count
                 )
             except WaltzProtocolError as error:
                 problems.append(f"{name}: {error}")
@@ -306,19 +373,19 @@ class SessionRun:
             return
         while True:
             ticket = self.changed.ticket()
-            now = self.loop.time()
+            now = self._loop.time()
             if self._end_now is not None:
                 raise SessionEnded(self._end_now)
             if self._restart_at is not None and now >= self._restart_at:
-                self.store.stopped(StoreState.RECOVERING, self._restart_reason)
-                await session.drained(self.settings.request_timeout_seconds)
-                self.replaced = True
+                self._host.stopped(StoreState.RECOVERING, self._restart_reason)
+                await session.drained(self._settings.request_timeout_seconds)
+                self._replaced = True
                 raise SessionEnded(self._restart_reason)
-            if self.recovery.unlisted:
+            if self._recovery.unlisted:
                 try:
                     await self._write_states()
                 except ClusterError as error:
-                    self.note(f"cannot list a late replica yet: {error}")
+                    self.note("cannot list a late replica yet", reason=str(error))
                     await wait_for(ticket, _LISTING_RETRY_SECONDS)
                 continue
             self._enter_listed()
@@ -326,23 +393,24 @@ class SessionRun:
                 await self._check(now)
             await wait_for(ticket, self._next_wake(now, None, serving=True))
 
-    def checkpoint(self) -> None:
-        """Called after commits: replace the session when it has become long (forced new session)."""
+    def _committed(self, entries: list[AppendEntry], size_bytes: int) -> None:
+        """Report it; replace the session when it has become long (forced new session)."""
+        self._host.commit(entries, size_bytes)
         session = self.session
         if (
             session is not None
-            and session.committed - session.low_water_mark >= self.settings.checkpoint_interval
+            and session.committed - session.low_water_mark >= self._settings.checkpoint_interval
         ):
             self.restart("checkpoint interval reached")
 
     # ---- small things
 
     async def _raise_if_over(self) -> None:
-        now = self.loop.time()
+        now = self._loop.time()
         if self._end_now is not None:
             raise SessionEnded(self._end_now)
         if self._restart_at is not None and now >= self._restart_at:
-            self.replaced = True
+            self._replaced = True
             raise SessionEnded(self._restart_reason)
         if now >= self._check_at:
             await self._check(now)
@@ -351,13 +419,13 @@ class SessionRun:
         """Is the session still ours in ZooKeeper, and did nobody (an operator) change the states?"""
         self._check_at = now + self._check_every
         self._check_every = min(2 * self._check_every, _LAST_CHECK_SECONDS)
-        if self.opened:
+        if self._opened_at is not None:
             self._check_at = float("inf")  # only when a node refuses us
         try:
             async with asyncio.timeout(_ZOOKEEPER_SECONDS):
-                await self.store.keeper.check(self.session_id)
+                await self._context.keeper.check(self._session_id)
         except (ClusterError, TimeoutError) as error:
-            self.note(f"cannot look at partition metadata: {error}")
+            self.note("cannot read partition metadata", reason=str(error))
 
     def _next_wake(self, now: float, grace_ends: float | None, *, serving: bool = False) -> float | None:
         times = [self._check_at]
@@ -366,10 +434,10 @@ class SessionRun:
         if grace_ends is not None:
             times.append(grace_ends)
         if self._quorum_since is not None and not serving:
-            times.append(self._quorum_since + self.settings.recovery_grace_seconds)
+            times.append(self._quorum_since + self._settings.recovery_grace_seconds)
         earliest = min(times)
         return None if earliest == float("inf") else max(0.0, earliest - now) + 0.001
 
     def _finish(self, reason: str) -> None:
         left: list[AppendEntry] = [] if self.session is None else self.session.end(reason)
-        self.store.session_ended(self, left, reason)
+        self._host.session_ended(left, reason)

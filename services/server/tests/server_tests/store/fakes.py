@@ -23,9 +23,9 @@ from waltz_protocol.fence_refusal import fenced_off
 from waltz_protocol.records import pack_record, split_records, unpack_record
 from waltz_protocol.types import Endpoint, Record, RecordHeader, ReqId, SessionInfo, data_checksum
 from waltz_server.store.api import AppendEntry, StoreSettings, StoreState
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.list_request_size import ListRequestSize
+from waltz_server.store.quorum_store import QuorumPartitionStore
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink
-from waltz_server.store.store import QuorumPartitionStore
 
 T = TypeVar("T")
 ROOT = "/waltz"
@@ -280,9 +280,9 @@ class Listener:
         self.writable_calls += 1
 
 
-def practised_size() -> ListSize:
+def practised_size() -> ListRequestSize:
     """What a partition of small records has learnt after ten answers: it asks for as many as there are."""
-    size = ListSize()
+    size = ListRequestSize()
     for _ in range(10):
         size.answered(size.ask(10_000, 1 << 20), 1, 8)
     return size

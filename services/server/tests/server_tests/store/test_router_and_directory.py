@@ -14,7 +14,7 @@ from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.errors import ConnectError, RequestFailedError
 from waltz_protocol.types import Endpoint
 from waltz_server.store.api import ReadFailedError, StoreSettings
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.list_request_size import ListRequestSize
 from waltz_server.store.replica_connection import ReplicaDirectory, ReplicaLink, ReplicaUnavailableError
 from waltz_server.store.router import Router
 
@@ -160,7 +160,7 @@ async def test_consecutive_large_records_never_end_a_connection() -> None:
     """Before, 20 records were asked for at first and after every failure, so that no replica could ever be
     read."""
     node = node_with_sizes("a:1", [400_000] * 40, largest_frame=4_000_000)
-    await read_all(Router(0, 0, ListSize()), [node])
+    await read_all(Router(0, 0, ListRequestSize()), [node])
     assert node.overlong == 0
 
 
@@ -168,19 +168,19 @@ async def test_large_records_after_small_ones_end_one_connection_at_most() -> No
     """Before, the size asked for after small records was asked of every replica, again and again."""
     sizes = [8] * 2000 + [100_000] * 300
     nodes = [node_with_sizes(name, sizes, largest_frame=8_000_000) for name in ("a:1", "b:1", "c:1")]
-    await read_all(Router(0, 0, ListSize()), nodes)
+    await read_all(Router(0, 0, ListRequestSize()), nodes)
     assert sum(node.overlong for node in nodes) <= 1
 
 
 async def test_requests_for_small_records_reach_full_size_after_a_few_round_trips() -> None:
     node = node_with_sizes("a:1", [8] * (256 * 11), largest_frame=64 * 1024 * 1024)
-    await read_all(Router(0, 0, ListSize()), [node])
+    await read_all(Router(0, 0, ListRequestSize()), [node])
     assert node.calls.count("list") <= 8 + 11
 
 
 async def test_a_reader_that_gives_up_counts_as_a_failure() -> None:
     node = node_with_sizes("a:1", [8] * 100, largest_frame=64 * 1024 * 1024)
-    size = ListSize()
+    size = ListRequestSize()
     router = Router(0, 0, size)
     link = FakeLink(node, 2.0)
     for _ in range(4):
@@ -195,7 +195,7 @@ async def test_a_reader_that_gives_up_counts_as_a_failure() -> None:
 
 async def test_without_a_replica_nothing_is_read() -> None:
     with pytest.raises(ReadFailedError, match="no replica has it"):
-        await Router(0, 0, ListSize()).read({}, 0, 1, 1000)
+        await Router(0, 0, ListRequestSize()).read({}, 0, 1, 1000)
 
 
 async def test_a_connection_that_opens_while_the_server_closes_is_closed() -> None:

@@ -4,10 +4,10 @@ report."""
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 
 import pytest
+from structlog.testing import capture_logs
 
 from server_tests.store.fakes import PARTITION, ROOT, Cluster, FakeNode, Server, entries, until
 from waltz_cluster.store import ZnodeStat
@@ -167,23 +167,23 @@ async def test_safety_a4_a_settled_commit_is_remembered_though_its_session_never
     async with Cluster() as cluster:
         server, batch = await _leftovers(cluster)
         report = server.listener.committed
-        known: list[tuple[int, int | None]] = []
+        known: list[int | None] = []
 
         def reported(settled: Sequence[AppendEntry]) -> None:
             report(settled)
             run = server.store.current_run
             assert run is not None
-            known.append((server.store.known_mark, server.store.high_water_mark))
+            known.append(server.store.high_water_mark)
             run.end("for the test")
 
         monkeypatch.setattr(server.listener, "committed", reported)
         opened = server.listener.opened
         cluster.nodes["a:1"].start()
         await until(lambda: bool(known), 60)
-        assert known == [(batch[-1].transaction_id, batch[-1].transaction_id)]
+        assert known == [batch[-1].transaction_id]
         await until(lambda: server.store.current_run is None)
         assert server.listener.opened == opened
-        assert server.store.known_mark == batch[-1].transaction_id
+        assert server.store.high_water_mark == batch[-1].transaction_id
         await server.opened()
         assert server.listener.committed_entries[-4:] == batch
 
@@ -261,7 +261,7 @@ async def test_a_read_that_nobody_answers_ends_in_time() -> None:
 
 
 async def test_an_error_of_our_own_ends_the_session_and_not_the_store(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Cluster() as cluster:
         server = cluster.server()
@@ -273,16 +273,16 @@ async def test_an_error_of_our_own_ends_the_session_and_not_the_store(
             return await real(endpoint)
 
         monkeypatch.setattr(server.directory, "_open_link", mistaken)
-        with caplog.at_level(logging.ERROR):
+        with capture_logs() as lines:
             await until(lambda: not failures)
             await asyncio.sleep(0.01)
             assert "internal error: a mistake in the code" in server.store.state_reason
-        assert "a store session failed" in caplog.text
+        assert [line["event"] for line in lines if line["log_level"] == "error"] == ["a store session failed"]
         await server.opened()
 
 
 async def test_a_listener_that_raises_ends_the_session_and_loses_nothing(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with Cluster() as cluster:
         server = cluster.server()
@@ -291,10 +291,10 @@ async def test_a_listener_that_raises_ends_the_session_and_loses_nothing(
         def raising(_entries: Sequence[AppendEntry]) -> None:
             raise RuntimeError("a mistake in the listener")
 
-        with monkeypatch.context() as patched, caplog.at_level(logging.ERROR):
+        with monkeypatch.context() as patched, capture_logs() as lines:
             patched.setattr(server.listener, "committed", raising)
             server.store.append(entries(2))
-            await until(lambda: "reporting commits failed" in caplog.text)
+            await until(lambda: any(line["event"] == "reporting commits failed" for line in lines))
         await until(lambda: server.store.session_id == 1 and server.store.state is StoreState.OPEN)
         await server.append(entries(1))
         assert server.store.high_water_mark == 2

@@ -56,7 +56,7 @@ class Bench:
             resolved=-1,
             quorum=2,
             settings=StoreSettings(**settings),
-            list_size=practised_size(),
+            list_request_size=practised_size(),
             on_committed=lambda batch, _size: self.committed.extend(batch),
             on_replica_failed=lambda name, reason: self.failed.append(f"{name}: {reason}"),
         )
@@ -139,12 +139,12 @@ async def test_a_replica_with_frames_on_their_way_does_not_go_live_again() -> No
     bench = Bench()
     bench.append(1)
     replica = bench.replica("c")
-    replica.fall_behind()
-    assert not replica.try_go_live(bench.session)
+    replica.become_catching_up()
+    assert not replica.try_become_live(bench.session)
     bench.links["c"].answer()
-    assert replica.try_go_live(bench.session)
-    replica.end("gone")
-    assert not replica.try_go_live(bench.session)
+    assert replica.try_become_live(bench.session)
+    replica.become_ended("gone")
+    assert not replica.try_become_live(bench.session)
 
 
 async def _laggard(bench: Bench) -> asyncio.Task[None]:

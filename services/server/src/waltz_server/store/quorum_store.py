@@ -4,8 +4,8 @@ One owner task per partition (`run`). Everything else is synchronous, on the loo
 
 Invariants
   1. At most one session is open; its id was taken by a version-checked write and by nobody else.
-  2. `high_water_mark` never goes down; a recovery that would resolve less than what was acknowledged is a
-     fault.
+  2. `high_water_mark` (a `CommittedMark`; this class writes it) never goes down; it outlives sessions, and a
+     recovery that would resolve less than it, which was acknowledged, is a fault.
   3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run`
      ends.
   4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters
@@ -19,27 +19,31 @@ import logging
 import random
 from collections.abc import Sequence
 
+import structlog
+
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.partition_metadata import StoreMetadata
-from waltz_cluster.quorum import shortage
 from waltz_protocol.backoff import Backoff
 from waltz_server.store.api import (
     AppendEntry,
     ReadFailedError,
+    ReplicaPhase,
     ReplicaStatus,
     StoreListener,
     StoreNotOpenError,
     StoreSettings,
     StoreState,
 )
-from waltz_server.store.list_size import ListSize
+from waltz_server.store.committed_mark import CommittedMark
 from waltz_server.store.metadata_keeper import GenerationMismatchError, MetadataFaultError, MetadataKeeper
 from waltz_server.store.opening import Opening, OpeningInterruptedError
 from waltz_server.store.replica_connection import ReplicaDirectory
+from waltz_server.store.session import StoreSession
+from waltz_server.store.session_context import SessionContext
 from waltz_server.store.session_run import SessionRun
-from waltz_server.store.waiting import Signal, retry_backoff, wait_for
+from waltz_server.store.waiting import Signal, wait_for
 
-_log = logging.getLogger(__name__)
+log = structlog.get_logger(__name__)
 
 _READ_RETRY_SECONDS = 0.05
 
@@ -62,26 +66,22 @@ class QuorumPartitionStore:
     ) -> None:
         """`replicas`: connect strings of the assigned nodes (also by `set_replicas`)."""
         self.partition_id = partition_id
-        self.directory = directory
-        self.settings = settings
-        self.keeper = MetadataKeeper(metadata, partition_id, rng)
-        self.known_mark = -1
-        self.seen_fence = -1  # the highest that shut a session out; the next one is numbered above it
-        self.list_size = ListSize()
-        self.leftovers: list[AppendEntry] = []
+        self._settings = settings
+        self._context = SessionContext(
+            partition_id, settings, directory, MetadataKeeper(metadata, partition_id, rng), rng
+        )
+        self._leftovers: list[AppendEntry] = []
         self._generation = generation
         self._listener = listener
-        self._rng = rng
         self._replica_names = tuple(sorted(set(replicas)))
         self._state = StoreState.RECOVERING
         self._reason = "not started"
         self._session_id = -1
-        self._high_water_mark: int | None = None
+        self._mark = CommittedMark()
         self._opening: Opening | None = None
         self._run: SessionRun | None = None
         self._lost_young = 0
         self._steady_seconds = settings.max_retry_interval_ms / 1000
-        self._backoffs: dict[str, Backoff] = {}
         self._changed = Signal()
         self._closed = False
         self._pending_count = 0
@@ -104,8 +104,8 @@ class QuorumPartitionStore:
         run = self._run
         if self._state is not StoreState.OPEN or run is None:
             return f"{self._state.value}: {self._reason}"
-        short = shortage({name: run.trouble_of(name) for name in run.members})
-        return f"{StoreState.NO_QUORUM.value}: {short}" if short else ""
+        trouble = run.trouble
+        return f"{StoreState.NO_QUORUM.value}: {trouble}" if trouble else ""
 
     @property
     def healthy(self) -> bool:
@@ -127,7 +127,7 @@ class QuorumPartitionStore:
 
     @property
     def high_water_mark(self) -> int | None:
-        return self._high_water_mark
+        return self._mark.value
 
     @property
     def pending(self) -> int:
@@ -139,7 +139,7 @@ class QuorumPartitionStore:
 
     @property
     def writable(self) -> bool:
-        return self._pending_bytes < self.settings.max_in_flight_bytes
+        return self._pending_bytes < self._settings.max_in_flight_bytes
 
     @property
     def replicas(self) -> list[ReplicaStatus]:
@@ -147,19 +147,11 @@ class QuorumPartitionStore:
         if run is None and self._opening is not None:
             return self._opening.replicas
         if run is None:
-            return [ReplicaStatus(name, "absent", -1, 0, 0.0, self._reason) for name in self._replica_names]
-        mark = -1 if self._high_water_mark is None else self._high_water_mark
-        lines = []
-        for name, member in run.members.items():
-            acked = -1 if run.session is None else run.session.votes.durable(name)
-            state = member.state
-            replica = member.replica
-            if state == "voting" and replica is not None and not replica.live:
-                state = "catching_up"
-            latency_ms = 0.0 if replica is None else replica.latency_seconds * 1000
-            reason = member.reason or run.recovery.reason_of(name) or self.directory.idle_check.trouble(name)
-            lines.append(ReplicaStatus(name, state, acked, max(0, mark - max(acked, -1)), latency_ms, reason))
-        return lines
+            return [
+                ReplicaStatus(name, ReplicaPhase.ABSENT, -1, 0, 0.0, self._reason)
+                for name in self._replica_names
+            ]
+        return run.replicas(self._mark.txid)
 
     @property
     def closing(self) -> bool:
@@ -209,13 +201,11 @@ class QuorumPartitionStore:
 
     def append(self, entries: Sequence[AppendEntry]) -> None:
         """Accept one loop turn's entries, in order; raises `StoreNotOpenError` unless the state is OPEN."""
-        run = self._run
-        if self._state is not StoreState.OPEN or run is None or run.session is None:
-            raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
+        session = self._open_session()
         if not entries:
             return
         self._pending_count += len(entries)
-        self._pending_bytes += run.session.append(entries)
+        self._pending_bytes += session.append(entries)
         if not self.writable:
             self._was_full = True
 
@@ -223,19 +213,18 @@ class QuorumPartitionStore:
         """Committed wire records; see the seam. Waits for a session if there is none, within the time
         limit."""
         loop = asyncio.get_running_loop()
-        deadline = loop.time() + self.settings.read_timeout_seconds
+        deadline = loop.time() + self._settings.read_timeout_seconds
         first = max(first, 0)
         problem = self._reason
         while True:
             ticket = self._changed.ticket()
-            mark = self._high_water_mark
-            if max_count <= 0 or (mark is not None and first > mark):
+            if max_count <= 0 or (self._mark.known and first > self._mark.txid):
                 return []
-            run = self._run
-            if run is not None and run.opened and run.session is not None and not run.session.ended:
+            session = None if self._run is None else self._run.open_session
+            if session is not None:
                 try:
                     async with asyncio.timeout_at(deadline):
-                        return await run.session.read(first, max_count, max_bytes)
+                        return await session.read(first, max_count, max_bytes)
                 except ReadFailedError as error:
                     problem = str(error)
                     await wait_for(ticket, min(_READ_RETRY_SECONDS, deadline - loop.time()))
@@ -249,18 +238,19 @@ class QuorumPartitionStore:
 
     async def confirm_current(self) -> None:
         """Return once a quorum of the session's voters answered a request sent after this call (D4)."""
-        run = self._run
-        if self._state is not StoreState.OPEN or run is None or run.session is None:
+        await self._open_session().confirmations.ask()
+
+    def _open_session(self) -> StoreSession:
+        session = None if self._run is None else self._run.open_session
+        if self._state is not StoreState.OPEN or session is None:
             raise StoreNotOpenError(f"partition {self.partition_id} is {self._state.value}: {self._reason}")
-        await run.session.confirmations.ask()
+        return session
 
     # ---- the owner task
 
     async def run(self) -> None:
         """Sessions one after another until `close` or cancellation. Call once."""
-        backoff = retry_backoff(
-            self.settings.initial_retry_interval_ms, self.settings.max_retry_interval_ms, self._rng
-        )
+        backoff = self._context.new_backoff()
         try:
             while not self._closed:
                 asked = self.asked_for
@@ -277,24 +267,36 @@ class QuorumPartitionStore:
         names, generation = self.asked_for
         if not names:
             self.report(StoreState.FAULT, "no replica is assigned to the partition")
-            return self.settings.max_retry_interval_ms / 1000
+            return self._settings.max_retry_interval_ms / 1000
         try:
-            self._opening = Opening(self, names, generation)
+            self._opening = Opening(self, self._context, names, generation)
             try:
                 taken = await self._opening.take()
             finally:
                 self._opening = None
             self._session_id = taken.metadata.session_id
-            run = self._run = SessionRun(self, names, taken.metadata, taken.recorded.session_id)
-            reason = await run.run()
-            if run.replaced or asyncio.get_running_loop().time() - run.opened_at > self._steady_seconds:
+            self._run = SessionRun(
+                self,
+                self._context,
+                replicas=names,
+                metadata=taken.metadata,
+                recorded_session=taken.recorded.session_id,
+                acknowledged=self._mark.txid,
+                leftovers=self._leftovers,
+            )
+            outcome = await self._run.run()
+            open_seconds = outcome.open_seconds
+            if outcome.replaced or (open_seconds is not None and open_seconds > self._steady_seconds):
                 backoff.reset()
                 self._lost_young = 0
                 return 0.0
-            if run.opened:  # and lost soon after: once that is bad luck, again and again it needs a pause
+            if open_seconds is not None:
+                # Lost soon after it opened: once that is bad luck, again and again it needs a pause.
                 self._lost_young += 1
                 return backoff.next_seconds() if self._lost_young > 1 else 0.0
-            self.report(self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, reason)
+            self.report(
+                self._state if self._state is not StoreState.OPEN else StoreState.RECOVERING, outcome.reason
+            )
         except OpeningInterruptedError:
             return 0.0
         except GenerationMismatchError as error:
@@ -304,20 +306,11 @@ class QuorumPartitionStore:
         except ClusterError as error:
             self.report(StoreState.RECOVERING, f"ZooKeeper: {error}")
         except ExceptionGroup as group:
-            _log.exception("partition %d: a store session failed", self.partition_id, exc_info=group)
+            self._log(logging.ERROR, "a store session failed", exc_info=group)
             self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
         return backoff.next_seconds()
 
-    # ---- what the session run tells
-
-    def backoff_of(self, name: str) -> Backoff:
-        """The back-off of one replica; it outlives sessions."""
-        backoff = self._backoffs.get(name)
-        if backoff is None:
-            s = self.settings
-            backoff = retry_backoff(s.initial_retry_interval_ms, s.max_retry_interval_ms, self._rng)
-            self._backoffs[name] = backoff
-        return backoff
+    # ---- what the session run reports (SessionHost)
 
     def report(self, state: StoreState, reason: str) -> None:
         """Change the state; only news are logged."""
@@ -328,12 +321,12 @@ class QuorumPartitionStore:
                 else logging.WARNING
             )
             if state is not self._state:
-                _log.log(level, "partition %d: %s: %s", self.partition_id, state.value, reason)
+                self._log(level, "store state changed", state=state.value, reason=reason)
             self._state, self._reason = state, reason
 
-    def session_opened(self, run: SessionRun, resolved: int) -> None:
+    def session_opened(self, resolved: int) -> None:
         """Recovery is complete, leftovers are settled: appends flow."""
-        self._high_water_mark = self.known_mark = resolved
+        self._mark.rise_to(resolved)
         self.report(StoreState.OPEN, "")
         self._told_lost = False
         self._changed.notify()
@@ -347,43 +340,42 @@ class QuorumPartitionStore:
     def commit(self, entries: list[AppendEntry], size_bytes: int) -> None:
         """A batch is durable on a quorum."""
         self._take_off(len(entries), size_bytes)
-        self._high_water_mark = self.known_mark = entries[-1].transaction_id
         try:
+            self._mark.rise_to(entries[-1].transaction_id)
             self._listener.committed(entries)
         except Exception as error:  # must not reach the storage connection whose answer this is
-            _log.exception("partition %d: reporting commits failed", self.partition_id)
+            self._log(logging.ERROR, "reporting commits failed", exc_info=error)
             if self._run is not None:
                 self._run.end(f"reporting commits failed: {error}")
-        if self._run is not None:
-            self._run.checkpoint()
         self._tell_writable()
 
     def settle(self, committed: int) -> None:
         """The first `committed` leftovers are in the resolved log, the others are not and never will be."""
-        entries, self.leftovers = self.leftovers, []
+        entries, self._leftovers = self._leftovers, []
         done, lost = entries[:committed], entries[committed:]
         self._take_off(len(entries), sum(entry.size_bytes for entry in entries))
         if done:
-            self._high_water_mark = self.known_mark = max(self.known_mark, done[-1].transaction_id)
+            self._mark.rise_to(done[-1].transaction_id)
             self._listener.committed(done)
         if lost:
             self._listener.failed(lost)
         self._tell_writable()
 
-    def session_ended(self, run: SessionRun, left: list[AppendEntry], reason: str) -> None:
+    def session_ended(self, left: list[AppendEntry], reason: str) -> None:
         """The session is over; `left` waits for the next one's log."""
-        self.leftovers += left
-        if self._run is run:
-            self._run = None
+        self._leftovers += left
+        self._run = None
         if self._state is StoreState.OPEN:
             self.report(StoreState.RECOVERING, reason)
-        if run.opened:
-            self._tell_lost(reason)
+        self._tell_lost(reason)
 
     def _tell_lost(self, reason: str) -> None:
         if not self._told_lost:
             self._told_lost = True
             self._listener.session_lost(reason)
+
+    def _log(self, level: int, event: str, **values: object) -> None:
+        log.log(level, event, partition=self.partition_id, session=self._session_id, **values)
 
     def _take_off(self, count: int, size_bytes: int) -> None:
         self._pending_count -= count

@@ -19,7 +19,7 @@ from __future__ import annotations
 MAX_RECORDS = 1000
 
 
-class ListSize:
+class ListRequestSize:
     """Learns from the answers of one partition's list requests, whoever asked. Pure."""
 
     def __init__(self) -> None:

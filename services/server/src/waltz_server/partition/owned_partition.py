@@ -6,8 +6,8 @@ the reference keeps a dead object that swallows everything). Owner of all its st
 owns its tasks: the store, the confirmation of mounts and flushes, and the reads.
 
 Invariants
-* `high_water_mark` is the committed mark: None before the first recovery, then it only rises. Nothing above
-  it leaves the partition in any form (safety D1: assigned >= durable >= committed).
+* The committed mark is one object with one writer, this class; what sends to clients reads that object.
+  Nothing above it leaves the partition in any form (safety D1: assigned >= durable >= committed).
 * `committed` carries consecutive ids from `high_water_mark` + 1 on; anything else is a fault that ends the
   partition.
 """
@@ -38,12 +38,13 @@ from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
 from waltz_server.partition.held_reads import HeldReads
-from waltz_server.partition.markers import Marker, MarkerDesk, MarkerKind
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
+from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
 from waltz_server.partition.reads import Range, RangeReader
 from waltz_server.partition.transaction_cache import TransactionCache
 from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
 
@@ -99,8 +100,8 @@ class Partition:
         """`turns`: the server's, which its partitions and connections share."""
         loop = asyncio.get_running_loop()
         self.partition_id = partition_id
-        self.high_water_mark: int | None = None
         self.fault: str | None = None
+        self._mark = CommittedMark()
         self._loop = loop
         self._settings = settings
         self._metrics = PartitionMetrics(metrics, partition_id)
@@ -115,7 +116,7 @@ class Partition:
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
         self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
-        self._desk = MarkerDesk(
+        self._pending_answers = PendingAnswers(
             store=self.store,
             max_outstanding=settings.max_markers,
             resolved_prefix=lambda: self._appends.resolved_prefix,
@@ -127,16 +128,18 @@ class Partition:
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
         self._appends = AppendQueue(
             store=self.store,
+            mark=self._mark,
             generation=generation,
             lock_table_size=settings.lock_table_size,
             bounds=settings.append_bounds,
             metrics=self._metrics,
-            markers=self._desk,
+            markers=self._pending_answers,
             loop=loop,
             on_fault=self._fail,
             turns=turns if turns is not None else Turns(),
         )
         self._feeds = Feeds(
+            mark=self._mark,
             cache=self._feed_cache,
             reader=self._reader,
             metrics=self._metrics,
@@ -144,7 +147,11 @@ class Partition:
             loop=loop,
         )
         self._data = DataReads(
-            partition_id, cache=self._transactions, reader=self._reader, metrics=self._metrics
+            partition_id,
+            mark=self._mark,
+            cache=self._transactions,
+            reader=self._reader,
+            metrics=self._metrics,
         )
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
@@ -155,11 +162,11 @@ class Partition:
         gauge("append-queue-size", lambda: self._appends.queued)
         gauge("is-closed", lambda: self._closed)
         gauge("generation", lambda: self.generation)
-        gauge("high-water-mark", lambda: -1 if self.high_water_mark is None else self.high_water_mark)
+        gauge("high-water-mark", lambda: self._mark.txid)
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
         gauge("feeds", lambda: len(self._feeds))
-        gauge("waiting-mounts-and-flushes", lambda: len(self._desk) + len(self._future))
+        gauge("waiting-mounts-and-flushes", lambda: len(self._pending_answers) + len(self._future))
 
     # -- state ---------------------------------------------------------------------------------------------
 
@@ -167,6 +174,11 @@ class Partition:
     def generation(self) -> int:
         """The generation appends must carry."""
         return self._appends.generation
+
+    @property
+    def high_water_mark(self) -> int | None:
+        """The committed mark; None before the first recovery, then it only rises."""
+        return self._mark.value
 
     @property
     def closed(self) -> bool:
@@ -197,7 +209,7 @@ class Partition:
             self.store.set_generation(generation)
             for marker in self._future.due(generation):
                 self._accept(marker)
-            self._desk.advanced()
+            self._pending_answers.advanced()
 
     # -- life ----------------------------------------------------------------------------------------------
 
@@ -205,7 +217,10 @@ class Partition:
         """Serve until `close` or cancellation. Raises when the store ends or fails by itself."""
         try:
             async with asyncio.TaskGroup() as tasks:
-                helpers = [tasks.create_task(self._desk.run()), tasks.create_task(self._reader.run())]
+                helpers = [
+                    tasks.create_task(self._pending_answers.run()),
+                    tasks.create_task(self._reader.run()),
+                ]
                 await self.store.run()
                 for helper in helpers:
                     helper.cancel()
@@ -224,7 +239,7 @@ class Partition:
         self._closed = True
         self.store.close()
         self._appends.close()
-        self._desk.close()
+        self._pending_answers.close()
         self._future.close()
         self._feeds.close()
         self._data.close()
@@ -266,7 +281,7 @@ class Partition:
             return
         if marker.kind is MarkerKind.MOUNT and not self._take_place(marker):
             self._give_up(marker)
-        elif self._desk.accept(marker):
+        elif self._pending_answers.accept(marker):
             self._appends.add_marker(marker)
         else:
             self._give_up(marker)
@@ -338,7 +353,7 @@ class Partition:
             return
         self._clients.discard(client)
         self._mounts.remove(client)
-        self._desk.forget(client)
+        self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
         self._data.forget(client)
@@ -387,10 +402,14 @@ class Partition:
         self._appends.session_opened(high_water_mark)
         if self.fault is not None:
             return
-        log.info("partition open", partition=self.partition_id, high_water_mark=high_water_mark)
-        self.high_water_mark = high_water_mark
-        self._data.high_water_mark = high_water_mark
-        self._feeds.advance_to(high_water_mark)
+        log.info(
+            "partition open",
+            partition=self.partition_id,
+            session=self.store.session_id,
+            high_water_mark=high_water_mark,
+        )
+        self._mark.rise_to(high_water_mark)
+        self._feeds.advanced()
         waiters, self._mark_waiters = self._mark_waiters, {}
         for client, req_ids in waiters.items():
             for req_id in req_ids:
@@ -402,13 +421,18 @@ class Partition:
     def session_lost(self, reason: str) -> None:
         """Appends wait in the queue; entries in flight keep their marks until they are settled."""
         if not self._closed:
-            log.warning("store session lost", partition=self.partition_id, reason=reason)
+            log.warning(
+                "store session lost",
+                partition=self.partition_id,
+                session=self.store.session_id,
+                reason=reason,
+            )
         self._appends.session_lost()
         if self._leaving:
             self._loop.call_soon(self.close)
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
-        """Durable on a quorum: locks, caches, feeds, in this order, encoded once for all."""
+        """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
         first, mark = entries[0].transaction_id, self.high_water_mark
@@ -421,7 +445,7 @@ class Partition:
         for entry in entries:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
             put(entry.transaction_id, entry.tail)
-        self.high_water_mark = self._data.high_water_mark = entries[-1].transaction_id
+        self._mark.rise_to(entries[-1].transaction_id)
         self._feeds.publish(first, b"".join(frames))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

@@ -8,8 +8,8 @@ one is given only if
    of), and
 3. *after* that, a quorum of storage nodes has confirmed that our session is the current one.
 
-One owner task per partition (`MarkerDesk.run`) confirms for all markers that are ready at that moment in a
-single round. What cannot be confirmed waits for the next session. A mount that waits longer than
+One owner task per partition (`PendingAnswers.run`) confirms for all markers that are ready at that moment in
+a single round. What cannot be confirmed waits for the next session. A mount that waits longer than
 `mount_wait_seconds` is answered NOT_READY, which promises nothing and makes the client ask again (weakness
 13.11: the reference says nothing). A flush has no such answer; it stays until its connection or the partition
 ends.
@@ -57,7 +57,7 @@ class Marker:
     barrier: int = -1
 
 
-class MarkerDesk:
+class PendingAnswers:
     """Outstanding markers of one partition. `answer` and `give_up` are called on the loop, once per
     marker."""
 

@@ -11,7 +11,7 @@ from waltz_protocol.messages.client import (
     MountResponse,
     MountState,
 )
-from waltz_server.partition.partition import PartitionSettings
+from waltz_server.partition.owned_partition import PartitionSettings
 from waltz_server.store.api import StoreState
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import GENERATION, PartitionRig

@@ -9,20 +9,31 @@ after the question answers too.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from waltz_server.store.api import StoreNotOpenError
+from waltz_server.store.replica_session import ReplicaSession, SessionOfReplica
 
-if TYPE_CHECKING:
-    from waltz_server.store.session import StoreSession
+
+class SessionToConfirm(SessionOfReplica, Protocol):
+    """A store session, as far as it is asked about here."""
+
+    @property
+    def quorum(self) -> int: ...
+
+    @property
+    def ended(self) -> bool: ...
+
+    @property
+    def replicas(self) -> Mapping[str, ReplicaSession]: ...
 
 
 class Confirmations:
     """Waiting confirmations of one session. Owner: the session."""
 
-    def __init__(self, session: StoreSession) -> None:
+    def __init__(self, session: SessionToConfirm) -> None:
         self._session = session
         self._waiting: list[tuple[int, asyncio.Future[None]]] = []
         self._asked: list[tuple[int, asyncio.Future[None]]] = []
