@@ -224,7 +224,7 @@ class GapWatch:
         self._last[partition] = now
 
     def take(self) -> list[float]:
-        """Longest silences in seconds, the one that still goes on included; starts afresh."""
+        """Longest silences in seconds, the present one included; starts afresh."""
         now = time.monotonic()
         found = [max(long, now - last) for long, last in zip(self._longest, self._last, strict=True)]
         self._longest = [0.0] * len(self._last)
@@ -232,7 +232,7 @@ class GapWatch:
 
 
 async def watched_writer(client: WaltzClient, partition: int, data: bytes, gaps: GapWatch) -> None:
-    """Append one after another for ever; an append that fails is tried again at once."""
+    """Append one after another without end; an append that fails is tried again at once."""
     while True:
         try:
             await client.append(partition=partition, data=data)
@@ -271,7 +271,7 @@ def parse_options() -> argparse.Namespace:
         "--pipelined", action="store_true", help="one source per partition instead of writers"
     )
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--count", type=int, help="so many appends instead of a time")
+    parser.add_argument("--count", type=int, help="number of appends, instead of a time")
     parser.add_argument("--payload", type=int, default=512)
     parser.add_argument("--locks", type=int, choices=(0, 1), default=0, help="write locks per append")
     parser.add_argument("--pids", default="{}", help="JSON: processes whose CPU time is measured, by role")

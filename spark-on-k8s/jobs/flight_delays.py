@@ -1,7 +1,7 @@
-"""Delays per carrier out of a log of flights, at once or as a stream: ``flight_delays.py --help``.
+"""Delays per carrier out of a log of flights, at once or as a stream: `flight_delays.py --help`.
 
-The log is that of ``make demo``: a JSON object per flight. At once, the job reads what is committed when it
-starts. As a stream (``--stream``) it counts on from its checkpoint, and replaces the result after every
+The log is that of `make demo`: a JSON object per flight. At once, the job reads what is committed when it
+starts. As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
 batch; killed and started again on the same checkpoint it ends with the same numbers.
 """
 
@@ -61,7 +61,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """All flights, for ever, or with ``until_end`` those that are committed when it starts."""
+    """All flights, without end, or with `until_end` those that are committed when it starts."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
     writer = (
         delays(log)
@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--output", required=True, help="folder for the result (JSON lines), a path or URI for Spark"
     )
-    flags.add_argument("--stream", action="store_true", help="go on with what is committed later")
-    flags.add_argument("--checkpoint", help="with --stream: folder that outlives the job")
+    flags.add_argument("--stream", action="store_true", help="continue with what is committed later")
+    flags.add_argument("--checkpoint", help="with --stream: folder that is kept after the job")
     stream_flags(flags, "with --stream: ")
     given = flags.parse_args(arguments)
     if given.stream and not given.checkpoint:

@@ -1,7 +1,7 @@
-"""Transactions, bytes and checksums per partition of any log, as a stream: ``log_totals.py --help``.
+"""Transactions, bytes and checksums per partition of any log, as a stream: `log_totals.py --help`.
 
-Says whether two readers saw the same log: a plain reader that adds up the same numbers must come to the same
-totals. With ``--until-end`` the job ends at what is committed when it starts, and prints its result as one
+Shows whether two readers saw the same log: a plain reader that adds up the same numbers must come to the same
+totals. With `--until-end` the job ends at what is committed when it starts, and prints its result as one
 line of JSON.
 """
 
@@ -43,7 +43,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> dict[str, dict[str, int]]:
-    """Follow the log; the newest totals are in ``output``, and returned at the end."""
+    """Follow the log; the newest totals are in `output`, and returned at the end."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
     writer = (
         totals(log)
@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--output", required=True, help="folder for the totals (JSON lines), a path or URI for Spark"
     )
-    flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
+    flags.add_argument("--checkpoint", required=True, help="folder that is kept after the job")
     stream_flags(flags)
     given = flags.parse_args(arguments)
     options = log_options(given)

@@ -1,9 +1,9 @@
 """Filters that Spark offers to the source: what part of them narrows the read, exactly. Pure but for Spark's
 own classes.
 
-A condition on ``partition`` or ``transaction_id`` narrows the ranges; one on ``header`` decides before a
-payload is fetched. What is taken over is taken over exactly, so Spark need not look again; everything else is
-left to Spark.
+A condition on `partition` or `transaction_id` narrows the ranges; one on `header` decides before a
+payload is fetched. What is taken over is taken over exactly, so Spark need not check again; everything else
+is left to Spark.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _TESTS: Mapping[str, Callable[[int, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``operation`` (with ``negated``) of a number and ``operand``; picklable."""
+    """`operation` (with `negated`) of a number and `operand`; picklable."""
 
     operation: str
     operand: Any
@@ -83,7 +83,7 @@ class Selection:
         return found
 
     def header_test(self) -> Callable[[int], bool] | None:
-        """A function that says whether a header is wanted; None when all are."""
+        """A function that decides whether a header is read; None when all are."""
         conditions = self.header
         if not conditions:
             return None

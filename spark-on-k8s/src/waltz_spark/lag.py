@@ -1,7 +1,7 @@
 """Lag: how many committed transactions a streaming query has not read yet, per partition, after every
 trigger.
 
-``spark.streams.addListener(LagListener())`` logs a line per trigger and keeps the last figures; a function
+`spark.streams.addListener(LagListener())` logs a line per trigger and keeps the last figures; a function
 given to it may pass them on. It needs nothing but what Spark reports: the end offset of the trigger and the
 latest offset of the source.
 """
@@ -50,8 +50,8 @@ class Lag:
 
 
 def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offset: str | None) -> Lag | None:
-    """The lag that the offsets of one source of a progress report say; None when it is not a source of ours,
-    or says nothing."""
+    """The lag that the offsets of one source of a progress report show; None when it is not one of our
+    sources, or reports nothing."""
     try:
         end, latest = (Offsets.from_json(json.loads(text or "null")) for text in (end_offset, latest_offset))
     except (ValueError, TypeError, AttributeError, PlaceError):
@@ -62,7 +62,7 @@ def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offs
 
 
 class LagListener(StreamingQueryListener):
-    """See the module. Called by Spark in a thread of the driver program; ``latest`` is by query name or id.
+    """See the module. Called by Spark in a thread of the driver program; `latest` is by query name or id.
 
     A restart or a trigger without new data reports too: Spark sends an idle event every ten seconds or so
     then, without offsets.
@@ -88,7 +88,7 @@ class LagListener(StreamingQueryListener):
                     self._on_lag(found)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing new: what was said last still holds."""
+        """Nothing new: what was reported last still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The figures of an ended query stay readable."""

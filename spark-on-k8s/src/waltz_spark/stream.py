@@ -1,7 +1,7 @@
 """Streaming reads: where a query is, how far the next trigger goes, and what its tasks read.
 
 The reader lives in one Python process of the driver for as long as the query; an exception that escapes ends
-the query, so what may pass by itself is waited for here. The log is dense and never changes, so (start, end]
+the query, so what may pass on its own is waited for here. The log is dense and never changes, so (start, end]
 means the same rows whenever a batch is planned again.
 """
 
@@ -22,7 +22,7 @@ from waltz_spark.batch import option_named
 from waltz_spark.connection import Connection, give_back, take
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
 from waltz_spark.filters import Selection
-from waltz_spark.marks import all_ends, ends_now
+from waltz_spark.log_ends import all_ends, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
@@ -41,7 +41,7 @@ else:
 log = logging.getLogger("waltz_spark")
 
 MARK_SECONDS = 2.0
-"""How long a trigger waits for a partition that does not say where it ends."""
+"""How long a trigger waits for a partition that does not report where it ends."""
 SAMPLES = 8
 """Payloads looked at per partition and trigger to know how large they are."""
 BEHIND_SECONDS = 30.0
@@ -51,7 +51,7 @@ _BEHIND_PAUSE_SECONDS = 0.5
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. ``read`` runs elsewhere, on a pickled copy that has the options only.
+    """See the module. `read` runs elsewhere, on a pickled copy that has the options only.
 
     Invariants: offsets name all partitions of the query, and no place that was not committed when it was
     given out; under AvailableNow none behind the target.
@@ -87,7 +87,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the driver ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
-        """Where a new query begins; a restarted one goes on from its checkpoint."""
+        """Where a new query begins; a restarted one continues from its checkpoint."""
         ends = all_ends(self._driver, self._partitions, self._timeout_seconds)
         with option_named("startingTransactions"):
             places = resolve(self._options.starting, ends)
@@ -103,7 +103,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next trigger goes: to the end of the log, or as far as the limits allow.
 
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
-        where it is; UnavailableError when it has not answered for ``readTimeoutMs``.
+        where it is; UnavailableError when it has not answered for `readTimeoutMs`.
         """
         ends = self._known_ends()
         if start is None:
@@ -161,7 +161,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(one) for one in ranges]
 
     def commit(self, end: Mapping[str, object]) -> None:
-        """The checkpoint has it. The log keeps everything, so nothing is to be released."""
+        """The checkpoint has it. The log keeps everything, so there is nothing to release."""
 
     def stop(self) -> None:
         """The query ends: close the connection."""
@@ -214,9 +214,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since = self._silent_since.setdefault(partition, now)
             if now - since >= self._timeout_seconds:
                 raise UnavailableError(
-                    f"partition {partition} has not said where it ends for {now - since:.0f} s: {reason}"
+                    f"partition {partition} has not reported its end for {now - since:.0f} s: {reason}"
                 )
-            log.warning("waltz: partition %d is left where it is: %s", partition, reason)
+            log.warning("waltz: partition %d keeps its position: %s", partition, reason)
         self._latest.update(ends)
         return ends
 
@@ -230,7 +230,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Offsets(key, {})
         for partition in sorted(set(begin.next_ids) - set(self._partitions)):
             self._lost(
-                f"partition {partition} is in the checkpoint and is not read any more (option partitions)"
+                f"partition {partition} is in the checkpoint and is no longer read (option partitions)"
             )
         deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
         while (behind := beyond(begin.next_ids, ends)) and self._clock() < deadline:
@@ -244,7 +244,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, line: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{line} (failOnDataLoss = false goes on with what is there)")
+            raise DataLossError(f"{line} (failOnDataLoss = false continues with what exists)")
         log.warning("waltz: %s", line)
 
     def _admitted(
@@ -263,7 +263,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted
 
     def _waits_for_more(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-        """Whether ``minTransactionsPerTrigger`` holds a trigger back; the first one, and one that was due,
+        """Whether `minTransactionsPerTrigger` holds a trigger back; the first one, and one that was due,
         are not."""
         wanted, now = self._options.min_transactions_per_trigger, self._clock()
         waiting = sum(max(end - starts.get(p, 0), 0) for p, end in ends.items())

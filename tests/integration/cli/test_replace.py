@@ -1,7 +1,7 @@
 """`waltz storage replace` under load: interrupted and run again, with a dead old node, and refused when it
 would be unsafe.
 
-The tests build on one another, in the order of the file. What the load was told is committed is in the log at
+The tests build on one another, in the order of the file. What was acknowledged to the load is in the log at
 the end.
 """
 
@@ -85,7 +85,7 @@ def test_killed_in_the_middle_and_run_again(stage: Stage, load: Load) -> None:
 def test_a_dead_node_is_replaced(stage: Stage, load: Load) -> None:
     stage.stop("s2", signal.SIGKILL)
     before = len(load.history.acknowledged)
-    enough = before + 50  # the others go on without it
+    enough = before + 50  # the others continue without it
     stage.until(lambda: len(load.history.acknowledged) >= enough, "50 more appends without s2", load=load)
     stage.start("s5")
     plan = _until_planned(stage, "s2", "s5")
@@ -123,7 +123,7 @@ def test_it_is_refused_when_something_could_be_lost(stage: Stage, load: Load) ->
     stage.start("s5")
     assert stage.waltz("cluster", "verify", "--wait", "120").code in (0, 3)
     wrong = stage.waltz(*_replace(stage, "s4", "s4"))
-    assert "cannot be replaced by itself" in wrong.error()
+    assert "cannot be replaced with itself" in wrong.error()
     unknown = stage.waltz(*_replace(stage, "s7", "s3"))
     assert unknown.code == 1
 

@@ -303,6 +303,6 @@ CLIENT_BUGS = (
         "stream/readers.py",
         "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n            self._source.end_backfill(cursor)\n",
         "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n",
-        "The server goes on feeding a reader whose buffer is full.",
+        "The server keeps feeding a reader whose buffer is full.",
     ),
 )

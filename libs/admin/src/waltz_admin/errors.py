@@ -2,7 +2,7 @@
 
 
 class AdminError(Exception):
-    """Base: the action was refused or failed; nothing was changed unless the text says so."""
+    """Base: the action was refused or failed; nothing was changed unless the text states it."""
 
     retriable: bool = False
     user_error: bool = True
@@ -58,4 +58,4 @@ class UnreachableError(AdminError):
 
 
 class OfflineCopyError(AdminError):
-    """An offline copy cannot start or cannot go on; what was copied so far is good and stays."""
+    """An offline copy cannot start or cannot continue; what was copied so far is good and is kept."""

@@ -1,4 +1,4 @@
-"""Questions and orders to servers, over their client port (ZooKeeper layout, RPCs used) and their HTTP port.
+"""Questions and orders to servers, over their client port (docs/protocol.md) and their HTTP port.
 
 One connection, one question at a time, answers matched by their type. Nothing here takes a client id from
 ZooKeeper: the ReqId of such a question has client id -1.
@@ -133,7 +133,7 @@ class ServerInspection:
 async def inspect_server(
     endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 ) -> ServerInspection:
-    """Everything a server says of itself, over one connection; UnreachableError when any part of it is
+    """Everything a server reports about itself, over one connection; UnreachableError when any part of it is
     missing."""
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
         partitions = frozenset(await server.partitions())
@@ -151,7 +151,7 @@ async def change_preferred(
     tls: TlsSettings,
     timeout_seconds: float = 40.0,
 ) -> None:
-    """Make a server prefer these partitions, or prefer them no more; AdminError when it refuses."""
+    """Make a server prefer these partitions, or no longer prefer them; AdminError when it refuses."""
     _, params = await read_params(store, root)
     chosen = tuple(sorted(set(partitions)))
     if not chosen:

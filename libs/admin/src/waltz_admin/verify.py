@@ -1,16 +1,16 @@
-"""Is the cluster what ZooKeeper says it is? (ZooKeeper layout, verify)
+"""Is the cluster what its records in ZooKeeper describe? (docs/operations.md, *Is all well?*)
 
-``gather`` asks everybody once, at the same time, each within the timeout; ``check`` is pure and turns the
+`gather` asks everybody once, at the same time, each within the timeout; `check` is pure and turns the
 answers into one result per partition and check. A question without an answer fails the checks that need it.
 Against 0.13.2: the quorum is that of the partition's own replicas, a partition without replicas is a failure
-and not a crash, health also needs a quorum of available nodes, and ``passed`` says the whole truth (a tool
+and not a crash, health also needs a quorum of available nodes, and `passed` covers all checks (a tool
 exits with it).
 
 Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
-(`waltz_cluster.replica_rules`). Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late
-joiner too, only after its node has completed *set low-water mark* of that session. So a listed node whose own
-last session is older was emptied or set back meanwhile. A newer one is the next session on its way: nodes are
-asked after ZooKeeper.
+(`waltz_cluster.replica_rules`). Our servers and those of 0.13.2 list a replica as (session, UNRESOLVED), a
+late joiner too, only after its node has completed *set low-water mark* of that session. So a listed node
+whose own last session is older was emptied or rolled back meanwhile. A newer one is the next session on its
+way: nodes are asked after ZooKeeper.
 """
 
 import asyncio
@@ -54,7 +54,7 @@ class Check(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``reason`` is empty when the check passed."""
+    """`reason` is empty when the check passed."""
 
     partition_id: PartitionId
     check: Check
@@ -67,7 +67,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All results; ``passed`` only if every one did and there was at least one."""
+    """All results; `passed` only if every one did and there was at least one."""
 
     results: tuple[CheckResult, ...]
 
@@ -88,7 +88,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What one server said; None = it did not answer that question."""
+    """What one server answered; None = it did not answer that question."""
 
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
@@ -97,8 +97,8 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node said: which partitions are available (None = no answer), and what it says of its
-    copies."""
+    """What one storage node answered: which partitions are available (None = no answer), and what it reports
+    about its copies."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
@@ -109,7 +109,7 @@ class NodeAnswer:
             return NoAnswer()
         if partition_id not in self.partitions:
             return NotHeld()
-        return self.copies.get(partition_id, NoAnswer("it did not say how its copy is"))
+        return self.copies.get(partition_id, NoAnswer("it did not report the state of its copy"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,11 +120,11 @@ class Answers:
     nodes: Mapping[str, NodeAnswer]
 
     def partitions(self, node: str) -> Mapping[int, bool] | None:
-        """The partitions a storage node says it has; None = no answer."""
+        """The partitions a storage node reports to have; None = no answer."""
         return self.nodes.get(node, NodeAnswer()).partitions
 
     def copy(self, node: str, partition_id: int) -> Answer:
-        """What a storage node says of its copy of a partition."""
+        """What a storage node reports about its copy of a partition."""
         return self.nodes.get(node, NodeAnswer()).copy(partition_id)
 
 
@@ -149,7 +149,7 @@ async def verify_cluster(
 async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
-    """Ask every registered server and every storage node at the same time, about copies only of ``chosen``
+    """Ask every registered server and every storage node at the same time, about copies only of `chosen`
     partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(
@@ -304,4 +304,4 @@ def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:
         return "it has no single server"
     if answer.health is None:
         return "its server does not answer"
-    return "" if answer.health.get(partition_id, False) else f"server {owner} says that it is not healthy"
+    return "" if answer.health.get(partition_id, False) else f"server {owner} reports that it is not healthy"

@@ -1,4 +1,4 @@
-"""Options of writes, in the manner of ``waltz_spark.options``."""
+"""Options of writes, in the manner of `waltz_spark.options`."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE, WRITES, ClientKeys, Option, one_of, parse, whole_number
 from waltz_spark.sink.attempt import OnConflict
-from waltz_spark.sink.claims import CLAIM_HEADER
+from waltz_spark.sink.task_claims import CLAIM_HEADER
 from waltz_spark.sink.task_writer import WriteSettings
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _WINDOW = "client.maxConcurrentTransactions"
 _PIPELINE = "1024"
-"""Appends on their way per partition where the options say nothing: a client's own default is for programs
+"""Appends on their way per partition where the options set none: a client's own default is for programs
 that append one by one."""
 
 
@@ -43,7 +43,7 @@ WRITE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was told, checked. ``state_location``: None = nothing is kept beyond this run of the
+    """The options of a write, checked. `state_location`: None = nothing is kept beyond this run of the
     driver."""
 
     client: ClientKeys
@@ -56,7 +56,7 @@ class WriteOptions:
 
     @classmethod
     def load(cls, given: Mapping[str, str], use: str) -> WriteOptions:
-        """Check what was given for ``WRITE`` or ``STREAM_WRITE``; OptionError, one line."""
+        """Check what was given for `WRITE` or `STREAM_WRITE`; OptionError, one line."""
         window = {} if _WINDOW.lower() in {key.lower() for key in given} else {_WINDOW: _PIPELINE}
         values, client = parse({**given, **window}, WRITE_TABLE, use)
         location = values["stateLocation"]
@@ -71,7 +71,7 @@ class WriteOptions:
             )
         if use == WRITE and location is not None and values.get("writeId") is None:
             raise OptionError(
-                "option stateLocation of a batch write needs writeId: the name of the write that is not to happen twice"
+                "option stateLocation of a batch write needs writeId: the name of the write that must not happen twice"
             )
         if not exactly and values["onConflict"] == OnConflict.RETRY.value:
             raise OptionError("option onConflict = retry needs delivery = exactly-once")

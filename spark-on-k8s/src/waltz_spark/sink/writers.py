@@ -1,7 +1,9 @@
-"""The writers that Spark knows: made on the driver, sent to the tasks, told there of the end of the batch.
+"""The writers that Spark knows: made on the driver, sent to the tasks, notified there of the end of the
+batch.
 
-The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast
-a batch is in the ``starts`` folder. A task learns its query and batch from Spark's task context.
+The driver makes one for every micro-batch (and another one to record that it is complete), so what must
+outlast a batch is in the folder of `batch_starts`. A task learns its query and batch from Spark's task
+context.
 """
 
 from __future__ import annotations
@@ -16,10 +18,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE, ClientKeys
-from waltz_spark.sink.claims import TaskKey
+from waltz_spark.sink.batch_starts import Marks, Starts, StartsFolder
 from waltz_spark.sink.options import AT_LEAST_ONCE, WriteOptions
 from waltz_spark.sink.rows import check_schema
-from waltz_spark.sink.starts import Marks, Starts, StartsFolder
+from waltz_spark.sink.task_claims import TaskKey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -34,7 +36,7 @@ SPECULATION = "spark.speculation"
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver; see ``task_writer.TaskResult``."""
+    """What a task reports to the driver; see `task_writer.TaskResult`."""
 
     written: int
     found: int
@@ -43,7 +45,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Of ``df.write.format("waltz")``. OptionError, one line, for a mistake in options or columns."""
+    """Of `df.write.format("waltz")`. OptionError, one line, for a mistake in options or columns."""
     options = WriteOptions.load(given, WRITE)
     _check(schema, overwrite)
     query = options.write_id or f"write-{uuid.uuid4()}"
@@ -51,7 +53,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Of ``df.writeStream.format("waltz")``; errors as of :func:`batch_writer`, and StateError."""
+    """Of `df.writeStream.format("waltz")`; errors as of `batch_writer`, and StateError."""
     options = WriteOptions.load(given, STREAM_WRITE)
     _check(schema, overwrite)
     return StreamWriter(options, _stream_starts(options))
@@ -92,7 +94,7 @@ def _noted(location: str, client: ClientKeys, timeout_seconds: float) -> Starts:
 def _marks_now(client: ClientKeys, timeout_seconds: float) -> Marks:
     """High-water mark of every partition."""
     from waltz_spark.connection import lease
-    from waltz_spark.marks import all_ends
+    from waltz_spark.log_ends import all_ends
 
     with lease(client) as connection:
         ends = all_ends(connection, range(connection.identity.num_partitions), timeout_seconds)
@@ -126,7 +128,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:  # type: ignore[override]
         """A task failed for good. A log takes nothing back."""
-        log.warning("write %s failed: what its tasks have written stays in the log", self._query)
+        log.warning("write %s failed: what its tasks have written remains in the log", self._query)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -142,7 +144,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_PROPERTY), context.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
             raise OptionError(
-                "Spark did not say which query and batch a task belongs to: write with writeStream"
+                "Spark did not report which query and batch a task belongs to: write with writeStream"
             )
         self._starts.check_place(int(batch))
         key = TaskKey(query, int(batch), context.partitionId())
@@ -158,7 +160,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """A task failed for good. The batch is tried again when the query is started again."""
         log.warning(
-            "batch %d failed: what its tasks have written stays, and is found when the batch is repeated",
+            "batch %d failed: what its tasks have written remains, and is found when the batch is repeated",
             batchId,
         )
 
@@ -173,7 +175,7 @@ def _context() -> TaskContext:
 
 
 def _next_start(starts: Starts, batch: int, messages: Sequence[TaskMessage | None]) -> Marks:
-    """Per partition the last transaction that a task of the batch knows of: nothing of the next batch is at
+    """Per partition the last transaction that a task of the batch knows: nothing of the next batch is at
     or below it."""
     marks = dict(starts.of(batch))
     for message in messages:

@@ -18,8 +18,8 @@ from waltz_tools.cli.common import (
 )
 from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError
-from waltz_tools.trial import validate as trial
-from waltz_tools.trial.chain import ChainCheck
+from waltz_tools.load_test import validate as load_test
+from waltz_tools.load_test.chain import ChainCheck
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -29,13 +29,20 @@ CountOption = Annotated[
 IntervalOption = Annotated[
     int,
     typer.Option(
-        "--interval", "-i", min=0, help="Mean milliseconds between two of a client.", show_default=False
+        "--interval",
+        "-i",
+        min=0,
+        help="Mean milliseconds between two transactions of a client.",
+        show_default=False,
     ),
 ]
 ActiveOption = Annotated[
-    int, typer.Option("--num-active-partitions", "-ap", min=1, help="The first so many partitions are used.")
+    int,
+    typer.Option(
+        "--num-active-partitions", "-ap", min=1, help="How many partitions are used, from the first on."
+    ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for everything.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the whole command.")]
 RunOption = Annotated[str, typer.Option("--run", help="Name that producers and consumers of one run share.")]
 
 
@@ -56,10 +63,10 @@ def validate(
 ) -> None:
     """Append from several clients under one lock and check that the log holds exactly that, in order.
 
-    Others may write to the same partitions meanwhile. Exit code 3 when the log is not right.
+    Others may write to the same partitions meanwhile. Exit code 3 when the log differs.
     """
     with progress("validating", 2 * num_clients * txn_per_client) as advance:
-        work = trial.validate(
+        work = load_test.validate(
             lambda: WaltzClient.connect(config),
             uuid.uuid4().hex,
             num_clients,
@@ -82,13 +89,13 @@ def create_producer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """One producer of a validation. It reads the partitions from their beginning first, to know the run so
-    far."""
+    """Run one producer of a validation. It reads the partitions from their beginning first, to know the run
+    so far."""
 
     async def work() -> int:
         async with WaltzClient.connect(config) as client:
-            partitions = trial.active_partitions(client, num_active_partitions)
-            producer = trial.Producer(client, run, uuid.uuid4().hex, interval / 1000)
+            partitions = load_test.active_partitions(client, num_active_partitions)
+            producer = load_test.Producer(client, run, uuid.uuid4().hex, interval / 1000)
             await producer.produce(txn_per_client, dict.fromkeys(partitions, -1), advance)
             return producer.conflicts
 
@@ -111,13 +118,15 @@ def create_consumer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """The consumer of a validation: reads from the beginning until it has found that many transactions of the
-    run."""
+    """Run the consumer of a validation: it reads from the beginning until it has found that many transactions
+    of the run."""
 
     async def work() -> ChainCheck:
         async with WaltzClient.connect(config) as client:
-            partitions = trial.active_partitions(client, num_active_partitions)
-            return await trial.consume(client, run, txn_per_client, dict.fromkeys(partitions, -1), advance)
+            partitions = load_test.active_partitions(client, num_active_partitions)
+            return await load_test.consume(
+                client, run, txn_per_client, dict.fromkeys(partitions, -1), advance
+            )
 
     with progress("checking", txn_per_client) as advance:
         check = run_until(work(), timeout_seconds, "the consumer")
@@ -133,7 +142,7 @@ def high_water_mark(
     timeout_seconds: TimeoutOption = 30.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Id of the last committed transaction of a partition, -1 when it is empty."""
+    """Print the id of the last committed transaction of a partition, -1 when it is empty."""
     chosen = parse_single_partition(partition)
 
     async def work() -> int:

@@ -82,7 +82,7 @@ def status(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Conditions, nodes, what is under way. Exit code 3 when a cluster is not Available."""
+    """Show conditions, nodes, what is in progress. Exit code 3 when a cluster is not Available."""
 
     async def work(session: Session) -> list[Any]:
         from waltz_operator.kube import kinds
@@ -121,8 +121,8 @@ def plan(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """What the operator would do next, and what blocks it. Exit code 3 when something is blocked. Changes
-    nothing."""
+    """Show what the operator would do next, and what blocks it. Exit code 3 when something is blocked.
+    Changes nothing."""
 
     async def work(session: Session) -> dict[str, Any]:
         from waltz_tools.k8s.preview import ask_plan
@@ -154,7 +154,7 @@ def migrate(
         str | None, typer.Option("--drain", help="Node whose partitions go to the others of its group.")
     ] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", help="Node whose disk is lost and is to be filled again.")
+        str | None, typer.Option("--replace", help="Node whose disk is lost and must be filled again.")
     ] = None,
     rebalance: Annotated[
         str | None, typer.Option("--rebalance", help="Group to spread evenly over its nodes.")
@@ -176,7 +176,7 @@ def migrate(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have copies of partitions moved between nodes (a WaltzMigration). With --wait, exit code 1 when it
+    """Move copies of partitions between nodes (by a WaltzMigration). With --wait, exit code 1 when it
     fails."""
     partitions = None if partition is None else tuple(parse_partitions(partition))
     called = name or f"{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -211,7 +211,7 @@ def restart(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have all pods of one part restarted, one at a time, each when no partition loses its quorum by it."""
+    """Restart all pods of one part, one at a time, each when no partition loses its quorum by it."""
     if part not in ("storage", "server", "zookeeper"):
         raise ToolError(f"restart storage, server or zookeeper, not {part!r}")
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -230,13 +230,13 @@ def restart(
 @app.command()
 def pause(
     cluster: ClusterArgument,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on again.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume.")] = False,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have the operator change nothing of a cluster any more, until --resume."""
+    """Stop the operator from changing a cluster, until --resume."""
 
     async def work(session: Session) -> bool:
         from waltz_tools.k8s.changes import set_paused
@@ -262,7 +262,7 @@ def report(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Everything that somebody who helps needs to see in one archive: objects, events, logs, plan. Secrets
+    """Collect in one archive what a supporter needs: objects, events, logs, plan. Secrets
     are left out."""
     path = file or Path(f"waltz-{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
 
@@ -278,7 +278,7 @@ def report(
     from waltz_tools.k8s.bundle import write_archive
 
     size = write_archive(files, path, time.time())
-    line = f"{path}: {len(files)} files, {size} bytes; look through it before you hand it on"
+    line = f"{path}: {len(files)} files, {size} bytes; review it before you share it"
     render_result(output, line, path=path, files=sorted(files), bytes=size)
 
 
@@ -294,7 +294,7 @@ def render(
     namespace: NamespaceOption = "default",
     output: Annotated[OutputFormat | None, typer.Option("--output", help="json; YAML without it.")] = None,
 ) -> None:
-    """The manifests of a cluster, for a Kubernetes without the operator. Connects to nothing."""
+    """Print the manifests of a cluster, for a Kubernetes without the operator; connects to nothing."""
     _check_extra()
     import yaml
 

@@ -10,7 +10,7 @@ from waltz_client import WaltzClient
 from waltz_client.settings import ClientSettings
 from waltz_tools.cli.common import ConfigOption, OutputFormat, OutputOption, render_result, run_until
 from waltz_tools.cli.progress import progress
-from waltz_tools.trial import performance
+from waltz_tools.load_test import performance
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -18,7 +18,10 @@ SizeOption = Annotated[
     int, typer.Option("--txn-size", "-s", min=0, help="Bytes of data per transaction.", show_default=False)
 ]
 ActiveOption = Annotated[
-    int, typer.Option("--num-active-partitions", "-ap", min=1, help="The first so many partitions are used.")
+    int,
+    typer.Option(
+        "--num-active-partitions", "-ap", min=1, help="How many partitions are used, from the first on."
+    ),
 ]
 LatestOption = Annotated[
     bool,
@@ -29,7 +32,7 @@ LatestOption = Annotated[
         help="Accepted for compatibility: old transactions are never read.",
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for everything.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the whole command.")]
 
 
 @app.command("test-producers")
@@ -46,7 +49,11 @@ def producers(
     interval: Annotated[
         int,
         typer.Option(
-            "--interval", "-i", min=0, help="Mean milliseconds between two of a client.", show_default=False
+            "--interval",
+            "-i",
+            min=0,
+            help="Mean milliseconds between two transactions of a client.",
+            show_default=False,
         ),
     ],
     num_active_partitions: ActiveOption = 1,
@@ -57,7 +64,8 @@ def producers(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """How fast clients can append. One unmeasured transaction per client and partition comes first."""
+    """Measure how fast clients can append. One unmeasured transaction per client and partition comes
+    first."""
     settings = ClientSettings.load(config)
     test = performance.ProducerTest(
         txn_size,
@@ -84,7 +92,7 @@ def consumers(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """How fast one client reads back, with data, what is written first."""
+    """Measure how fast one client reads back, with data, what is written first."""
     with progress("reading back", num_txn) as advance:
         work = performance.consume(
             lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions, advance

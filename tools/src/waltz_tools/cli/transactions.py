@@ -17,7 +17,7 @@ _HEADER_BITS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class HeaderFilter:
-    """Headers that agree with ``value`` in the bits of ``mask``. A header is a signed number of 32 bits."""
+    """Headers that agree with `value` in the bits of `mask`. A header is a signed number of 32 bits."""
 
     value: int
     mask: int
@@ -43,7 +43,7 @@ class HeaderFilter:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One transaction to append; None = what the command line says."""
+    """One transaction to append; None = as on the command line."""
 
     data: bytes
     header: int | None = None

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from waltz_tools.errors import ProcessFailedError
-from waltz_tools.local import guard as guard_module
-from waltz_tools.local import private
+from waltz_tools.local import parent_guard, private
 
 _LOG_TAIL_BYTES = 4096
 
@@ -61,7 +60,7 @@ class ManagedProcess:
         reading, writing = os.pipe()
         try:
             # Run as a bare file: no site packages, no package imports, some milliseconds.
-            guard = [sys.executable, "-S", "-E", guard_module.__file__, str(os.getpid()), str(writing)]
+            guard = [sys.executable, "-S", "-E", parent_guard.__file__, str(os.getpid()), str(writing)]
             with private.open_log(self.log_path) as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *guard,
@@ -88,7 +87,7 @@ class ManagedProcess:
         return await self._process.wait()
 
     async def stop(self, timeout_seconds: float) -> bool:
-        """SIGTERM, and SIGKILL after `timeout_seconds`; True when it ended by itself."""
+        """SIGTERM, and SIGKILL after `timeout_seconds`; True when SIGTERM was enough."""
         if not self.running:
             return True
         self.stopping = True
@@ -122,7 +121,7 @@ class ManagedProcess:
         self._paused = False
 
     def last_words(self) -> str:
-        """The line of the log that most likely says why it ended, for an error message of one line."""
+        """The line of the log that most likely shows why it ended, for an error message of one line."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))

@@ -1,4 +1,4 @@
-"""Where batches of a streaming query started, kept beside its checkpoint by the driver.
+"""Where batches of a streaming query started, kept next to its checkpoint by the driver.
 
 One small file per batch: for each partition of the log a transaction id from before the first attempt at the
 batch. Attempts read back from there and no further. The file of batch n+1 is written when batch n is
@@ -23,7 +23,7 @@ Marks = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """``first``: where the query started. ``batches``: where later batches did."""
+    """`first`: where the query started. `batches`: where later batches did."""
 
     first: Marks
     batches: Mapping[int, Marks] = field(default_factory=dict)
@@ -42,13 +42,13 @@ class Starts:
         last = max(self.batches, default=0)
         if last > batch + 1:
             raise StaleBatchError(
-                f"batch {batch} was to be written, but batch {last - 1} is complete: the checkpoint was set back, or stateLocation "
+                f"batch {batch} was to be written, but batch {last - 1} is complete: the checkpoint was rolled back, or stateLocation "
                 "belongs to another query"
             )
 
 
 class StartsFolder:
-    """The folder. ``location``: see ``waltz_spark.folder``. Errors: StateError, one line."""
+    """The folder. `location`: see `waltz_spark.folder`. Errors: StateError, one line."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -77,7 +77,7 @@ class StartsFolder:
         return starts
 
     def note_complete(self, batch: int, marks: Marks) -> None:
-        """A batch is complete: the next one starts at ``marks``. Old files go."""
+        """A batch is complete: the next one starts at `marks`. Old files go."""
         self._create(str(batch + 1), marks)
         starts = self.read()
         with self._told():

@@ -1,7 +1,7 @@
 """Reading back: which transactions of a stretch of the log belong to a task.
 
 A transaction belongs to the task when the newest claim before it that names its client is a claim of the task
-in the same batch. Pure: it is given headers and payloads and says which payloads it needs.
+in the same batch. Pure: it is given headers and payloads and returns which payloads it needs.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from waltz_spark.sink.claims import Claim, TaskKey
+from waltz_spark.sink.task_claims import Claim, TaskKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ Sighting = ClaimSeen | RowSeen
 
 
 class Survey:
-    """Walks a stretch of the log in order. ``owners``: clients whose transactions belong to the task at the
+    """Walks a stretch of the log in order. `owners`: clients whose transactions belong to the task at the
     start of the stretch."""
 
     def __init__(self, key: TaskKey, owners: Iterable[int], claim_header: int) -> None:
@@ -51,14 +51,14 @@ class Survey:
         self.owners = set(owners)
 
     def may_be_claim(self, header: Header) -> bool:
-        """Whether the payload is needed to tell."""
+        """Whether the payload is needed to know."""
         return header.header == self._claim_header
 
     def walk(
         self, headers: Iterable[Header], payloads: Mapping[int, bytes]
     ) -> tuple[list[ClaimSeen], list[Header]]:
-        """Claims of the place, and the transactions that are rows of the task. ``payloads``: by transaction
-        id, those of all that ``may_be_claim``."""
+        """Claims of the place, and the transactions that are rows of the task. `payloads`: by transaction
+        id, those of all that `may_be_claim`."""
         claims: list[ClaimSeen] = []
         rows: list[Header] = []
         for header in headers:

@@ -1,4 +1,4 @@
-"""What the transactions of a validation say, and whether the log agrees.
+"""What the transactions of a validation contain, and whether the log agrees.
 
 Every transaction of a run names the run's previous transaction in its partition, as its writer saw it under
 the run's write lock. If locks and order hold, these names form one chain per partition, whoever else writes
@@ -17,7 +17,7 @@ _KIND = "waltz-validate"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One transaction of a run. ``previous``: id of the run's transaction before it, -1 for the first."""
+    """One transaction of a run. `previous`: id of the run's transaction before it, -1 for the first."""
 
     run: str
     producer: str
@@ -59,7 +59,7 @@ def run_lock(run: str) -> LockId:
 
 @dataclass(slots=True)
 class ChainCheck:
-    """Reads the transactions of one run in log order; ``problems`` are lines for a person."""
+    """Reads the transactions of one run in log order; `problems` are lines for a person."""
 
     run: str
     problems: list[str] = field(default_factory=list)
