@@ -271,7 +271,7 @@ def parse_options() -> argparse.Namespace:
         "--pipelined", action="store_true", help="one source per partition instead of writers"
     )
     parser.add_argument("--seconds", type=float, default=5.0)
-    parser.add_argument("--count", type=int, help="so many appends instead of a time")
+    parser.add_argument("--count", type=int, help="number of appends, instead of a time")
     parser.add_argument("--payload", type=int, default=512)
     parser.add_argument("--locks", type=int, choices=(0, 1), default=0, help="write locks per append")
     parser.add_argument("--pids", default="{}", help="JSON: processes whose CPU time is measured, by role")

@@ -45,7 +45,7 @@ class Child:
         try:
             line = self._lines.get(timeout=timeout_seconds)
         except queue.Empty:
-            raise BenchError(f"{self.name}: nothing said for {timeout_seconds:g} s") from None
+            raise BenchError(f"{self.name}: no output for {timeout_seconds:g} s") from None
         if line is None:
             raise BenchError(f"{self.name}: ended early with code {self._process.wait(5)}")
         return line
@@ -54,7 +54,7 @@ class Child:
         """Wait for the line `wanted`."""
         line = self.read_line(timeout_seconds)
         if line != wanted:
-            raise BenchError(f"{self.name}: said {line!r} instead of {wanted!r}")
+            raise BenchError(f"{self.name}: printed {line!r} instead of {wanted!r}")
 
     def send_line(self, line: str) -> None:
         """Write one line to the process's standard input."""

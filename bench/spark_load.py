@@ -220,7 +220,7 @@ def _wait(query: StreamingQuery, condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + WAIT_SECONDS
     while not condition():
         if query.exception() is not None or time.monotonic() > deadline:
-            raise RuntimeError(f"the query did not get on: {query.exception() or query.status}")
+            raise RuntimeError(f"the query made no progress: {query.exception() or query.status}")
         time.sleep(0.02)
 
 

@@ -84,8 +84,8 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--output", required=True, help="folder for the result (JSON lines), a path or URI for Spark"
     )
-    flags.add_argument("--stream", action="store_true", help="go on with what is committed later")
-    flags.add_argument("--checkpoint", help="with --stream: folder that outlives the job")
+    flags.add_argument("--stream", action="store_true", help="continue with what is committed later")
+    flags.add_argument("--checkpoint", help="with --stream: folder that is kept after the job")
     stream_flags(flags, "with --stream: ")
     given = flags.parse_args(arguments)
     if given.stream and not given.checkpoint:

@@ -116,7 +116,7 @@ def run_stream(
 def main(arguments: Sequence[str] | None) -> None:
     """The command line."""
     flags = parser("Accounts of the ledger that pay out too often.")
-    flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
+    flags.add_argument("--checkpoint", required=True, help="folder that is kept after the job")
     flags.add_argument("--limit", type=int, default=5, help="transfers that make a burst")
     flags.add_argument("--window", type=int, default=100, help="transactions within which they must come")
     flags.add_argument(

@@ -328,12 +328,12 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--as-of",
         default="latest",
-        help="latest, or JSON: partition to the first transaction that is not wanted",
+        help="latest, or JSON: partition to the first transaction that is left out",
     )
     flags.add_argument("--rows-per-file", type=int, default=500_000, help="largest file")
     flags.add_argument("--compact", action="store_true", help="afterwards, join small files")
     flags.add_argument("--vacuum", action="store_true", help="afterwards, delete what old versions needed")
-    flags.add_argument("--keep", type=int, default=10, help="with --vacuum: versions that stay")
+    flags.add_argument("--keep", type=int, default=10, help="with --vacuum: versions that are kept")
     given = flags.parse_args(arguments)
     if given.keep < 1 or given.rows_per_file < 1:
         flags.error("--keep and --rows-per-file are at least 1")

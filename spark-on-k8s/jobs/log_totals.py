@@ -63,7 +63,7 @@ def main(arguments: Sequence[str] | None) -> None:
     flags.add_argument(
         "--output", required=True, help="folder for the totals (JSON lines), a path or URI for Spark"
     )
-    flags.add_argument("--checkpoint", required=True, help="folder that outlives the job")
+    flags.add_argument("--checkpoint", required=True, help="folder that is kept after the job")
     stream_flags(flags)
     given = flags.parse_args(arguments)
     options = log_options(given)

@@ -54,7 +54,7 @@ class FlightChecker:
         self._transactions += 1
         expected_id = self._next_id.get(partition, 0)
         if transaction_id != expected_id:
-            self._wrong("gap", f"partition {partition} goes on with {transaction_id}, not {expected_id}")
+            self._wrong("gap", f"partition {partition} continues with {transaction_id}, not {expected_id}")
         self._next_id[partition] = transaction_id + 1
         try:
             payload = json.loads(data)

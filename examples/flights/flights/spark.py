@@ -186,7 +186,7 @@ def main() -> int:
     try:
         if not job.exists():
             raise ToolError(
-                f"there is no {job}: run this in the repository, or say where the jobs are with --jobs"
+                f"there is no {job}: run this in the repository, or pass their folder with --jobs"
             )
         with tempfile.TemporaryDirectory(prefix="waltz-demo-spark-", ignore_cleanup_errors=True) as folder:
             passed = asyncio.run(run_demo(given.rows, job, Path(folder)))

@@ -109,6 +109,6 @@ def _places(name: str, given: Position, ends: dict[int, int], options: ReadOptio
     for partition, place, end in beyond(places, ends):
         line = f"option {name}: partition {partition} ends before transaction {end}, {place} was asked for"
         if options.fail_on_data_loss:
-            raise DataLossError(f"{line} (failOnDataLoss = false reads what is there)")
+            raise DataLossError(f"{line} (failOnDataLoss = false reads what exists)")
         log.warning("waltz: %s", line)
     return clipped(places, ends)

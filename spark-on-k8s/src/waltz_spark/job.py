@@ -53,7 +53,9 @@ def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
     """Add what every stream can be told: when it ends, and its pace; ``run_query`` takes both. ``when``
     stands before the help texts."""
     flags.add_argument(
-        "--until-end", action="store_true", help=f"{when}end when everything committed now is done"
+        "--until-end",
+        action="store_true",
+        help=f"{when}end when everything that is committed now is processed",
     )
     flags.add_argument("--trigger-seconds", type=float, default=1.0, help=f"{when}time between two batches")
 

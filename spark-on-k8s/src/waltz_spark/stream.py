@@ -214,9 +214,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             since = self._silent_since.setdefault(partition, now)
             if now - since >= self._timeout_seconds:
                 raise UnavailableError(
-                    f"partition {partition} has not said where it ends for {now - since:.0f} s: {reason}"
+                    f"partition {partition} has not reported its end for {now - since:.0f} s: {reason}"
                 )
-            log.warning("waltz: partition %d is left where it is: %s", partition, reason)
+            log.warning("waltz: partition %d keeps its position: %s", partition, reason)
         self._latest.update(ends)
         return ends
 
@@ -230,7 +230,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return Offsets(key, {})
         for partition in sorted(set(begin.next_ids) - set(self._partitions)):
             self._lost(
-                f"partition {partition} is in the checkpoint and is not read any more (option partitions)"
+                f"partition {partition} is in the checkpoint and is no longer read (option partitions)"
             )
         deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
         while (behind := beyond(begin.next_ids, ends)) and self._clock() < deadline:
@@ -244,7 +244,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _lost(self, line: str) -> None:
         if self._options.fail_on_data_loss:
-            raise DataLossError(f"{line} (failOnDataLoss = false goes on with what is there)")
+            raise DataLossError(f"{line} (failOnDataLoss = false continues with what exists)")
         log.warning("waltz: %s", line)
 
     def _admitted(

@@ -192,7 +192,7 @@ def test_a_partition_that_does_not_answer_waits_alone_and_not_for_ever(
     log.silent = {1}
     stream.latestOffset(start, ReadAllAvailable())
     clock.now += 60
-    with pytest.raises(UnavailableError, match="partition 1 has not said where it ends for 60 s"):
+    with pytest.raises(UnavailableError, match="partition 1 has not reported its end for 60 s"):
         stream.latestOffset(start, ReadAllAvailable())
 
 
@@ -236,7 +236,7 @@ def test_the_checkpoint_of_another_cluster_is_not_gone_on_with(monkeypatch: pyte
 def test_a_partition_that_is_not_chosen_any_more_keeps_its_place(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog(20, 30)
     start = {"0": 5, "1": 6, "cluster": "k1"}
-    with pytest.raises(DataLossError, match="partition 1 is in the checkpoint and is not read any more"):
+    with pytest.raises(DataLossError, match="partition 1 is in the checkpoint and is no longer read"):
         reader(log, monkeypatch, partitions="0").latestOffset(start, ReadAllAvailable())
     narrowed = reader(log, monkeypatch, partitions="0", failOnDataLoss="false")
     assert narrowed.latestOffset(start, ReadAllAvailable()) == {"0": 20, "1": 6, "cluster": "k1"}

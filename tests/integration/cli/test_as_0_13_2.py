@@ -33,7 +33,7 @@ def test_zk_create_list_and_delete(live: Live, tmp_path: Path) -> None:
     assert "demo" in listed
     assert live.ok("zk", "list", "--cli-config-path", config, "--logger-as-output").out == listed
     assert "'demo', not 'other'" in live.run("zk", "delete", "-c", config, "-n", "other", "--yes").error()
-    assert "say --yes" in live.run("zk", "delete", "-c", config, "-n", "demo").error(2)
+    assert "pass --yes" in live.run("zk", "delete", "-c", config, "-n", "demo").error(2)
     forced = live.ok("zk", "delete", "--cli-config-path", config, "--name", "other", "--force", "--dry-run")
     assert forced.out == "would delete other\n"
     live.ok("zk", "list", "-c", config)
@@ -130,7 +130,7 @@ def test_storage_partitions_of_a_node(live: Live, tmp_path: Path) -> None:
                 "--delete-storage-files",
             ),
         ):
-            assert "say --yes" in live.run("storage", "remove-partition", *spelling).error(2)
+            assert "pass --yes" in live.run("storage", "remove-partition", *spelling).error(2)
             live.ok("storage", "remove-partition", *spelling, "--yes")
         assert held() == []
         assert not [*(files / "1").glob("*.seg"), *(files / "3").glob("*.seg")]

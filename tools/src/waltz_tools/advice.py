@@ -1,4 +1,4 @@
-"""What to do about what `waltz cluster status` shows. Pure: one next step for each kind of trouble."""
+"""What to do about what `waltz cluster status` shows. Pure: one next step for each kind of problem."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def advise(status: ClusterStatus) -> list[Advice]:
     found: list[Advice] = []
     if not status.servers:
         found.append(
-            Advice("no server is registered in ZooKeeper", "start a server, and look into its log if it ends")
+            Advice("no server is registered in ZooKeeper", "start a server, and read its log if it ends")
         )
     found += _partitions(status)
     for node in status.nodes:
@@ -33,7 +33,7 @@ def advise(status: ClusterStatus) -> list[Advice]:
             found.append(
                 Advice(
                     f"storage node {node.node} does not answer: {node.error}",
-                    "look whether its machine is there and its process runs and is not stopped; start it again with its data",
+                    "check that its machine is up and its process runs and is not suspended; restart it with its data",
                 )
             )
         found += _disk(node)
@@ -41,15 +41,15 @@ def advise(status: ClusterStatus) -> list[Advice]:
         if server.unreached is None:
             found.append(
                 Advice(
-                    f"server {server.endpoint} is registered and does not answer",
-                    "look into its log; stop it if it hangs, the others take over",
+                    f"server {server.endpoint} is registered but does not answer",
+                    "read its log; stop it if it hangs, the others take over",
                 )
             )
         elif cut_off := status.cut_off(server):
             found.append(
                 Advice(
                     f"server {server.endpoint} does not reach {', '.join(cut_off)}",
-                    "look at the network, certificates and host names between them "
+                    "check the network, certificates and host names between them "
                     "(`waltz cluster check-connectivity` shows all pairs)",
                 )
             )
@@ -64,7 +64,7 @@ def _disk(node: StorageStatus) -> list[Advice]:
         return [
             Advice(
                 f"storage node {node.node}: its disk is full, its replicas take no appends",
-                "enlarge the file system or delete what is not Waltz's: it goes on by itself within seconds; "
+                "enlarge the file system or delete what is not Waltz's: the node accepts appends again within seconds; "
                 "or move partitions to a new node (`waltz storage replace`)",
             )
         ]
@@ -72,8 +72,8 @@ def _disk(node: StorageStatus) -> list[Advice]:
     if days is not None and days < FEW_DAYS:
         return [
             Advice(
-                f"storage node {node.node}: its disk is full in {days:.1f} days if the log goes on growing as it does",
-                "give it room now: the log is kept for ever (`waltz storage usage` has the figures)",
+                f"storage node {node.node}: its disk is full in {days:.1f} days if the log keeps growing at this rate",
+                "add disk space now: the log is kept forever (`waltz storage usage` has the figures)",
             )
         ]
     return []
@@ -101,7 +101,7 @@ def _partitions(status: ClusterStatus) -> list[Advice]:
 
 
 def _replicas(status: ClusterStatus) -> list[Advice]:
-    """One finding for all partitions of a node that stand alike."""
+    """One finding for all partitions of a node that are in the same state."""
     alike: dict[tuple[str, Standing], list[tuple[int, Replica]]] = {}
     for partition in status.partitions:
         for replica in partition.replicas:
@@ -114,7 +114,7 @@ def _unhealthy(partition: PartitionStatus) -> str:
     if partition.ahead:
         number = partition.partition_id
         return (
-            "put ZooKeeper's data back from a newer copy, or rebuild them from what the nodes hold: "
+            "restore ZooKeeper's data from a newer copy, or rebuild them from what the nodes hold: "
             f"`waltz zk accept-restored -p {number} --dry-run`, then without it; remove nothing from a node before"
         )
     lost = [r for r in partition.replicas if r.standing is Standing.SET_BACK]
@@ -128,8 +128,8 @@ def _unhealthy(partition: PartitionStatus) -> str:
     if silent:
         return f"bring back {', '.join(r.node for r in silent)}, with the data they have"
     if partition.server is None:
-        return "start a server; partitions are given out within the ZooKeeper session timeout"
-    return "wait for the recovery; the server's /health page has its reason"
+        return "start a server; partitions are assigned within the ZooKeeper session timeout"
+    return "wait for the recovery; the server's /health page shows the reason"
 
 
 def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> Advice | None:
@@ -147,8 +147,8 @@ def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> 
             )
         case Standing.UNAVAILABLE:
             return Advice(
-                f"{where} unavailable: switched off by hand, a full disk, a failed sync or damage",
-                f"see the node's /health page; then make room, `waltz storage availability -p {partitions} -o true`, or, "
+                f"{where} unavailable: taken offline by an administrator, a full disk, a failed sync or damage",
+                f"see the node's /health page; then free disk space, `waltz storage availability -p {partitions} -o true`, or, "
                 "if it is damaged, `waltz storage remove-partition --delete-storage-files` and `add-partition`",
             )
         case Standing.BEHIND:

@@ -1,5 +1,5 @@
 """The repair of a restored storage directory, which an administrator asks for by name: no process may do it
-by itself."""
+on its own."""
 
 from __future__ import annotations
 

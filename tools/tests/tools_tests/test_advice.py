@@ -58,7 +58,7 @@ def test_a_node_that_does_not_answer_is_looked_for_and_not_emptied() -> None:
         "storage node a:1 does not answer: no answer within 2 s",
     ]
     steps = " ".join(advice.next_step for advice in found)
-    assert "machine is there and its process runs" in steps
+    assert "machine is up and its process runs" in steps
     assert "empty" not in steps
 
 
@@ -111,7 +111,7 @@ def test_disks_that_are_full_or_soon_will_be() -> None:
 
     assert findings(None, False) == findings(20.0, False) == []
     assert "full in 3.2 days" in findings(3.2, False)[0]
-    assert "goes on by itself" in findings(0.0, True)[0]
+    assert "accepts appends again within seconds" in findings(0.0, True)[0]
 
 
 def test_figures_have_units_in_tables_only() -> None:

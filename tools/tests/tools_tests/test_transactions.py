@@ -99,6 +99,6 @@ def test_an_interrupted_question_is_a_no(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
-    with pytest.raises(UsageError, match="everything goes: say --yes"):
+    with pytest.raises(UsageError, match="everything goes: pass --yes"):
         consent("everything goes", yes=False)
     consent("everything goes", yes=True)

@@ -1,4 +1,4 @@
-"""The way out when ZooKeeper was put back from an older copy: the metadata of a partition made again from
+"""The way out when ZooKeeper was restored from an older copy: the metadata of a partition made again from
 what its nodes hold (rule A8, ADR 8). What is written is decided in ``restored_metadata``; here nodes and
 servers are asked, and ZooKeeper is written.
 """
@@ -23,7 +23,7 @@ from waltz_protocol.types import PartitionId
 
 ANSWER_SECONDS = 10.0
 _QUESTIONS = 16
-"""So many copies of nodes of release 0.13.2 are asked for their last record at a time."""
+"""How many copies of nodes of release 0.13.2 are asked for their last record at a time."""
 
 Copies = Mapping[str, Sequence[NodePartition]]
 """What each node that answers says of its copies."""
@@ -34,7 +34,7 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
 
     Every other storage node must answer, with the partition or without: at most one may be silent, so it is
     the one that is stopped for its fence to be lowered, and not one that knows of a later session.
-    UnsafeChangeError when not, or when a node knows more than ZooKeeper, which is to be settled first;
+    UnsafeChangeError when not, or when a node knows more than ZooKeeper, which must be settled first;
     AdminError without metadata.
     """
     view = await read_view(store, root)
@@ -46,7 +46,7 @@ async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, 
     newer = knows_more(before, held)
     if newer:
         raise UnsafeChangeError(
-            f"partition {partition}: ZooKeeper is older than {', '.join(sorted(newer))}: `waltz zk accept-restored` comes first"
+            f"partition {partition}: ZooKeeper is older than {', '.join(sorted(newer))}: run `waltz zk accept-restored` first"
         )
     replicas = {*before.replicas, *(n for n, given in view.nodes.partitions.items() if partition in given)}
     silent = sorted((_known(view) - nodes.keys()) | (replicas - held.keys()))
@@ -168,7 +168,7 @@ def _checked(
     before = view.metadata.get(PartitionId(partition))
     if not isinstance(before, PartitionMetadata):
         raise AdminError(
-            f"partition {partition} has no metadata that can be read: put back any older copy of it first"
+            f"partition {partition} has no metadata that can be read: restore any older copy of it first"
         )
     assigned = [node for node, given in view.nodes.partitions.items() if partition in given]
     held = _held(nodes, partition)

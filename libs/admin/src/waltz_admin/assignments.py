@@ -1,8 +1,8 @@
 """Giving partitions to storage nodes and taking them away (ZooKeeper layout, tools).
 
-Only ZooKeeper is changed here; servers notice and start new sessions, nodes are told by ``storage_admin``.
-Each call is one transaction: all partitions or none, after the check of safety rule A6 for every one of them.
-Repeating a call changes nothing: what is assigned (or not) already is left as it is.
+Only ZooKeeper is changed here; servers notice and start new sessions, nodes are informed by
+``storage_admin``. Each call is one transaction: all partitions or none, after the check of safety rule A6 for
+every one of them. Repeating a call changes nothing: what is assigned (or not) already is left as it is.
 """
 
 import asyncio

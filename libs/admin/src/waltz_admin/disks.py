@@ -1,4 +1,4 @@
-"""What a storage node says of its disk: bytes of its log, how fast they grow, when there is no room left.
+"""What a storage node reports about its disk: bytes of its log, how fast they grow, when the free space ends.
 
 The figures are gauges of the node, in the metrics message of its admin port. Nodes of release 0.13.2 have
 none of them.
@@ -31,7 +31,7 @@ class NodeDisk:
 
 
 def parse_disk(metrics: Mapping[str, object]) -> NodeDisk | None:
-    """The figures in the metrics message; None when the node does not tell any. Pure."""
+    """The figures in the metrics message; None when the node reports none. Pure."""
     gauges = metrics.get("gauges")
     if not isinstance(gauges, Mapping) or f"{_GROUP}.disk-full" not in gauges:
         return None

@@ -58,4 +58,4 @@ class UnreachableError(AdminError):
 
 
 class OfflineCopyError(AdminError):
-    """An offline copy cannot start or cannot go on; what was copied so far is good and stays."""
+    """An offline copy cannot start or cannot continue; what was copied so far is good and is kept."""

@@ -58,8 +58,8 @@ def without_replica(metadata: PartitionMetadata, connect_string: str) -> Partiti
 @dataclass(frozen=True, slots=True)
 class Forgotten:
     """Partitions in which the replica was given up, those in which it is well and was kept, those whose
-    metadata does not name it (any more), and other replicas that answer but are not well in a partition it
-    was given up in."""
+    metadata does not name it (or no longer), and other replicas that answer but are not well in a partition
+    it was given up in."""
 
     forgotten: tuple[int, ...]
     well: tuple[int, ...]
@@ -113,7 +113,7 @@ async def forget_replica(
 
 
 class _Forgetting:
-    """One run of `forget_replica`: what was found in each partition, and what is to be written under which
+    """One run of `forget_replica`: what was found in each partition, and what must be written under which
     version."""
 
     def __init__(self, metadata: StoreMetadata, asker: ReplicaProbe, connect_string: str) -> None:
@@ -128,7 +128,7 @@ class _Forgetting:
         self._node = connect_string
 
     async def check(self, partition: int) -> None:
-        """Read, ask everybody, and note what is to be done."""
+        """Read, ask everybody, and note what must be done."""
         current, version = await self._metadata.read_partition(partition)
         if current is None:
             raise AdminError(f"partition {partition} has no metadata: nothing can be forgotten")
@@ -162,8 +162,8 @@ class _Forgetting:
             return
         if self.well:
             raise UnsafeChangeError(
-                f"{self._node} answers and holds what it should in partitions {_listed(self.well)}: nothing waits for "
-                "it to be given up; `waltz doctor` says what is wrong, and a node that is to be given up all the same is stopped first"
+                f"{self._node} answers and holds what it should in partitions {_listed(self.well)}: there is no reason "
+                "to give it up; `waltz doctor` reports what is wrong, and a node that must be given up all the same has to be stopped first"
             )
         if self.unknown:
             raise UnknownReplicaError(_unknown_replica(self._node, self._known))

@@ -53,7 +53,7 @@ class AdminLock:
         try:
             await self._store.create(self._paths.admin_lock, None, ephemeral=True)
         except NodeExistsError:
-            return await self._is_mine()  # an earlier attempt of ours may have succeeded without saying so
+            return await self._is_mine()  # an earlier attempt may have succeeded although its answer was lost
         except NoNodeError:
             raise AdminError(f"there is no store at {self._paths.store}: create the cluster first") from None
         return True
@@ -100,6 +100,6 @@ class AdminLock:
             if await self._is_mine():
                 await self._store.delete(self._paths.admin_lock)
         except (NoNodeError, ConnectionLostError) as failure:
-            _log.debug("the admin lock goes with the session: %s", failure)
+            _log.debug("the admin lock ends with the session: %s", failure)
         except StoreError as failure:
-            _log.warning("the admin lock was not released, it goes with the session: %s", failure)
+            _log.warning("the admin lock was not released, it ends with the session: %s", failure)

@@ -5,10 +5,11 @@ The destination must have the partition assigned and *unavailable*; the source m
 over their admin ports, and the destination is written over its storage port with the offline flag and its own
 persisted session.
 
-Crash order: the destination's low-water mark is set after every batch, so a copy that dies goes on from there
-when it is run again. What is copied is checked: ids without a gap and the checksum of every record's data.
-The target is the source's local low-water mark (everything up to it is committed); it is read again when it
-is reached and followed until it stands still. A hole in the source ends the copy with an error that names it.
+Crash order: the destination's low-water mark is set after every batch, so a copy that dies continues from
+there when it is run again. What is copied is checked: ids without a gap and the checksum of every record's
+data. The target is the source's local low-water mark (everything up to it is committed); it is read again
+when it is reached and followed until it no longer moves. A hole in the source ends the copy with an error
+that names it.
 
 The destination may be a member of the present session: what it holds beyond its low-water mark may have been
 acknowledged, and it keeps the session by which a recovery counts its vote. So nothing is cut that equals the

@@ -3,15 +3,15 @@
 Nothing is remembered between runs: what has been done is seen in ZooKeeper and on the nodes, and what is left
 is done in the order of the procedure, a few partitions at a time:
 
-1. the new node becomes known, in the group of the old one, and is told its partitions;
+1. the new node becomes known, in the group of the old one, and is informed of its partitions;
 2. what the others hold up to their local low-water mark is copied to it past the servers (``offline_copy``);
 3. the new node is added to the replicas, and everything waits until every replica, the new one included,
    takes part in the present store session of each partition;
-4. the old node is taken away from the replicas, and the same is waited for; the old node is told;
+4. the old node is taken away from the replicas, and the same is waited for; the old node is informed;
 5. when it has no partitions left the old node is forgotten.
 
 Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it
-would be for ever. Before every change the proof of safety rule A6 is made anew, for every partition
+would never end. Before every change the proof of safety rule A6 is made anew, for every partition
 (``assignments``); without it the action ends with UnsafeChangeError and everything done so far is good and
 stays.
 """
@@ -50,7 +50,7 @@ class ReplaceOptions(NamedTuple):
 
 
 class ReplaceEvent(NamedTuple):
-    """What is going on: ``done`` of ``total`` partitions have moved, and ``text`` is under way."""
+    """What is in progress: ``done`` of ``total`` partitions have moved, and ``text`` is under way."""
 
     text: str
     done: int
@@ -125,13 +125,15 @@ class NodeReplacement:
                 )
             if alive:
                 lines.append(f"add {self._new} to the replicas of {names}, wait until it takes part")
-                lines.append(f"take {self._old} away from the replicas of {names}, wait until it is gone")
+                lines.append(
+                    f"remove {self._old} from the replicas of {names}, wait until it is no longer one of them"
+                )
             else:
                 lines.append(
-                    f"exchange {self._old}, which takes no part, for {self._new} in the replicas of {names}"
+                    f"replace {self._old}, which takes no part, with {self._new} in the replicas of {names}"
                 )
-        files = "and delete their files" if self._options.delete_files else "their files stay"
-        lines.append(f"tell {self._old} that it has no partitions, {files}")
+        files = "and delete their files" if self._options.delete_files else "their files are kept"
+        lines.append(f"remove the partitions from {self._old}, {files}")
         return [*lines, f"forget {self._old}"]
 
     async def run(self) -> ReplaceResult:
@@ -159,7 +161,7 @@ class NodeReplacement:
 
     async def _start(self) -> tuple[StoreParams, NodeMaps]:
         if self._old == self._new:
-            raise StorageNodeError(f"{self._old} cannot be replaced by itself")
+            raise StorageNodeError(f"{self._old} cannot be replaced with itself")
         parse_connect_string(self._old)
         _, params = await read_params(self._store, self._root)
         maps = await self._maps()
@@ -224,13 +226,13 @@ class NodeReplacement:
                 allow_pause=self._options.allow_pause,
             )
             await self._complete(chunk)
-            self._say(f"taking {self._old} away from the replicas of {names}")
+            self._say(f"removing {self._old} from the replicas of {names}")
             await assignments.unassign(
                 self._store, self._root, chunk, self._old, tls=self._tls, keep_group_copy=False
             )
         else:
             self._say(
-                f"exchanging {self._old}, which takes no part, for {self._new} in the replicas of {names}"
+                f"replacing {self._old}, which takes no part, with {self._new} in the replicas of {names}"
             )
             await assignments.change_assignments(
                 self._store,
@@ -255,17 +257,17 @@ class NodeReplacement:
         )
 
     async def _clean(self, params: StoreParams, maps: NodeMaps) -> str | None:
-        """Tell the old node that nothing is its own any more; why not, when it cannot be told."""
+        """Remove from the old node what is no longer assigned to it; why not, when it cannot be reached."""
         port = maps.admin_ports.get(self._old)
         if port is None:
             return "its admin port is not known"
         admin = admin_endpoint(self._old, port)
         try:
             async with admin_connection(admin, params, self._tls) as connection:
-                told = sorted(await connection.partition_status())
-            held = [partition for partition in told if await self._not_needed(partition)]
+                listed = sorted(await connection.partition_status())
+            held = [partition for partition in listed if await self._not_needed(partition)]
             if held:
-                self._say(f"telling {self._old} that partitions {','.join(map(str, held))} are not its own")
+                self._say(f"removing partitions {','.join(map(str, held))} from {self._old}")
                 await set_assignment(
                     self._store,
                     self._root,
@@ -310,7 +312,7 @@ class NodeReplacement:
         if self._options.group is not None:
             return self._options.group
         if self._old not in maps.groups:
-            raise StorageNodeError(f"the group of {self._old} is not known: say which the new node is for")
+            raise StorageNodeError(f"the group of {self._old} is not known: pass the group of the new node")
         return maps.groups[self._old]
 
     def _chunks(self, partitions: Sequence[int]) -> list[Sequence[int]]:

@@ -1,4 +1,4 @@
-"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was put back from an older
+"""The metadata of a partition made again from what its nodes hold, after ZooKeeper was restored from an older
 copy (rule A8, ADR 8). Nobody is asked here, and nothing is written.
 
 Let L be the last session that an intact copy wrote down; who wrote it down took part in it. Intact means that
@@ -9,9 +9,9 @@ session and holds nothing of it.
   on a majority of the replicas of that time, all of them among those who took part and those who cannot be
   asked. Only these are listed, as UNRESOLVED: whoever else is the partition's replica in the older copy may
   have been taken out since, and would have a voice too many.
-* Who cannot be asked (named as lost, without a copy, emptied, set back) counts as absent until it proves
+* Who cannot be asked (named as lost, without a copy, emptied, rolled back) counts as absent until it proves
   better (rule A1).
-* If those who took part are too few to decide beside the absent ones, others join the list, latest session
+* If those who took part are too few to decide alongside the absent ones, others join the list, latest session
   first, but only as many as are all needed for a majority: so no decision is possible without everybody who
   took part in L.
 
@@ -53,7 +53,7 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What is to be written for one partition, and why, replica by replica. ``reassign``: nodes that are
+    """What must be written for one partition, and why, replica by replica. ``reassign``: nodes that are
     listed and that the assignment, older too, does not name; ``unassign``: nodes that it names and that were
     taken out."""
 
@@ -178,16 +178,16 @@ class _Rebuild:
     def _check_enough(self, absent: Sequence[str], joined: Sequence[str]) -> None:
         if not self._took_part:
             raise self._unsafe(
-                "no copy that answers holds everything up to its own marks, so nobody knows what was acknowledged; "
+                "no copy that answers holds everything up to its own marks, so it is not known what was acknowledged; "
                 f"bring back: {', '.join(absent) or 'an earlier replica'}"
             )
         present = len(self._took_part) + len(joined)
         if present > len(absent):
             return
         raise self._unsafe(
-            f"{present} of its replicas remember a session, and {len(absent)} have no copy that could say what they knew; "
-            f"bring back: {', '.join(absent) or 'none'}. Name with --removed who was only taken out since the copy was made; of "
-            "who is named there without that, everything is lost that nobody else holds"
+            f"{present} of its replicas remember a session, and {len(absent)} have no copy that shows what they knew; "
+            f"bring back: {', '.join(absent) or 'none'}. Name with --removed a node that was only taken out since the copy was made; for "
+            "any other node named there, everything that only it holds is lost"
         )
 
     def _check_longer(self, absent: Sequence[str]) -> None:
@@ -237,14 +237,14 @@ class _Rebuild:
     def _why_absent(self, node: str) -> str:
         copy = self._held.get(node)
         if copy is not None:
-            return f"was emptied or set back (session {copy.session_id}, last record {_last(copy)}): counts as absent"
+            return f"was emptied or rolled back (session {copy.session_id}, last record {_last(copy)}): counts as absent"
         if node in self._nodes.lost:
             return "is lost: counts as absent"
         return "does not hold the partition: counts as absent"
 
     def _top(self) -> int:
         """The session that ZooKeeper is to hold: no earlier than any that was given out, as far as the nodes
-        can tell."""
+        know."""
         copies = self._nodes.held.values()
         top = max([self._before.session_id, *(copy.session_id for copy in copies)])
         fences = [copy.fence_session_id for copy in copies if copy.fence_session_id is not None]

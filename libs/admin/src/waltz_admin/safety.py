@@ -128,9 +128,9 @@ async def check_change(
     """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now
     (`why_not_change`).
 
-    Returns the version of the partition's metadata that the proof rests on (None: nothing changes, or it was
-    never started): the write must be made under it, for a follower of ZooKeeper may have answered with what
-    was true before.
+    Returns the version of the partition's metadata that the proof depends on (None: nothing changes, or it
+    was never started): the write must be made under it, for a follower of ZooKeeper may have answered with
+    what was true before.
     """
     if set(old) == set(new) or await metadata.never_started(partition_id):
         return None

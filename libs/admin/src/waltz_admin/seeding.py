@@ -88,7 +88,7 @@ async def create(
         except (NodeExistsError, NoNodeError, VersionConflictError):
             if attempt + 1 == _ATTEMPTS:
                 raise
-            continue  # somebody else is creating it too: look again
+            continue  # somebody else is creating it too: read again
         return CreateResult(True, StoreParams.from_bytes(wanted[paths.store]))
     raise AdminError(f"{root} keeps changing")
 
@@ -113,7 +113,7 @@ async def create_exactly(
         try:
             await store.transaction(ops)
         except (NodeExistsError, NoNodeError, VersionConflictError):
-            continue  # somebody else is creating something: look again
+            continue  # somebody else is creating something: read again
         return True
     raise AdminError(f"{root} keeps changing")
 

@@ -151,7 +151,7 @@ async def change_preferred(
     tls: TlsSettings,
     timeout_seconds: float = 40.0,
 ) -> None:
-    """Make a server prefer these partitions, or prefer them no more; AdminError when it refuses."""
+    """Make a server prefer these partitions, or no longer prefer them; AdminError when it refuses."""
     _, params = await read_params(store, root)
     chosen = tuple(sorted(set(partitions)))
     if not chosen:

@@ -28,7 +28,7 @@ from waltz_protocol.types import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of one partition. ``last_transaction``, ``lag``: None when the node does not tell."""
+    """One copy of one partition. ``last_transaction``, ``lag``: None when the node does not report it."""
 
     node: str
     standing: Standing
@@ -58,7 +58,7 @@ class PartitionStatus:
 
     @property
     def ahead(self) -> list[Replica]:
-        """Replicas that prove that ZooKeeper was put back from an older copy."""
+        """Replicas that prove that ZooKeeper was restored from an older copy."""
         return [replica for replica in self.replicas if replica.standing is Standing.AHEAD]
 
     @property
@@ -143,7 +143,7 @@ async def read_status(
         if (endpoint := admin_endpoint(node, port)) in by_endpoint
     }
     status = summarize(view, answers, nodes)
-    if any(p.ahead for p in status.partitions):  # or a session began after ZooKeeper was read: look again
+    if any(p.ahead for p in status.partitions):  # or a session began after ZooKeeper was read: read again
         fresh = await read_view(store, root)
         status = summarize(replace(view, metadata=fresh.metadata), answers, nodes)
     return status
@@ -262,8 +262,8 @@ def _replica(
 
 
 def _with_lag(replicas: Sequence[Replica]) -> tuple[Replica, ...]:
-    told = [replica.last_transaction for replica in replicas if replica.last_transaction is not None]
-    highest = max(told, default=-1)
+    known = [replica.last_transaction for replica in replicas if replica.last_transaction is not None]
+    highest = max(known, default=-1)
     return tuple(
         r if r.last_transaction is None else replace(r, lag=highest - r.last_transaction) for r in replicas
     )
@@ -291,14 +291,14 @@ def _why_unhealthy(
         return short
     if status.server is None:
         owners = view.owners(partition)
-        return "its server is gone" if owners else "no server has it"
+        return "its server is not registered" if owners else "no server is assigned"
     if answer.health is None:
         return f"its server {status.server} does not answer"
-    return f"its server {status.server} says that it is not healthy"
+    return f"its server {status.server} reports that it is not healthy"
 
 
 def _waits_for(status: PartitionStatus, metadata: PartitionMetadata | None, answer: ServerAnswer) -> str:
-    """What has to come back before appends go on, as far as it can be seen from outside."""
+    """What has to come back before appends continue, as far as that is visible from outside."""
     count = len(status.replicas)
     if metadata is None or not count:
         return ""

@@ -37,7 +37,7 @@ class NodePartition:
     assigned: bool
     available: bool
     max_transaction_id: int | None = None
-    """Newest stored transaction; None: the node is of release 0.13.2, which does not tell."""
+    """Newest stored transaction; None: the node is of release 0.13.2, which does not report it."""
     log_bytes: int | None = None
     """Bytes of its files; None as above."""
     fence_session_id: int | None = None
@@ -57,7 +57,7 @@ class NodeStatus:
 
 @dataclass(frozen=True, slots=True)
 class NodeInspection:
-    """A complete answer of one node. Sizes in bytes; None where the node does not tell (release 0.13.2).
+    """A complete answer of one node. Sizes in bytes; None where the node does not report it (release 0.13.2).
 
     ``holds_mark``: partitions whose record at the low-water mark the node produced (or whose mark is -1).
     ``out_of_service``: partitions that are switched on and do not serve all the same (damage, a failed disk).
@@ -69,7 +69,7 @@ class NodeInspection:
     disk_size_bytes: int | None = None
     disk_free_bytes: int | None = None
     log_bytes: Mapping[int, int] = field(default_factory=dict)
-    """Partition → size of its files, for those of which the node tells it."""
+    """Partition → size of its files, as far as the node reports it."""
 
 
 @dataclass(slots=True)
@@ -198,7 +198,7 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
             raise AdminError(f"the storage node's gauge {name} is not a number: {value!r}")
         return value
 
-    def told(name: str) -> int | None:
+    def reported(name: str) -> int | None:
         gauges = metrics.get("gauges")
         known = isinstance(gauges, dict) and f"waltz-storage.{name}" in gauges
         return number(name) if known else None
@@ -218,9 +218,9 @@ def parse_metrics(metrics: dict[str, object]) -> tuple[NodePartition, ...]:
                 number(f"{prefix}.local-low-water-mark"),
                 bool(flags & FLAG_ASSIGNED),
                 bool(flags & FLAG_AVAILABLE),
-                told(f"{prefix}.max-transaction-id"),
-                told(f"{prefix}.log-bytes"),
-                told(f"{prefix}.fence-session-id"),
+                reported(f"{prefix}.max-transaction-id"),
+                reported(f"{prefix}.log-bytes"),
+                reported(f"{prefix}.fence-session-id"),
             )
         )
     return tuple(found)
@@ -251,7 +251,7 @@ async def set_assignment(
     tls: TlsSettings,
     delete_files: bool = False,
 ) -> None:
-    """Tell a node that it has (or has no more) these partitions. Un-assigning resets their marks;
+    """Assign these partitions to a node, or remove them from it. Un-assigning resets their marks;
     ``delete_files`` deletes the data too, also what a deletion left that did not come to its end. Without it
     partitions that the node does not have are skipped when un-assigning."""
     _, params = await read_params(store, root)
@@ -294,7 +294,7 @@ async def remove_replica(
     """Take a partition off a node of which it is proven, now, that its copy is not needed
     (``safety.check_removal``). False: the node does not have it. UnsafeChangeError without the proof.
 
-    ``admin``: where the node is, if it is not registered any more. The admin lock is held, so nobody assigns
+    ``admin``: where the node is, if it is no longer registered. The admin lock is held, so nobody assigns
     meanwhile; taking it is a write, so what is read after it is not older than that.
     """
     _, params = await read_params(store, root)
@@ -325,12 +325,12 @@ async def sync_partitions(
     remove_surplus: bool = False,
     dry_run: bool = False,
 ) -> SyncReport:
-    """Make every node have the partitions ``store/assignment`` gives it; goes on when a node cannot be
+    """Make every node have the partitions ``store/assignment`` gives it; continues when a node cannot be
     reached.
 
     What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while
     the last store session of the partition may still need that copy. Files always stay. Running it again
-    completes it. ``dry_run``: the same report, and nobody is told anything.
+    completes it. ``dry_run``: the same report, and no node is changed.
     """
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
@@ -383,7 +383,7 @@ async def _not_needed(
 ) -> bool:
     """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and
     the node itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the
-    replica that tells it."""
+    replica that reports it."""
     if await metadata.never_started(partition_id):
         return True
     state, _ = await metadata.read_partition(partition_id)

@@ -7,10 +7,10 @@ and not a crash, health also needs a quorum of available nodes, and ``passed`` s
 exits with it).
 
 Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
-(`waltz_cluster.replica_rules`). Servers of ours and of 0.13.2 list a replica as (session, UNRESOLVED), a late
-joiner too, only after its node has completed *set low-water mark* of that session. So a listed node whose own
-last session is older was emptied or set back meanwhile. A newer one is the next session on its way: nodes are
-asked after ZooKeeper.
+(`waltz_cluster.replica_rules`). Our servers and those of 0.13.2 list a replica as (session, UNRESOLVED), a
+late joiner too, only after its node has completed *set low-water mark* of that session. So a listed node
+whose own last session is older was emptied or rolled back meanwhile. A newer one is the next session on its
+way: nodes are asked after ZooKeeper.
 """
 
 import asyncio
@@ -109,7 +109,7 @@ class NodeAnswer:
             return NoAnswer()
         if partition_id not in self.partitions:
             return NotHeld()
-        return self.copies.get(partition_id, NoAnswer("it did not say how its copy is"))
+        return self.copies.get(partition_id, NoAnswer("it did not report the state of its copy"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -304,4 +304,4 @@ def _health(partition_id: int, owner: int | None, answer: ServerAnswer) -> str:
         return "it has no single server"
     if answer.health is None:
         return "its server does not answer"
-    return "" if answer.health.get(partition_id, False) else f"server {owner} says that it is not healthy"
+    return "" if answer.health.get(partition_id, False) else f"server {owner} reports that it is not healthy"

@@ -17,7 +17,7 @@ _QUESTION_SECONDS = 10.0
 
 
 class NotCompleteError(AdminError):
-    """The change was made and is not complete in time; it goes on by itself."""
+    """The change was made and is not complete in time; it continues without this command."""
 
     retriable = True
 
@@ -37,8 +37,8 @@ async def wait_complete(
 ) -> None:
     """Until all checks of these partitions pass, one after another; NotCompleteError with the first reason.
 
-    That a node still has a partition which is not its own any more does not count: it is told after this. A
-    partition that was never started has nothing to complete.
+    That a node still has a partition which is no longer assigned to it does not count: it is removed after
+    this. A partition that was never started has nothing to complete.
     """
     loop = asyncio.get_running_loop()
     deadline = loop.time() + timeout_seconds
@@ -53,7 +53,9 @@ async def wait_complete(
                 break
             reason = f"partition {partition}: {left[0].reason}"
             if loop.time() > deadline:
-                raise NotCompleteError(f"not complete after {timeout_seconds:g} s ({reason}); it goes on")
+                raise NotCompleteError(
+                    f"not complete after {timeout_seconds:g} s ({reason}); the change is still in progress"
+                )
             report(f"waiting: {reason}")
             await asyncio.sleep(_LOOK_SECONDS)
 

@@ -121,7 +121,7 @@ def test_too_few_that_know_anything_are_refused_with_what_to_do() -> None:
 def test_copies_that_were_only_marked_decide_nothing_alone() -> None:
     """A recovery marked B and C and did not fill them, and whoever held the records is gone."""
     held = {name: copy(5, 3, 0, local=0) for name in "BC"}
-    with pytest.raises(UnsafeChangeError, match=r"nobody knows what was acknowledged; bring back: A$"):
+    with pytest.raises(UnsafeChangeError, match=r"it is not known what was acknowledged; bring back: A$"):
         written(ABC, "ABC", held)
     with pytest.raises(UnsafeChangeError, match=r"bring back: an earlier replica$"):
         written(ABC, "ABC", held | {"A": copy(5, 3, 0, local=0)})

@@ -89,14 +89,14 @@ class HttpEndpoints:
             app,
             access_log=None,
             handle_signals=False,
-            # a scrape in progress may delay the end of the service by this much, no more
+            # a scrape in progress may delay the end of the service by at most this much
             shutdown_timeout=1.0,
             lingering_time=0,
             logger=RequestLog(peer_log),
         )
         await runner.setup()
         if runner.server is None:
-            raise RuntimeError("the HTTP server was not made")
+            raise RuntimeError("the HTTP server was not created")
         guard = ConnectionGuard(runner.server, peer_log)
         try:
             self._server = await asyncio.get_running_loop().create_server(guard.accept, host, port)

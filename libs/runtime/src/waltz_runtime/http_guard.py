@@ -45,7 +45,7 @@ class RequestLog(logging.LoggerAdapter[logging.Logger]):
 
 
 class ConnectionGuard:
-    """The connections of one HTTP port. `accept` is its protocol factory; `answered` is told of every
+    """The connections of one HTTP port. `accept` is its protocol factory; `answered` is notified of every
     answer."""
 
     def __init__(self, server: web.Server, peer_log: PeerLog) -> None:
@@ -62,7 +62,7 @@ class ConnectionGuard:
         if len(self._since) >= MAX_CONNECTIONS:
             self._cut(
                 next(iter(self._since)),
-                f"others want to come in, and there are {MAX_CONNECTIONS} connections",
+                f"other peers wait for a connection, and {MAX_CONNECTIONS} are open",
             )
         made: Callable[[], asyncio.Protocol] = self._server
         handler = made()
@@ -98,7 +98,9 @@ class ConnectionGuard:
             if handler not in known:
                 del self._since[handler]
             elif now - since > SILENT_SECONDS:
-                self._cut(handler, f"neither a whole request nor an answer taken within {SILENT_SECONDS:g} s")
+                self._cut(
+                    handler, f"no complete request was sent, or no answer read, within {SILENT_SECONDS:g} s"
+                )
 
     def _cut(self, handler: Any, reason: str) -> None:
         self._since.pop(handler, None)

@@ -102,7 +102,7 @@ async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
 
 
 def _report(failure: BaseException) -> int:
-    """Say what went wrong and choose the exit code; what ends an interpreter on purpose goes on."""
+    """Say what went wrong and choose the exit code; what ends an interpreter on purpose passes through."""
     user_error = find_user_error(failure)
     if user_error is not None:
         line = " ".join(str(user_error).split())

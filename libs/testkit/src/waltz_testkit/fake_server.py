@@ -1,7 +1,7 @@
 """A scripted Waltz server without storage: real listener, real frames, logs in memory.
 
 For tests of clients. Behaves like a server of the protocol (client-server protocol, server behaviour) unless
-told otherwise: appends can be dropped, held back or refused; the feed can be held back so that flush
+configured otherwise: appends can be dropped, delayed or refused; the feed can be held back so that flush
 responses and lock failures overtake it; mounts can be answered with anything or not at all; reads can fail;
 connections can be cut. ``fake_cluster`` publishes the servers through an in-memory ZooKeeper, moves
 partitions and raises generations.
@@ -429,7 +429,7 @@ class FakeServer:
             await listener.close()
 
     def cut_connections(self) -> None:
-        """Cut every connection; go on listening."""
+        """Cut every connection; continue to listen."""
         for connection in list(self.connections):
             if connection.channel is not None:
                 connection.channel.abort("cut")

@@ -1,7 +1,7 @@
 """An in-memory partition store for tests of the partition layer: no network, no replicas, no waiting.
 
 It has the face of `waltz_server.store.api.PartitionStore` and keeps the committed wire records in a list. A
-test decides what happens: commits come by themselves on the next loop turn (`auto_commit`), or one by one
+test decides what happens: commits come automatically on the next loop turn (`auto_commit`), or one by one
 with `commit_next`; `lose_session` and `settle` play a failed session.
 """
 

@@ -1,4 +1,4 @@
-"""An in-memory disk that breaks the way disks break; it stands behind the storage engine's file seam.
+"""An in-memory disk that breaks the way disks break; it is used through the storage engine's file seam.
 
 Model. Every file has what programs see and what the platter holds. A write goes to the first and becomes a
 list of *pending* operations; a sync applies the pending ones to the platter. At a crash every pending
@@ -88,7 +88,7 @@ class FaultyFile:
             self._inode.forget_page(start)
 
     def write_back(self, keep: int) -> None:
-        """The kernel writes all but the newest ``keep`` pending changes by itself, as it does after a
+        """The kernel writes all but the newest ``keep`` pending changes on its own, as it does after a
         while."""
         self._inode.write_back(keep, self._disk.now())
 
@@ -298,7 +298,7 @@ class FaultyDisk:
     def restart(self, mode: CrashMode, rng: random.Random | None = None, share: float = 0.5) -> None:
         """Power comes back: what programs see now is what reached the platter in the given way.
 
-        ``share``: with :attr:`CrashMode.SOME`, how likely each piece is to be there.
+        ``share``: with :attr:`CrashMode.SOME`, how likely each piece is present.
         """
         chance = rng if rng is not None else random.Random(0)
         self._crashed, self.crash_before, self.calls = False, None, []

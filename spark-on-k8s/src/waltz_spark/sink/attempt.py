@@ -259,7 +259,7 @@ def _check_rival(state: Attempt, seen: ClaimSeen) -> None:
     key, mine = seen.claim.key, state.me.key
     if key.batch > mine.batch:
         raise StaleBatchError(
-            f"batch {mine.batch} of query {mine.query} is over: batch {key.batch} is being written (transaction "
+            f"batch {mine.batch} of query {mine.query} has ended: batch {key.batch} is being written (transaction "
             f"{seen.transaction_id} says so)"
         )
     if key.batch == mine.batch and seen.claim.attempt != state.me.attempt and state.claimed:

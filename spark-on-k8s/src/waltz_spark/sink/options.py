@@ -71,7 +71,7 @@ class WriteOptions:
             )
         if use == WRITE and location is not None and values.get("writeId") is None:
             raise OptionError(
-                "option stateLocation of a batch write needs writeId: the name of the write that is not to happen twice"
+                "option stateLocation of a batch write needs writeId: the name of the write that must not happen twice"
             )
         if not exactly and values["onConflict"] == OnConflict.RETRY.value:
             raise OptionError("option onConflict = retry needs delivery = exactly-once")

@@ -42,7 +42,7 @@ class Starts:
         last = max(self.batches, default=0)
         if last > batch + 1:
             raise StaleBatchError(
-                f"batch {batch} was to be written, but batch {last - 1} is complete: the checkpoint was set back, or stateLocation "
+                f"batch {batch} was to be written, but batch {last - 1} is complete: the checkpoint was rolled back, or stateLocation "
                 "belongs to another query"
             )
 

@@ -126,7 +126,7 @@ class BatchWriter(DataSourceArrowWriter):
 
     def abort(self, messages: Sequence[TaskMessage | None]) -> None:  # type: ignore[override]
         """A task failed for good. A log takes nothing back."""
-        log.warning("write %s failed: what its tasks have written stays in the log", self._query)
+        log.warning("write %s failed: what its tasks have written remains in the log", self._query)
 
 
 class StreamWriter(DataSourceStreamArrowWriter):
@@ -142,7 +142,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         query, batch = context.getLocalProperty(QUERY_PROPERTY), context.getLocalProperty(BATCH_PROPERTY)
         if query is None or batch is None:
             raise OptionError(
-                "Spark did not say which query and batch a task belongs to: write with writeStream"
+                "Spark did not report which query and batch a task belongs to: write with writeStream"
             )
         self._starts.check_place(int(batch))
         key = TaskKey(query, int(batch), context.partitionId())
@@ -158,7 +158,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
     def abort(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """A task failed for good. The batch is tried again when the query is started again."""
         log.warning(
-            "batch %d failed: what its tasks have written stays, and is found when the batch is repeated",
+            "batch %d failed: what its tasks have written remains, and is found when the batch is repeated",
             batchId,
         )
 

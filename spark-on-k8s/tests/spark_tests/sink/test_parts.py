@@ -162,7 +162,7 @@ def test_old_notes_go_and_a_checkpoint_that_was_set_back_is_told(tmp_path: Path)
     assert len(list(tmp_path.iterdir())) == 11
     starts = folder.read()
     assert starts is not None
-    with pytest.raises(StaleBatchError, match="the checkpoint was set back"):
+    with pytest.raises(StaleBatchError, match="the checkpoint was rolled back"):
         starts.check_place(3)
     starts.check_place(29)
 

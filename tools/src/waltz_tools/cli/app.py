@@ -27,7 +27,7 @@ class _Commands(TyperGroup):
 app = typer.Typer(
     cls=_Commands,
     name="waltz",
-    help="Waltz: a replicated write-ahead log. Run it here, look into it, change it.",
+    help="Waltz: a replicated write-ahead log. Run it locally, inspect it, change it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},

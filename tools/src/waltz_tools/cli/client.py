@@ -29,13 +29,20 @@ CountOption = Annotated[
 IntervalOption = Annotated[
     int,
     typer.Option(
-        "--interval", "-i", min=0, help="Mean milliseconds between two of a client.", show_default=False
+        "--interval",
+        "-i",
+        min=0,
+        help="Mean milliseconds between two transactions of a client.",
+        show_default=False,
     ),
 ]
 ActiveOption = Annotated[
-    int, typer.Option("--num-active-partitions", "-ap", min=1, help="The first so many partitions are used.")
+    int,
+    typer.Option(
+        "--num-active-partitions", "-ap", min=1, help="How many partitions are used, from the first on."
+    ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for everything.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the whole command.")]
 RunOption = Annotated[str, typer.Option("--run", help="Name that producers and consumers of one run share.")]
 
 

@@ -42,7 +42,7 @@ def verify_(
         float, typer.Option("--timeout", "-t", min=0.1, help="Seconds per question.")
     ] = 10.0,
     wait_seconds: Annotated[
-        float, typer.Option("--wait", min=0, help="Try again for so many seconds until it passes.")
+        float, typer.Option("--wait", min=0, help="Retry for this many seconds until it passes.")
     ] = 0.0,
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
@@ -121,9 +121,11 @@ def status_(
 def top(
     config: ConfigOption,
     interval_seconds: Annotated[
-        float, typer.Option("--interval", min=0.2, help="Seconds between two looks.")
+        float, typer.Option("--interval", min=0.2, help="Seconds between two observations.")
     ] = 2.0,
-    count: Annotated[int, typer.Option("--count", min=0, help="Looks before it ends; 0 = until Ctrl-C.")] = 0,
+    count: Annotated[
+        int, typer.Option("--count", min=0, help="Number of observations; 0 = until Ctrl-C.")
+    ] = 0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """The status, again and again, with appends per second of each partition; as JSON one object per look."""

@@ -230,13 +230,13 @@ def _plain(value: object) -> object:
 
 
 def print_line(line: str) -> None:
-    """One line on standard output, at once. ReaderGoneError when nobody reads it any more (`waltz tail |
+    """One line on standard output, at once. ReaderGoneError when the reader is gone (`waltz tail |
     head`)."""
     try:
         sys.stdout.write(line + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        raise ReaderGoneError("nobody reads the output any more") from None
+        raise ReaderGoneError("standard output was closed by its reader") from None
 
 
 def out_console() -> Console:

@@ -11,7 +11,7 @@ from waltz_tools.errors import ToolError, UsageError
 
 YesOption = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
 DryRunOption = Annotated[
-    bool, typer.Option("--dry-run", help="Check everything, say what would be done, change nothing.")
+    bool, typer.Option("--dry-run", help="Check everything, show what would be done, change nothing.")
 ]
 
 
@@ -21,9 +21,9 @@ def consent(what: str, yes: bool) -> None:
     if yes:
         return
     if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise UsageError(f"{what}: say --yes if that is meant (--dry-run shows what it would do)")
+        raise UsageError(f"{what}: pass --yes if that is meant (--dry-run shows what it would do)")
     try:
-        agreed = typer.confirm(f"{what}. Go on?", default=False, err=True)
+        agreed = typer.confirm(f"{what}. Continue?", default=False, err=True)
     except typer.Abort:  # Ctrl-C, or the end of the input
         sys.stderr.write("\n")
         agreed = False

@@ -139,9 +139,9 @@ def dump_segment(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Header and records of one segment. Exit code 3 when the file goes on behind its last valid record."""
+    """Header and records of one segment. Exit code 3 when the file continues after its last valid record."""
     if not metadata and not record:
-        raise UsageError("say what to show: --metadata, --record or both")
+        raise UsageError("pass what to show: --metadata, --record or both")
     from waltz_storage.engine.segment_view import segment_records
 
     text = None if deserializer is None else _load(deserializer)

@@ -154,7 +154,7 @@ def migrate(
         str | None, typer.Option("--drain", help="Node whose partitions go to the others of its group.")
     ] = None,
     replace: Annotated[
-        str | None, typer.Option("--replace", help="Node whose disk is lost and is to be filled again.")
+        str | None, typer.Option("--replace", help="Node whose disk is lost and must be filled again.")
     ] = None,
     rebalance: Annotated[
         str | None, typer.Option("--rebalance", help="Group to spread evenly over its nodes.")
@@ -230,13 +230,13 @@ def restart(
 @app.command()
 def pause(
     cluster: ClusterArgument,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on again.")] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume.")] = False,
     namespace: NamespaceOption = "default",
     kubeconfig: KubeconfigOption = None,
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have the operator change nothing of a cluster any more, until --resume."""
+    """Stop the operator from changing a cluster, until --resume."""
 
     async def work(session: Session) -> bool:
         from waltz_tools.k8s.changes import set_paused
@@ -278,7 +278,7 @@ def report(
     from waltz_tools.k8s.bundle import write_archive
 
     size = write_archive(files, path, time.time())
-    line = f"{path}: {len(files)} files, {size} bytes; look through it before you hand it on"
+    line = f"{path}: {len(files)} files, {size} bytes; review it before you share it"
     render_result(output, line, path=path, files=sorted(files), bytes=size)
 
 

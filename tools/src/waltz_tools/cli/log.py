@@ -41,7 +41,8 @@ def append(
     config: ConfigOption,
     partition: PartitionOption = 0,
     data: Annotated[
-        str | None, typer.Option("--data", "-d", help="The payload; lines of standard input without it.")
+        str | None,
+        typer.Option("--data", "-d", help="The payload; if not given: the lines of standard input."),
     ] = None,
     whole: Annotated[
         bool, typer.Option("--whole", help="All of standard input, byte for byte, is one payload.")
@@ -53,7 +54,8 @@ def append(
         ),
     ] = False,
     header: Annotated[
-        int, typer.Option("--header", min=-(1 << 31), max=(1 << 31) - 1, help="Number beside the payload.")
+        int,
+        typer.Option("--header", min=-(1 << 31), max=(1 << 31) - 1, help="Number stored with the payload."),
     ] = 0,
     lock: Annotated[
         list[str] | None, typer.Option("--lock", help="Write lock name:id; can be repeated.")
@@ -165,7 +167,7 @@ def tail(
         ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Go on with what is appended from now on.")
+        bool, typer.Option("--follow", "-f", help="Continue with what is appended from now on.")
     ] = False,
     headers_only: Annotated[bool, typer.Option("--headers-only", help="Leave the payload out.")] = False,
     output: OutputOption = OutputFormat.JSON,
@@ -213,7 +215,8 @@ async def _tail(
 async def _place(
     client: WaltzClient, partition: int, end: int, last: int, wanted: HeaderFilter | None
 ) -> int:
-    """After which id the last so many begin. With a filter headers are read backwards, in growing pieces."""
+    """The id after which the last ``count`` transactions begin. With a filter headers are read backwards, in
+    growing pieces."""
     if wanted is None or last == 0:
         return max(end - last, -1)
     found, high, size = 0, end, _LOOK_BACK

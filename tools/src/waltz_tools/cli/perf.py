@@ -18,7 +18,10 @@ SizeOption = Annotated[
     int, typer.Option("--txn-size", "-s", min=0, help="Bytes of data per transaction.", show_default=False)
 ]
 ActiveOption = Annotated[
-    int, typer.Option("--num-active-partitions", "-ap", min=1, help="The first so many partitions are used.")
+    int,
+    typer.Option(
+        "--num-active-partitions", "-ap", min=1, help="How many partitions are used, from the first on."
+    ),
 ]
 LatestOption = Annotated[
     bool,
@@ -29,7 +32,7 @@ LatestOption = Annotated[
         help="Accepted for compatibility: old transactions are never read.",
     ),
 ]
-TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for everything.")]
+TimeoutOption = Annotated[float, typer.Option("--timeout", min=0.1, help="Seconds for the whole command.")]
 
 
 @app.command("test-producers")
@@ -46,7 +49,11 @@ def producers(
     interval: Annotated[
         int,
         typer.Option(
-            "--interval", "-i", min=0, help="Mean milliseconds between two of a client.", show_default=False
+            "--interval",
+            "-i",
+            min=0,
+            help="Mean milliseconds between two transactions of a client.",
+            show_default=False,
         ),
     ],
     num_active_partitions: ActiveOption = 1,

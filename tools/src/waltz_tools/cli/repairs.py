@@ -50,9 +50,7 @@ def restore_reset(
         line = f"would reset partitions {names} of {directory}"
         render_result(output, line, dry_run=True, directory=directory, reset=would)
         return
-    consent(
-        f"{directory} forgets its store sessions: its copies count for nothing until they have caught up", yes
-    )
+    consent(f"{directory} forgets its store sessions: its copies have no vote until they have caught up", yes)
     done = repair.restore_reset(directory, chosen)
     text = ",".join(map(str, done)) or "none"
     render_result(
@@ -80,7 +78,7 @@ def forget(
     chosen = parse_partitions(partition)
     if not accept and not dry_run:
         raise UsageError(
-            "transactions that only this replica still holds are lost for ever: say --accept-data-loss if that is acceptable"
+            "transactions that only this replica still holds are lost forever: pass --accept-data-loss if that is acceptable"
         )
 
     async def work(c: Context) -> Forgotten:
@@ -99,7 +97,7 @@ def forget(
     if done.unknown:
         line += f"; the metadata of {','.join(map(str, done.unknown))} does not name it"
     if done.others:
-        line += f"; not whole there either: {', '.join(done.others)}"
+        line += f"; also incomplete there: {', '.join(done.others)}"
     render_result(
         output,
         line,
@@ -136,7 +134,7 @@ def lower_fence(
     found = {p: repair.fence_of(directory, p)[0] for p in chosen}
     lowered = [p for p in chosen if found[p] > to[p]]
     if lowered and not dry_run:
-        consent(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are put down", yes)
+        consent(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are lowered", yes)
         for number in lowered:
             repair.lower_fence(directory, number, to[number])
     said = [f"partition {p}: {found[p]} to {to[p]}" for p in lowered] or ["no fence is too high"]

@@ -1,4 +1,4 @@
-"""`waltz storage replace`: another node in the place of one, in one command that can be run again."""
+"""`waltz storage replace`: one node is replaced with another, in one command that can be run again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from waltz_tools.cli.progress import Advance, progress
 def replace(
     config: ConfigOption,
     old: Annotated[
-        str, typer.Option("--old", help="host:port of the node to go, its storage port.", show_default=False)
+        str, typer.Option("--old", help="host:port of the old node, its storage port.", show_default=False)
     ],
     new: Annotated[str, typer.Option("--new", help="host:port of the running new node.", show_default=False)],
     new_admin_port: Annotated[
@@ -36,10 +36,10 @@ def replace(
         typer.Option("--group", "-g", help="Group of the new node; that of the old one without it."),
     ] = None,
     at_once: Annotated[
-        int, typer.Option("--at-once", min=1, help="Partitions that change hands together.")
+        int, typer.Option("--at-once", min=1, help="Partitions that are moved together.")
     ] = 16,
     copy: Annotated[
-        bool, typer.Option("--copy/--no-copy", help="Copy past the servers first; else the servers fill it.")
+        bool, typer.Option("--copy/--no-copy", help="Copy node to node first; else the servers fill it.")
     ] = True,
     delete: Annotated[
         bool, typer.Option("--delete-storage-files", "-d", help="Delete the old node's data too.")
@@ -84,9 +84,9 @@ def replace(
     consent(f"{before} leaves the cluster" + (" and its data are deleted" if delete else ""), yes)
     with progress(f"replacing {before}") as advance:
         result: ReplaceResult = run_admin(config, lambda c: replacement(c, advance).run())
-    line = f"{after} has taken the place of {before}: {len(result.moved)} partitions, {result.copied} records copied"
+    line = f"{after} has replaced {before}: {len(result.moved)} partitions, {result.copied} records copied"
     if result.left is not None:
-        line += f"; the old node could not be told ({result.left}): never start it on its old directory again"
+        line += f"; the old node was not informed ({result.left}): never start it on its old directory again"
     render_result(
         output, line, old=before, new=after, moved=result.moved, copied=result.copied, not_told=result.left
     )

@@ -67,7 +67,7 @@ def remove_preferred_partition(
     partition: PartitionsOption,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let a server prefer partitions no more."""
+    """Make a server no longer prefer partitions."""
     _change(config, server, partition, output, preferred=False)
 
 
@@ -80,7 +80,7 @@ def _change(
         await server_admin.change_preferred(c.store, c.root, endpoint, chosen, preferred=preferred, tls=c.tls)
 
     run_admin(config, work)
-    word = "prefers" if preferred else "prefers no more"
+    word = "prefers" if preferred else "no longer prefers"
     render_result(
         output, f"{endpoint} {word} {partition}", server=endpoint, partitions=chosen, preferred=preferred
     )

@@ -100,7 +100,7 @@ def add_partition(
     partition: PartitionsOption,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell a node that it has these partitions."""
+    """Assign partitions to a node."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
     run_admin(config, lambda c: storage_admin.set_assignment(c.store, c.root, admin, chosen, True, tls=c.tls))
     render_result(output, f"{admin} has partitions {partition}", node=admin, assigned=chosen)
@@ -118,7 +118,7 @@ def remove_partition(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell a node that it has these partitions no more."""
+    """Remove partitions from a node."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
     if dry_run:
 
@@ -154,7 +154,7 @@ def remove_partition(
 
     run_admin(config, work)
     render_result(
-        output, f"{admin} has partitions {partition} no more", node=admin, removed=chosen, deleted=delete
+        output, f"{admin} no longer has partitions {partition}", node=admin, removed=chosen, deleted=delete
     )
 
 
@@ -192,20 +192,20 @@ def sync_partitions(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Tell every node which partitions ZooKeeper gives it. Exit code 3 when a node could not be told."""
+    """Assign to every node the partitions that ZooKeeper lists for it. Exit code 3 when a node failed."""
     report = run_admin(
         config,
         lambda c: storage_admin.sync_partitions(
             c.store, c.root, tls=c.tls, remove_surplus=remove_surplus, dry_run=dry_run
         ),
     )
-    told = [report.assigned, report.unassigned, report.surplus, report.failed]
-    title = "What storage nodes would be told" if dry_run else "Partitions told to storage nodes"
+    changes = [report.assigned, report.unassigned, report.surplus, report.failed]
+    title = "Changes that storage nodes would get" if dry_run else "Changes sent to storage nodes"
     listing = Listing(
         "nodes",
         title
-        if any(told)
-        else "nothing to tell: every storage node has the partitions that ZooKeeper gives it",
+        if any(changes)
+        else "nothing to change: every storage node has the partitions that ZooKeeper lists for it",
         ["Node", "Assigned", "Removed", "Surplus", "Failed"],
     )
     for node in sorted({*report.assigned, *report.unassigned, *report.surplus, *report.failed}):
@@ -219,7 +219,7 @@ def sync_partitions(
     render_listings(output, [listing])
     if not report.complete:
         raise DegradedError(
-            f"{counted(len(report.failed), 'storage node')} could not be told: {', '.join(sorted(report.failed))}"
+            f"{counted(len(report.failed), 'storage node')} could not be updated: {', '.join(sorted(report.failed))}"
         )
 
 

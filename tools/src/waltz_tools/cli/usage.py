@@ -1,4 +1,4 @@
-"""`waltz storage usage`: the disks of the storage nodes, for ever growing."""
+"""`waltz storage usage`: the disks of the storage nodes, whose logs only grow."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def usage(
     """Bytes of the logs, how fast they grow, and when the disks are full. Exit code 3 when one is, or a node
     is silent.
 
-    Growth is that of the last 24 hours, or since the node's start. The log is kept for ever: a disk that
-    fills needs more room.
+    Growth is that of the last 24 hours, or since the node's start. The log is kept forever: a disk that
+    fills up must be enlarged.
     """
     admin = None if storage is None else parse_endpoint(storage)
     statuses = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
@@ -46,7 +46,7 @@ def usage(
     full = [str(status.admin) for status in statuses if status.disk is not None and status.disk.full]
     if full:
         raise DegradedError(
-            f"the disk of {', '.join(full)} is full: no appends there until there is room again"
+            f"the disk of {', '.join(full)} is full: it accepts no appends until there is free space"
         )
     if silent:
         raise DegradedError(
@@ -71,7 +71,7 @@ def _disks(statuses: list[storage_admin.NodeStatus]) -> Listing:
     for status in statuses:
         disk = status.disk
         if disk is None:
-            problem = status.error or "it does not tell (release 0.13.2)"
+            problem = status.error or "not reported (release 0.13.2)"
             listing.add(str(status.admin), *[None] * (len(columns) - 2), problem)
             continue
         listing.add(

@@ -1,4 +1,4 @@
-"""`waltz zk`: the cluster's records in ZooKeeper. Storage nodes are told by `waltz storage`."""
+"""`waltz zk`: the cluster's records in ZooKeeper. Storage nodes are changed by `waltz storage`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,9 @@ GroupOption = Annotated[
 ]
 WaitOption = Annotated[
     float,
-    typer.Option("--wait", min=0, help="Wait so many seconds until every replica takes part; 0 = do not."),
+    typer.Option(
+        "--wait", min=0, help="Wait up to this many seconds until every replica takes part; 0 = do not wait."
+    ),
 ]
 PauseOption = Annotated[
     bool,
@@ -56,7 +58,7 @@ def create(
     config: ConfigOption,
     name: NameOption,
     partitions: Annotated[
-        int, typer.Option("--partitions", "-p", min=0, help="Number of partitions, for ever.")
+        int, typer.Option("--partitions", "-p", min=0, help="Number of partitions; it can never be changed.")
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
@@ -87,7 +89,7 @@ def delete(
         await seeding.delete(_store(c, dry_run), c.root, name, force=force)
 
     if not dry_run:
-        consent(f"all records of cluster {name} in ZooKeeper are deleted for ever", yes)
+        consent(f"all records of cluster {name} in ZooKeeper are deleted permanently", yes)
     run_admin(config, work)
     line = f"would delete {name}" if dry_run else f"deleted {name}"
     render_result(output, line, name=name, deleted=not dry_run, dry_run=dry_run)
@@ -241,7 +243,7 @@ def accept_restored_(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was put back
+    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was restored
     from an older copy.
 
     All storage nodes must answer, or be named as lost or removed; nodes that this copy does not know must be

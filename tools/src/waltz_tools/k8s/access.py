@@ -19,7 +19,7 @@ OPERATOR_NAMESPACE = "waltz-system"
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Which cluster of which Kubernetes: what all sub-commands are told. Namespace of the WaltzCluster."""
+    """Which cluster of which Kubernetes: the options of all sub-commands. Namespace of the WaltzCluster."""
 
     namespace: str = DEFAULT_NAMESPACE
     kubeconfig: str | None = None

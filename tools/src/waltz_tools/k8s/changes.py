@@ -39,7 +39,7 @@ def migration_body(cluster: str, namespace: str, name: str, wish: Wish) -> dict[
     """The WaltzMigration. UsageError, ResourceError: one line for a person."""
     given = [kind for kind in ("move", "drain", "replace", "rebalance") if getattr(wish, kind) is not None]
     if len(given) != 1:
-        raise UsageError("say exactly one of --move, --drain, --replace, --rebalance")
+        raise UsageError("pass exactly one of --move, --drain, --replace, --rebalance")
     if wish.partitions is not None and given != ["move"]:
         raise UsageError("--partition goes with --move only")
     spec: dict[str, Any] = {"cluster": cluster}
@@ -92,7 +92,9 @@ async def follow(
         if planned or status.get("phase") in ENDED:
             return last
         if time.monotonic() > deadline:
-            raise ToolError(f"migration {name} has not ended after {timeout_seconds:g} s; it goes on")
+            raise ToolError(
+                f"migration {name} has not ended after {timeout_seconds:g} s; it is still in progress"
+            )
         await asyncio.sleep(_POLL_SECONDS)
 
 

@@ -60,7 +60,7 @@ def render(body: Mapping[str, Any], *, certificates: bool, now: float) -> list[M
     self_signed = cluster.spec.tls.mode is TlsMode.SELF_SIGNED
     if self_signed and not certificates:
         raise UsageError(
-            "tls.mode is SelfSigned and no operator makes certificates: say --certificates (they hold private keys), or choose "
+            "tls.mode is SelfSigned and no operator makes certificates: pass --certificates (they hold private keys), or choose "
             "tls.mode Secret, CertManager or Disabled"
         )
     secrets = _certificates(cluster, now) if self_signed else []

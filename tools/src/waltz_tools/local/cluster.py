@@ -145,7 +145,7 @@ class LocalCluster:
         return role in self._processes and self._processes[role].running
 
     def unexpected_ends(self) -> list[tuple[str, int]]:
-        """Roles that ended without being told to, with their exit codes."""
+        """Roles that ended without being asked to, with their exit codes."""
         return [
             (role, process.exit_code)
             for role, process in self._processes.items()
@@ -262,7 +262,7 @@ class LocalCluster:
             raise self._process(role).failure(f"is not ready after {limit:.0f} s") from None
 
     async def stop_role(self, role: str) -> bool:
-        """SIGTERM; True when it ended by itself in time (after `stop_timeout_seconds` it gets SIGKILL)."""
+        """SIGTERM; True when it ended in time (after `stop_timeout_seconds` it gets SIGKILL)."""
         ended = await self._process(role).stop(self.settings.stop_timeout_seconds)
         self.directory.forget_pid(role)
         if not ended:
@@ -300,7 +300,7 @@ class LocalCluster:
     async def add_storage_node(self) -> str:
         """Start one more node in a group of its own, with a replica of every partition; returns its role.
 
-        Returns when servers were told; the copy goes on in the background.
+        Returns when the servers were informed; the copy continues in the background.
         """
         role = f"storage-{max((_number(name) for name in self.storage_roles), default=0) + 1}"
         self.state.storage_nodes += 1

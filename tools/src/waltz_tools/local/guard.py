@@ -1,13 +1,13 @@
 """Starts a program that dies with its parent: `python guard.py PARENT_PID FD PROGRAM ARGUMENT…`.
 
-Model: on Linux the kernel is told to send SIGKILL to this process when its parent ends (PR_SET_PDEATHSIG,
+Model: on Linux the kernel is asked to send SIGKILL to this process when its parent ends (PR_SET_PDEATHSIG,
 which survives exec); then the program takes the place of this process, under the same pid. Elsewhere the
 program is started without that protection and the pid files of the cluster directory find left-overs at the
 next start.
 
 What the program makes is readable by its user alone, unless it says otherwise.
 
-FD is the writing end of a pipe (or `-`); it closes by itself when the program starts, which tells the parent
+FD is the writing end of a pipe (or `-`); it is closed when the program starts, which shows the parent
 that the guard has done its work.
 
 The kernel's rule is about the parent *thread*: start guarded programs from a thread that lives as long as

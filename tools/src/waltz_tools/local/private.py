@@ -11,7 +11,7 @@ FILE_MODE, FOLDER_MODE = 0o600, 0o700
 
 
 def make_folder(path: Path) -> None:
-    """Make it, or close one of ours that is wider; missing parents are made as usual. OSError."""
+    """Make it, or restrict one of this user that is wider; missing parents are made as usual. OSError."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.mkdir(mode=FOLDER_MODE, exist_ok=True)
     if path.stat().st_mode & 0o077:

@@ -88,7 +88,7 @@ class ManagedProcess:
         return await self._process.wait()
 
     async def stop(self, timeout_seconds: float) -> bool:
-        """SIGTERM, and SIGKILL after `timeout_seconds`; True when it ended by itself."""
+        """SIGTERM, and SIGKILL after `timeout_seconds`; True when SIGTERM was enough."""
         if not self.running:
             return True
         self.stopping = True

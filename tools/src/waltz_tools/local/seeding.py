@@ -51,13 +51,13 @@ class ClusterAdmin:
             await assignments.auto_assign(self._store, self._root, group, tls=self._tls)
 
     async def sync_partitions(self) -> None:
-        """Tell every node which partitions it has."""
+        """Assign every node its partitions."""
         report = await storage_admin.sync_partitions(self._store, self._root, tls=self._tls)
         if not report.complete:
             raise LocalClusterError("; ".join(f"{node}: {reason}" for node, reason in report.failed.items()))
 
     async def join_node(self, endpoint: Endpoint, admin_port: int, group: int) -> None:
-        """Give a running new node a replica of every partition: first the node is told, then the servers
+        """Give a running new node a replica of every partition: first the node is informed, then the servers
         (through ZooKeeper), so that they find it ready."""
         await self.add_node(endpoint, admin_port, group, assign=False)
         partitions = range((await StoreMetadata(self._store, self._root).store_params()).num_partitions)

@@ -108,7 +108,7 @@ class ClusterDirectory:
         try:
             return ClusterState(**value)
         except TypeError as error:
-            raise LocalClusterError(f"{file} cannot be understood: {error}") from None
+            raise LocalClusterError(f"{file} cannot be parsed: {error}") from None
 
     def save(self, state: ClusterState) -> None:
         """Replace cluster.json."""
@@ -138,7 +138,7 @@ class ClusterDirectory:
             try:
                 pid, started = file.read_text().split()
                 process = psutil.Process(int(pid))
-                # The start time tells a left-over from a stranger that got the same pid.
+                # The start time distinguishes a left-over from a stranger that got the same pid.
                 if abs(process.create_time() - float(started)) < 0.5:
                     process.kill()
                     process.wait(timeout=10)

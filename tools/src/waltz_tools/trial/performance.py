@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_client import Append, AppendError, LockConflictError, LockId, WaltzClient
-from waltz_tools.trial.validate import Tell, active_partitions, marks, quiet
+from waltz_tools.trial.validate import Report, active_partitions, marks, quiet
 
 Connect = Callable[[], WaltzClient]
 LOCK_NAME = "waltz-perf"
@@ -55,7 +55,7 @@ class ProducerTest:
     in_flight: int
 
 
-async def produce(connect: Connect, test: ProducerTest, tell: Tell = quiet) -> Produced:
+async def produce(connect: Connect, test: ProducerTest, report: Report = quiet) -> Produced:
     """Connect and mount all clients with one unmeasured append each, then run them against the clock."""
     total = Produced()
     ready, start = [asyncio.Event() for _ in range(test.clients)], asyncio.Event()
@@ -70,7 +70,7 @@ async def produce(connect: Connect, test: ProducerTest, tell: Tell = quiet) -> P
             numbers = iter(range(test.per_client))
             async with asyncio.TaskGroup() as writers:
                 for _ in range(min(test.in_flight, test.per_client)):
-                    writers.create_task(_write(client, test, partitions, numbers, total, tell))
+                    writers.create_task(_write(client, test, partitions, numbers, total, report))
 
     async with asyncio.TaskGroup() as group:
         for number in range(test.clients):
@@ -89,7 +89,7 @@ async def _write(
     partitions: list[int],
     numbers: Iterator[int],
     total: Produced,
-    tell: Tell,
+    report: Report,
 ) -> None:
     data = bytes(test.size_bytes)
     for _ in numbers:
@@ -109,7 +109,7 @@ async def _write(
         total.transactions += 1
         total.data_bytes += test.size_bytes
         total.latency_seconds += time.perf_counter() - began
-        tell(total.transactions)
+        report(total.transactions)
 
 
 @dataclass(slots=True)
@@ -132,7 +132,7 @@ class Consumed:
 
 
 async def consume(
-    connect: Connect, size_bytes: int, count: int, num_partitions: int, tell: Tell = quiet
+    connect: Connect, size_bytes: int, count: int, num_partitions: int, report: Report = quiet
 ) -> Consumed:
     """Write ``count`` transactions, then let a new client read back, with data, all that came since the
     start."""
@@ -162,7 +162,7 @@ async def consume(
                 async for transaction in feed:
                     read.transactions += 1
                     read.data_bytes += len(transaction.data or b"")
-                    tell(read.transactions)
+                    report(read.transactions)
         read.seconds = time.perf_counter() - began
     return read
 

@@ -16,8 +16,8 @@ from waltz_tools.errors import DegradedError, ToolError
 from waltz_tools.trial.chain import ChainCheck, Link, run_lock
 
 Connect = Callable[[], WaltzClient]
-Tell = Callable[[int], object]
-"""Told how many transactions are done."""
+Report = Callable[[int], object]
+"""Called with how many transactions are done."""
 
 
 def quiet(done: int) -> None:
@@ -47,7 +47,7 @@ class Producer:
         self._moved = asyncio.Condition()
         self.conflicts = 0
 
-    async def produce(self, count: int, after: Mapping[int, int], tell: Tell = quiet) -> None:
+    async def produce(self, count: int, after: Mapping[int, int], report: Report = quiet) -> None:
         """Append ``count`` transactions to the partitions of ``after``; reads them from there on to know what
         precedes."""
         self._read = dict(after)
@@ -57,7 +57,7 @@ class Producer:
                 if self._interval_seconds:
                     await asyncio.sleep(random.expovariate(1 / self._interval_seconds))
                 await self._append(random.choice(list(after)), number)
-                tell(number + 1)
+                report(number + 1)
             reader.cancel()
 
     async def _follow(self, after: Mapping[int, int]) -> None:
@@ -89,7 +89,7 @@ class Producer:
 
 
 async def consume(
-    client: WaltzClient, run: str, expected: int, after: Mapping[int, int], tell: Tell = quiet
+    client: WaltzClient, run: str, expected: int, after: Mapping[int, int], report: Report = quiet
 ) -> ChainCheck:
     """Read on from ``after`` until ``expected`` transactions of the run were found, checking each."""
     check = ChainCheck(run)
@@ -97,7 +97,7 @@ async def consume(
         async with client.feed(list(after), after=dict(after)) as feed:
             async for transaction in feed:
                 check.take(transaction.partition_id, transaction.transaction_id, transaction.data or b"")
-                tell(check.found)
+                report(check.found)
                 if check.found >= expected:
                     break
     return check
@@ -110,12 +110,12 @@ async def validate(
     per_client: int,
     interval_seconds: float,
     num_partitions: int,
-    tell: Tell = quiet,
+    report: Report = quiet,
 ) -> ChainCheck:
     """All of it: the producers at the same time, then a new client that reads. DegradedError names the first
     problem.
 
-    ``tell`` hears of every transaction twice: when it is appended and when it has been checked.
+    ``report`` counts every transaction twice: when it is appended and when it has been checked.
     """
     async with connect() as observer:
         partitions = active_partitions(observer, num_partitions)
@@ -126,14 +126,14 @@ async def validate(
     async def one(number: int) -> None:
         async with connect() as client:
             producer = Producer(client, run, str(number), interval_seconds)
-            await producer.produce(per_client, after, lambda _: tell(next(done)))
+            await producer.produce(per_client, after, lambda _: report(next(done)))
 
     async with asyncio.TaskGroup() as group:
         for number in range(clients):
             group.create_task(one(number))
     async with connect() as client:
         total = clients * per_client
-        check = await consume(client, run, total, after, lambda found: tell(total + found))
+        check = await consume(client, run, total, after, lambda found: report(total + found))
     if check.problems:
         raise DegradedError(f"{len(check.problems)} problems: {check.problems[0]}")
     return check
