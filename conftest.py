@@ -26,7 +26,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
     """The time limit of a test strikes again and again until the test has ended.
 
     pytest-timeout raises once, wherever the test happens to be. Inside a callback of an event loop that is
-    the end of it: the loop hands it to its exception handler and goes on, and the test never ends.
+    the end of it: the loop hands it to its exception handler and continues, and the test never ends.
     """
     done = yield
     left, again = signal.getitimer(signal.ITIMER_REAL)
@@ -36,7 +36,7 @@ def pytest_timeout_set_timer(item: pytest.Item, settings: object) -> Generator[N
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """How much was looked at: numbers that tests told with ``record_property``, added up by name, also those
+    """How much was checked: numbers that tests reported with `record_property`, added up by name, also those
     of xdist's workers."""
     sums: Counter[str] = Counter()
     for report in terminalreporter.stats.get("passed", ()):

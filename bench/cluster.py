@@ -79,7 +79,7 @@ class BenchCluster:
         return sum(mark + 1 for mark in marks if isinstance(mark, int) and mark >= 0)
 
     def client_config(self, in_flight_per_partition: int) -> Path:
-        """Configuration file of a client that may have so many appends outstanding in a partition."""
+        """Configuration file of a client with which that many appends may be outstanding in a partition."""
         self.local.override("client", {"client.maxConcurrentTransactions": in_flight_per_partition})
         return self.local.client_config
 

@@ -1,4 +1,4 @@
-"""Failover figures: how long no append is acknowledged after a process is killed or told to leave.
+"""Failover figures: how long no append is acknowledged after a process is killed or asked to leave.
 
 Writers run on all partitions all the time; a gap is the longest time between two acknowledged appends of one
 partition, and the figure is the worst partition's.

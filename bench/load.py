@@ -224,7 +224,7 @@ class GapWatch:
         self._last[partition] = now
 
     def take(self) -> list[float]:
-        """Longest silences in seconds, the one that still goes on included; starts afresh."""
+        """Longest silences in seconds, the present one included; starts afresh."""
         now = time.monotonic()
         found = [max(long, now - last) for long, last in zip(self._longest, self._last, strict=True)]
         self._longest = [0.0] * len(self._last)
@@ -232,7 +232,7 @@ class GapWatch:
 
 
 async def watched_writer(client: WaltzClient, partition: int, data: bytes, gaps: GapWatch) -> None:
-    """Append one after another for ever; an append that fails is tried again at once."""
+    """Append one after another without end; an append that fails is tried again at once."""
     while True:
         try:
             await client.append(partition=partition, data=data)

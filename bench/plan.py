@@ -118,7 +118,7 @@ def cpu_target(mode: WriteMode, tls: bool) -> Target | None:
 
 
 def ratio_target(mode: WriteMode, tls: bool) -> Target | None:
-    """Floor of ours / limit: the one that counts."""
+    """Floor of our rate / the limit: the one that counts."""
     return at_least(0.35, binding=True) if mode == PIPELINED else None
 
 

@@ -1,4 +1,4 @@
-"""The picture of a run: throughput beside the yardstick's, latency, CPU per role, every verdict."""
+"""The picture of a run: throughput next to the yardstick's, latency, CPU per role, every verdict."""
 
 from __future__ import annotations
 

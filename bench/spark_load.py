@@ -210,7 +210,7 @@ def _rows(query: StreamingQuery) -> int:
 
 
 def _empty_triggers(query: StreamingQuery) -> list[int]:
-    """Milliseconds of the last triggers, as far back as none had new data. Spark tells no listener of
+    """Milliseconds of the last triggers, as far back as none had new data. Spark notifies no listener of
     them."""
     recent = itertools.takewhile(lambda trigger: trigger.numInputRows == 0, reversed(query.recentProgress))
     return [int(trigger.durationMs["triggerExecution"]) for trigger in recent]
@@ -246,7 +246,7 @@ class Pacer:
         self._loop.close()
 
     def pace(self, seconds: float) -> None:
-        """Append for so long."""
+        """Append for that time."""
         asyncio.run_coroutine_threadsafe(self._pace(seconds), self._loop).result()
 
     async def _pace(self, seconds: float) -> None:

@@ -61,7 +61,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """All flights, for ever, or with ``until_end`` those that are committed when it starts."""
+    """All flights, without end, or with ``until_end`` those that are committed when it starts."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
     writer = (
         delays(log)

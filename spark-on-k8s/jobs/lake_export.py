@@ -230,7 +230,7 @@ def _key(batch: pa.RecordBatch) -> Any:
 
 
 def _write_file(folder: Folder, job: str, table: pa.Table) -> pa.RecordBatch:
-    """One file, complete or not there; the row that tells of it. A repeated task writes the same name with
+    """One file, complete or not there; the row that reports it. A repeated task writes the same name with
     the same content."""
     import pyarrow
     from pyarrow import parquet
@@ -260,7 +260,7 @@ def _write_file(folder: Folder, job: str, table: pa.Table) -> pa.RecordBatch:
 
 
 def to_compact(files: Sequence[DataFile], rows_per_file: int) -> list[tuple[DataFile, ...]]:
-    """Neighbours that together make a file of at most so many rows; each group has two files at least."""
+    """Neighbours that together make a file of at most that many rows; each group has two files at least."""
     groups: list[list[DataFile]] = []
     for file in sorted(files):
         group = groups[-1] if groups else []

@@ -50,7 +50,7 @@ _MAX_IN_FLIGHT_PER_PARTITION = 1_024
 
 @dataclass(frozen=True, slots=True)
 class WriterArguments:
-    """What the demo tells a writer, as one JSON argument."""
+    """What the demo passes to a writer, as one JSON argument."""
 
     config: str
     result: str

@@ -16,11 +16,11 @@ from waltz_client.serializers import JSON
 OPENED = 1
 TRANSFERRED = 2
 REFUSED = 3
-"""The header of a transaction says what it is, so that a reader can tell without its payload."""
+"""The header of a transaction says what it is, so that a reader knows it without its payload."""
 
 
 class Locks(NamedTuple):
-    """``write``: rests on it and changes it. ``read``: rests on it. ``append``: changes it without having
+    """`write`: depends on it and changes it. `read`: depends on it. `append`: changes it without having
     looked."""
 
     write: tuple[LockId, ...] = ()
@@ -58,8 +58,8 @@ class Transferred(Transfer):
     """It was carried out."""
 
     def locks(self) -> Locks:
-        """Rests on the balance of the source and on the id having no answer. Many may pay into one account at
-        the same time."""
+        """Depends on the balance of the source and on the id having no answer. Many may pay into one account
+        at the same time."""
         return Locks(
             write=(account_lock(self.book, self.source), order_lock(self.book, self.id)),
             append=(account_lock(self.book, self.target),),
@@ -75,7 +75,7 @@ class Refused(Transfer):
     """
 
     def locks(self) -> Locks:
-        """Rests on the same, and leaves the balance as it is."""
+        """Depends on the same, and leaves the balance as it is."""
         return Locks(write=(order_lock(self.book, self.id),), read=(account_lock(self.book, self.source),))
 
 
@@ -97,17 +97,17 @@ def decode(header: int, data: bytes) -> Event:
 
 
 def partition_of(book: str, num_partitions: int) -> int:
-    """The partition of a book: the same for every service, for ever."""
+    """The partition of a book: the same for every service, permanently."""
     return zlib.crc32(book.encode()) % num_partitions
 
 
 def account_lock(book: str, account: str) -> LockId:
-    """The lock that stands for one account."""
+    """The lock that represents one account."""
     return LockId("account", _number(f"{book}/{account}"))
 
 
 def order_lock(book: str, order_id: str) -> LockId:
-    """The lock that stands for the answer to one order."""
+    """The lock that represents the answer to one order."""
     return LockId("order", _number(f"{book}/{order_id}"))
 
 

@@ -1,4 +1,4 @@
-"""What an application needs beside its pods, whichever way it is submitted: account, options, volume,
+"""What an application needs besides its pods, whichever way it is submitted: account, options, volume,
 network, monitoring."""
 
 from __future__ import annotations

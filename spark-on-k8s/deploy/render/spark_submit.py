@@ -1,4 +1,4 @@
-"""``spark-submit --master k8s://...`` in cluster mode: a script, with the pod templates beside it."""
+"""``spark-submit --master k8s://...`` in cluster mode: a script, with the pod templates next to it."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A limit is shared in proportion to what waits in each partition, so that one long partition does not keep the
 others waiting and none runs away from them. At least one transaction is admitted when one waits, or a stream
-would stand still.
+would not advance.
 """
 
 from __future__ import annotations

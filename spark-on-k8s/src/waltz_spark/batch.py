@@ -39,7 +39,7 @@ _FILTER_WORKER = "pyspark.sql.worker.data_source_pushdown_filters"
 
 
 class WaltzBatchReader(DataSourceReader):
-    """Plans on the driver, reads in tasks (on a pickled copy: it holds nothing but what it was told)."""
+    """Plans on the driver, reads in tasks (on a pickled copy: it holds nothing but its options)."""
 
     def __init__(self, options: ReadOptions) -> None:
         self._options = options

@@ -1,7 +1,7 @@
 """What the data source raises: one line for a person each, with whether trying again can help.
 
-Spark shows the text of the innermost exception at the end of its own report, so the line stands alone and
-starts with "waltz:".
+Spark shows the text of the innermost exception at the end of its own report, so the line is complete in
+itself and starts with "waltz:".
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 own classes.
 
 A condition on ``partition`` or ``transaction_id`` narrows the ranges; one on ``header`` decides before a
-payload is fetched. What is taken over is taken over exactly, so Spark need not look again; everything else is
-left to Spark.
+payload is fetched. What is taken over is taken over exactly, so Spark need not check again; everything else
+is left to Spark.
 """
 
 from __future__ import annotations

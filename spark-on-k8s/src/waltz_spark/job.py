@@ -24,7 +24,7 @@ OPTIONS_FILE = "WALTZ_OPTIONS_FILE"
 
 
 def parser(description: str) -> argparse.ArgumentParser:
-    """A parser that knows how a job is told about the log."""
+    """A parser that knows how a job finds the log."""
     made = argparse.ArgumentParser(description=description)
     made.add_argument(
         "--options-file",
@@ -50,8 +50,8 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
-    """Add what every stream can be told: when it ends, and its pace; ``run_query`` takes both. ``when``
-    stands before the help texts."""
+    """Add the options of every stream: when it ends, and its pace; ``run_query`` takes both. ``when``
+    precedes the help texts."""
     flags.add_argument(
         "--until-end",
         action="store_true",
@@ -61,7 +61,7 @@ def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
 
 
 def run_query(writer: DataStreamWriter, *, until_end: bool, seconds: float) -> None:
-    """Run a query: up to what is committed when it starts, or for ever, with ``seconds`` between two
+    """Run a query: up to what is committed when it starts, or without end, with ``seconds`` between two
     batches."""
     triggered = (
         writer.trigger(availableNow=True)

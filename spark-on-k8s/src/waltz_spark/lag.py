@@ -50,8 +50,8 @@ class Lag:
 
 
 def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offset: str | None) -> Lag | None:
-    """The lag that the offsets of one source of a progress report say; None when it is not a source of ours,
-    or says nothing."""
+    """The lag that the offsets of one source of a progress report show; None when it is not one of our
+    sources, or says nothing."""
     try:
         end, latest = (Offsets.from_json(json.loads(text or "null")) for text in (end_offset, latest_offset))
     except (ValueError, TypeError, AttributeError, PlaceError):

@@ -1,4 +1,4 @@
-"""Places in the log: what a query was told, and the offsets of a stream. Pure.
+"""Positions in the log: what a query asked for, and the offsets of a stream. Pure.
 
 An offset is the id of the *next* transaction to read, for each partition, with the key of the cluster it
 belongs to. As JSON it is one flat object, ``{"0": 12, "1": 7, "cluster": "..."}``, partitions ascending:

@@ -226,7 +226,7 @@ READ_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """What a read was told, checked. Times are milliseconds, sizes bytes; None = no limit, or everything."""
+    """The options of a read, checked. Times are milliseconds, sizes bytes; None = no limit, or everything."""
 
     client: ClientKeys
     partitions: tuple[int, ...] | None

@@ -45,7 +45,7 @@ def cut(ranges: Sequence[Range], min_parts: int | None, max_transactions: int | 
 
 
 def _divided(one: Range, parts: int) -> list[Range]:
-    """A range in so many parts (at most one per transaction) that differ by one transaction at most."""
+    """A range in that many parts (at most one per transaction) that differ by one transaction at most."""
     parts = min(parts, one.count)
     borders = [one.first + one.count * i // parts for i in range(parts + 1)]
     return [Range(one.partition, low, high - 1) for low, high in itertools.pairwise(borders)]

@@ -21,7 +21,7 @@ from waltz_spark.schema import check_schema, log_schema
 
 class WaltzDataSource(DataSource):
     """``format("waltz")``. Register it with ``spark.dataSource.register(WaltzDataSource)``, or have this
-    package installed where the driver runs: Spark finds it by itself."""
+    package installed where the driver runs: Spark finds it automatically."""
 
     @classmethod
     def name(cls) -> str:

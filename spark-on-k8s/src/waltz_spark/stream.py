@@ -1,7 +1,7 @@
 """Streaming reads: where a query is, how far the next trigger goes, and what its tasks read.
 
 The reader lives in one Python process of the driver for as long as the query; an exception that escapes ends
-the query, so what may pass by itself is waited for here. The log is dense and never changes, so (start, end]
+the query, so what may pass on its own is waited for here. The log is dense and never changes, so (start, end]
 means the same rows whenever a batch is planned again.
 """
 
@@ -87,7 +87,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     # -- the driver ------------------------------------------------------------------------------------------
 
     def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
-        """Where a new query begins; a restarted one goes on from its checkpoint."""
+        """Where a new query begins; a restarted one continues from its checkpoint."""
         ends = all_ends(self._driver, self._partitions, self._timeout_seconds)
         with option_named("startingTransactions"):
             places = resolve(self._options.starting, ends)
@@ -161,7 +161,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return [RangePartition(one) for one in ranges]
 
     def commit(self, end: Mapping[str, object]) -> None:
-        """The checkpoint has it. The log keeps everything, so nothing is to be released."""
+        """The checkpoint has it. The log keeps everything, so there is nothing to release."""
 
     def stop(self) -> None:
         """The query ends: close the connection."""

@@ -100,7 +100,7 @@ class Request(TransactionContext):
         self._end(error)
 
     def forget(self) -> None:
-        """Nobody waits for the answer any more."""
+        """Nobody waits for the answer any longer."""
         if not self.answer.cancel() and not self.answer.cancelled():
             self.answer.exception()
 

@@ -9,13 +9,13 @@ locks that are checked in the order of the log, and the client id in every trans
   the attempt reads what it missed and claims again.
 * Its rows take a *read* lock on the task, as of the claim. Read locks do not make rows wait for each other,
   so they are pipelined; but once another attempt has claimed, every row of this one that is not in the log
-  yet fails. So at the moment its claim commits, an attempt can read from the log, completely and for ever,
+  yet fails. So at the moment its claim commits, an attempt can read from the log, completely and for good,
   which rows the attempts before it have written, and leaves those out.
 * A row with user locks is checked as of its own view (``as_of``), which is older than any claim; the lock on
   the task would always fail it. It takes a *write* lock of its own instead, the same in all attempts. An
   attempt sends it as of a view below which it has found no such row; so when one of several copies commits,
   all the others fail by that lock, and who gets the failure finds the row in the log.
-* Whenever a row does not commit, for whatever reason, the attempt claims once more, which settles all of its
+* Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
   rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
 
 ``Attempt`` is the state of this, immutable; ``next_action`` says what to do with the log and the
@@ -275,7 +275,7 @@ def _is_accounted(state: Attempt, seen: RowSeen) -> bool:
 
 
 def _match(state: Attempt) -> Attempt:
-    """Rows that were found in the log are pending no more."""
+    """Rows that were found in the log are no longer pending."""
     if not state.spare or not state.pending:
         return state
     spare = Counter(state.spare)

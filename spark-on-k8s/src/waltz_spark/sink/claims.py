@@ -91,7 +91,7 @@ def row_lock(key: TaskKey, fingerprint: bytes, occurrence: int) -> LockId:
 
 
 def fingerprint(header: int, data: bytes) -> bytes:
-    """What tells rows apart: 16 bytes of a hash over header and payload."""
+    """What distinguishes rows: 16 bytes of a hash over header and payload."""
     digest = hashlib.blake2b(header.to_bytes(4, "big", signed=True), digest_size=16)
     digest.update(data)
     return digest.digest()

@@ -43,7 +43,7 @@ WRITE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """What a write was told, checked. ``state_location``: None = nothing is kept beyond this run of the
+    """The options of a write, checked. ``state_location``: None = nothing is kept beyond this run of the
     driver."""
 
     client: ClientKeys

@@ -1,4 +1,4 @@
-"""Where batches of a streaming query started, kept beside its checkpoint by the driver.
+"""Where batches of a streaming query started, kept next to its checkpoint by the driver.
 
 One small file per batch: for each partition of the log a transaction id from before the first attempt at the
 batch. Attempts read back from there and no further. The file of batch n+1 is written when batch n is

@@ -51,7 +51,7 @@ class Survey:
         self.owners = set(owners)
 
     def may_be_claim(self, header: Header) -> bool:
-        """Whether the payload is needed to tell."""
+        """Whether the payload is needed to know."""
         return header.header == self._claim_header
 
     def walk(

@@ -160,7 +160,7 @@ class TaskWriter:
     """One attempt of a task. ``start``: by partition, the last transaction from before the first attempt at
     the batch.
 
-    Not for use by two coroutines at once. Every error ends the attempt; the next one goes on where it was.
+    Not for use by two coroutines at once. Every error ends the attempt; the next one continues where it was.
     """
 
     def __init__(

@@ -1,4 +1,5 @@
-"""The writers that Spark knows: made on the driver, sent to the tasks, told there of the end of the batch.
+"""The writers that Spark knows: made on the driver, sent to the tasks, notified there of the end of the
+batch.
 
 The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast
 a batch is in the ``starts`` folder. A task learns its query and batch from Spark's task context.
@@ -34,7 +35,7 @@ SPECULATION = "spark.speculation"
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task tells the driver; see ``task_writer.TaskResult``."""
+    """What a task reports to the driver; see ``task_writer.TaskResult``."""
 
     written: int
     found: int
