@@ -1,7 +1,7 @@
-"""Delays per carrier out of a log of flights, at once or as a stream: ``flight_delays.py --help``.
+"""Delays per carrier out of a log of flights, at once or as a stream: `flight_delays.py --help`.
 
-The log is that of ``make demo``: a JSON object per flight. At once, the job reads what is committed when it
-starts. As a stream (``--stream``) it counts on from its checkpoint, and replaces the result after every
+The log is that of `make demo`: a JSON object per flight. At once, the job reads what is committed when it
+starts. As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
 batch; killed and started again on the same checkpoint it ends with the same numbers.
 """
 
@@ -61,7 +61,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """All flights, without end, or with ``until_end`` those that are committed when it starts."""
+    """All flights, without end, or with `until_end` those that are committed when it starts."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
     writer = (
         delays(log)

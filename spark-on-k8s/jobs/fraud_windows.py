@@ -1,10 +1,10 @@
 """Accounts that pay out too often: an alert per burst, written back to the log exactly once:
-``fraud_windows.py --help``.
+`fraud_windows.py --help`.
 
-A burst is ``--limit`` transfers from one account within ``--window`` transactions of its partition.
+A burst is `--limit` transfers from one account within `--window` transactions of its partition.
 Transactions carry no time, so windows are counted in transaction ids, which also makes the result the same
 whenever the job runs. Per account Spark keeps the last ids in its checkpoint. The alerts go to a partition of
-the log (``--alerts-partition``) through the sink, as transactions with a header of their own, for whoever
+the log (`--alerts-partition`) through the sink, as transactions with a header of their own, for whoever
 follows the log to act on.
 """
 
@@ -95,7 +95,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """Follow the log, or with ``until_end`` stop at what is committed when it starts."""
+    """Follow the log, or with `until_end` stop at what is committed when it starts."""
     reading = {"startingTransactions": "earliest", **options}
     log = spark.readStream.format("waltz").options(**reading).load()
     rows = alerts(log, limit, window).select(

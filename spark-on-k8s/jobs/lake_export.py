@@ -1,4 +1,4 @@
-"""The log as a table of Parquet files, as of a vector of transactions: ``lake_export.py --help``.
+"""The log as a table of Parquet files, as of a vector of transactions: `lake_export.py --help`.
 
 A lake is a folder with data files and manifests::
 
@@ -8,9 +8,9 @@ A lake is a folder with data files and manifests::
 A version is its manifest: it is made in one step, after its files, and only by one job (a second one at the
 same time finds the number taken and fails). Readers take the newest manifest, or an older one, and see a
 consistent table: exactly the transactions up to its vector. Exporting is idempotent: a job exports what the
-newest version lacks up to ``--as-of``, so the same job again does nothing, and one that died half-way leaves
-files that no manifest names. ``--compact`` makes few large files out of many small ones, as a new version;
-``--vacuum`` deletes files and manifests that only versions older than the last ``--keep`` need.
+newest version lacks up to `--as-of`, so the same job again does nothing, and one that died half-way leaves
+files that no manifest names. `--compact` makes few large files out of many small ones, as a new version;
+`--vacuum` deletes files and manifests that only versions older than the last `--keep` need.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class LakeError(WaltzSparkError):
 
 @dataclass(frozen=True, order=True)
 class DataFile:
-    """A Parquet file with the transactions ``first`` to ``last`` of a partition, all of them, in order."""
+    """A Parquet file with the transactions `first` to `last` of a partition, all of them, in order."""
 
     partition: int
     first: int
@@ -61,7 +61,7 @@ class DataFile:
 
 @dataclass(frozen=True)
 class Version:
-    """A consistent state of the table. ``files`` are sorted. ``next_ids``: per partition, the first
+    """A consistent state of the table. `files` are sorted. `next_ids`: per partition, the first
     transaction that is not in it."""
 
     number: int
@@ -137,7 +137,7 @@ class Lake:
         return spark.read.parquet(*(self.folder.uri(file.path) for file in version.files))
 
     def vacuum(self, keep: int) -> int:
-        """Delete versions but the last ``keep``, and data files that none of those has; how many files. Not
+        """Delete versions but the last `keep`, and data files that none of those has; how many files. Not
         while a job is writing."""
         kept = [self.version(number) for number in self.versions()[-keep:]]
         needed = {file.path for version in kept for file in version.files}
@@ -163,7 +163,7 @@ def _manifest(number: int) -> str:
 def export(
     spark: SparkSession, options: Mapping[str, str], lake: Lake, as_of: Position, rows_per_file: int
 ) -> Version:
-    """Bring the lake up to ``as_of`` (partition to the first transaction that is not wanted; ``latest``: all
+    """Bring the lake up to `as_of` (partition to the first transaction that is not wanted; `latest`: all
     that is committed now)."""
     base = lake.version()
     reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}

@@ -1,9 +1,9 @@
-"""Balances of every account of the ledger (``examples/ledger``), kept up to date by a stream:
-``ledger_balances.py --help``.
+"""Balances of every account of the ledger (`examples/ledger`), kept up to date by a stream:
+`ledger_balances.py --help`.
 
 Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums
 are Spark's state, in the checkpoint; after every batch the table of balances is written as a new folder
-``batch-N`` and the file ``current`` names it. A repeated batch writes the same folder again, so a job that
+`batch-N` and the file `current` names it. A repeated batch writes the same folder again, so a job that
 was killed leaves nothing wrong behind.
 """
 
@@ -58,7 +58,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> None:
-    """Follow the log, or with ``until_end`` stop at what is committed when it starts."""
+    """Follow the log, or with `until_end` stop at what is committed when it starts."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
 
     def replace(frame: DataFrame, batch: int) -> None:

@@ -1,7 +1,7 @@
-"""Transactions, bytes and checksums per partition of any log, as a stream: ``log_totals.py --help``.
+"""Transactions, bytes and checksums per partition of any log, as a stream: `log_totals.py --help`.
 
 Says whether two readers saw the same log: a plain reader that adds up the same numbers must come to the same
-totals. With ``--until-end`` the job ends at what is committed when it starts, and prints its result as one
+totals. With `--until-end` the job ends at what is committed when it starts, and prints its result as one
 line of JSON.
 """
 
@@ -43,7 +43,7 @@ def run_stream(
     until_end: bool,
     seconds: float,
 ) -> dict[str, dict[str, int]]:
-    """Follow the log; the newest totals are in ``output``, and returned at the end."""
+    """Follow the log; the newest totals are in `output`, and returned at the end."""
     log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
     writer = (
         totals(log)

@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.integration.replicas import Administrator
 from waltz_admin import storage_admin
 from waltz_tools.local import LocalCluster
-from waltz_tools.repair import restore_reset
+from waltz_tools.stopped_node import restore_reset
 
 _DOWN_SECONDS = 0.5
 
@@ -108,7 +108,7 @@ def _restore_older_copy(role: str) -> Callable[[LocalCluster, Administrator], Aw
         shutil.copytree(directory, copy)
         await cluster.start_role(role)
         await admin.wait_complete()
-        await asyncio.sleep(2 * _DOWN_SECONDS)  # the load goes on: the copy falls behind
+        await asyncio.sleep(2 * _DOWN_SECONDS)  # the load continues: the copy falls behind
         await cluster.kill_role(role)
         shutil.rmtree(directory)
         copy.rename(directory)

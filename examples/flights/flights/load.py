@@ -13,7 +13,7 @@ from pathlib import Path
 from flights.measures import Measures
 from flights.writer import WriterArguments
 from waltz_tools.errors import ProcessFailedError
-from waltz_tools.local import guard
+from waltz_tools.local import parent_guard
 
 _LINE_BYTES = 1 << 20
 
@@ -59,9 +59,9 @@ class Load:
         with log_path.open("ab") as log:
             process = await asyncio.create_subprocess_exec(
                 sys.executable,
-                guard.__file__,
+                parent_guard.__file__,
                 str(os.getpid()),
-                guard.NO_PIPE,
+                parent_guard.NO_PIPE,
                 *command,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=asyncio.subprocess.PIPE,

@@ -43,7 +43,7 @@ class Opened:
 
 @dataclass(frozen=True)
 class Transfer:
-    """An order: an amount from one account to another. ``id`` is the customer's, and is answered once,
+    """An order: an amount from one account to another. `id` is the customer's, and is answered once,
     whatever happens."""
 
     book: str

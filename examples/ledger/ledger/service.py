@@ -16,8 +16,8 @@ from aiohttp import web
 
 @dataclass(frozen=True)
 class Config:
-    """A YAML file with three keys: ``client`` (path of the log's client configuration, relative to the file),
-    ``database`` (an SQLAlchemy address), ``port`` (HTTP, on the loopback address)."""
+    """A YAML file with three keys: `client` (path of the log's client configuration, relative to the file),
+    `database` (an SQLAlchemy address), `port` (HTTP, on the loopback address)."""
 
     client: Path
     database: str

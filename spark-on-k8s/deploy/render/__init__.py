@@ -2,7 +2,7 @@
 
 This package runs from the checkout and is in no wheel.
 
-``application`` is the description, ``pods`` and ``objects`` are what all ways share (pod templates; account,
-network, volumes), ``spark_submit``, ``kubeflow`` and ``apache`` are the ways, ``all_files`` is all of it.
-``python -m render``, in the folder ``deploy``, writes the files. Pure, but for the command.
+`application` is the description, `pods` and `objects` are what all ways share (pod templates; account,
+network, volumes), `spark_submit`, `kubeflow` and `apache` are the ways, `all_files` is all of it.
+`python -m render`, in the folder `deploy`, writes the files. Pure, but for the command.
 """

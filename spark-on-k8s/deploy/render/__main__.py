@@ -1,4 +1,4 @@
-"""``python -m render APPLICATION.yaml... --output FOLDER``: writes a folder per application."""
+"""`python -m render APPLICATION.yaml... --output FOLDER`: writes a folder per application."""
 
 from __future__ import annotations
 

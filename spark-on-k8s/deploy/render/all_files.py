@@ -16,7 +16,7 @@ _HEAD = "# Rendered from applications/{name}.yaml: python -m render\n"
 
 
 def files(application: Application) -> Mapping[str, str]:
-    """Name to content. ``objects.yaml`` first, then one of the three ways; ``pod-monitor.yaml`` where there
+    """Name to content. `objects.yaml` first, then one of the three ways; `pod-monitor.yaml` where there
     is a Prometheus operator."""
     found = {
         "objects.yaml": _dump(application, *objects(application)),

@@ -1,4 +1,4 @@
-"""A SparkApplication of the Apache Spark Kubernetes operator (``spark.apache.org/v1``)."""
+"""A SparkApplication of the Apache Spark Kubernetes operator (`spark.apache.org/v1`)."""
 
 from __future__ import annotations
 

@@ -19,7 +19,7 @@ class _Part(BaseModel):
 
 
 class Resources(_Part):
-    """Of a driver or an executor. ``memory`` is Java's; Python's comes on top by ``memoryOverheadFactor``."""
+    """Of a driver or an executor. `memory` is Java's; Python's comes on top by `memoryOverheadFactor`."""
 
     cores: int = Field(default=1, ge=1)
     core_request: str = "500m"
@@ -28,7 +28,7 @@ class Resources(_Part):
 
 
 class Executors(Resources):
-    """The executors. More cores than partitions of the log (times ``minPartitions`` splits) have nothing to
+    """The executors. More cores than partitions of the log (times `minPartitions` splits) have nothing to
     do."""
 
     instances: int = Field(default=2, ge=1)
@@ -56,8 +56,8 @@ class Network(_Part):
 
 
 class Application(_Part):
-    """One application. ``options``: of the data source, in a ConfigMap; ``secretOptions``: name of a Secret
-    whose keys are option names and whose values are passwords; ``tlsSecret``: name of a Secret with tls.crt,
+    """One application. `options`: of the data source, in a ConfigMap; `secretOptions`: name of a Secret
+    whose keys are option names and whose values are passwords; `tlsSecret`: name of a Secret with tls.crt,
     tls.key and ca.crt."""
 
     name: str = Field(pattern=NAME)

@@ -1,4 +1,4 @@
-"""A SparkApplication of the Kubeflow Spark operator (``sparkoperator.k8s.io/v1beta2``)."""
+"""A SparkApplication of the Kubeflow Spark operator (`sparkoperator.k8s.io/v1beta2`)."""
 
 from __future__ import annotations
 

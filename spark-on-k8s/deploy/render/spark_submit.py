@@ -1,4 +1,4 @@
-"""``spark-submit --master k8s://...`` in cluster mode: a script, with the pod templates next to it."""
+"""`spark-submit --master k8s://...` in cluster mode: a script, with the pod templates next to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ DRIVER_FILE, EXECUTOR_FILE = "driver-pod.yaml", "executor-pod.yaml"
 
 
 def script(application: Application) -> str:
-    """The script. ``K8S_MASTER`` is the address of the API server; more arguments go to spark-submit."""
+    """The script. `K8S_MASTER` is the address of the API server; more arguments go to spark-submit."""
     conf = {
         **cluster_conf(application),
         "spark.kubernetes.driver.podTemplateContainerName": "spark-kubernetes-driver",

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 def admit_transactions(
     starts: Mapping[int, int], ends: Mapping[int, int], max_transactions: int
 ) -> dict[int, int]:
-    """New ends (next transaction per partition): ``max_transactions`` in all, or everything when there is
+    """New ends (next transaction per partition): `max_transactions` in all, or everything when there is
     less."""
     waiting = {p: max(ends[p] - starts.get(p, 0), 0) for p in sorted(ends)}
     total = sum(waiting.values())
@@ -30,7 +30,7 @@ def admit_transactions(
 def admit_bytes(
     starts: Mapping[int, int], ends: Mapping[int, int], max_bytes: int, mean_bytes: Mapping[int, float]
 ) -> dict[int, int]:
-    """New ends whose payloads have about ``max_bytes`` in all, by the mean size of a payload in each
+    """New ends whose payloads have about `max_bytes` in all, by the mean size of a payload in each
     partition."""
     waiting = {p: max(ends[p] - starts.get(p, 0), 0) for p in sorted(ends)}
     total = sum(count * mean_bytes.get(p, 0.0) for p, count in waiting.items())
@@ -44,5 +44,5 @@ def admit_bytes(
 
 
 def sample_ids(start: int, end: int, count: int) -> list[int]:
-    """Up to ``count`` transaction ids spread evenly over ``start`` (inclusive) to ``end`` (exclusive)."""
+    """Up to `count` transaction ids spread evenly over `start` (inclusive) to `end` (exclusive)."""
     return sorted({start + (end - start) * i // count for i in range(count)}) if end > start else []

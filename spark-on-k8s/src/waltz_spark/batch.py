@@ -1,11 +1,11 @@
 """Batch reads: exact ranges of what is committed when the query is planned.
 
-Two classes, because Spark refuses a reader that has ``pushFilters`` while
-``spark.sql.python.filterPushdown.enabled`` is off, and does not say beforehand whether it is on. It asks for
-filters in a worker program of its own, which runs only when the switch is on: :func:`filters_are_asked_for`
+Two classes, because Spark refuses a reader that has `pushFilters` while
+`spark.sql.python.filterPushdown.enabled` is off, and does not say beforehand whether it is on. It asks for
+filters in a worker program of its own, which runs only when the switch is on: `filters_are_asked_for`
 looks for that program.
 
-The option ``pushFilters`` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took
+The option `pushFilters` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took
 filters over with the DataFrame it was loaded as: a later query on the same DataFrame with fewer or other
 filters would silently get the rows of the first. So it is for a DataFrame that serves one query, and off
 otherwise.
@@ -25,7 +25,7 @@ from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from waltz_spark.connection import lease
 from waltz_spark.errors import DataLossError, OptionError
 from waltz_spark.filters import Selection, select
-from waltz_spark.marks import all_ends
+from waltz_spark.log_ends import all_ends
 from waltz_spark.offsets import PlaceError, Position, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
@@ -78,7 +78,7 @@ def plan(options: ReadOptions) -> list[Range]:
     """The committed ranges that the options name, one per partition.
 
     OptionError for a place that is not in the log; DataLossError for one behind its end, or, without
-    ``failOnDataLoss``, a warning.
+    `failOnDataLoss`, a warning.
     """
     with lease(options.client) as connection:
         with option_named("partitions"):

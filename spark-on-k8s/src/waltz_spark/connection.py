@@ -39,9 +39,9 @@ class ClusterIdentity:
 
 
 class Connection:
-    """A client, its loop and its thread. Use :func:`lease`.
+    """A client, its loop and its thread. Use `lease`.
 
-    Invariants: ``users`` > 0 keeps it open; once ``ended``, it is never used again; client and loop are
+    Invariants: `users` > 0 keeps it open; once `ended`, it is never used again; client and loop are
     touched by the thread only.
     """
 
@@ -119,7 +119,7 @@ class Connection:
             return self._opened.result()[1]
 
     def call(self, use: Callable[[WaltzClient], Coroutine[Any, Any, T]]) -> T:
-        """Run ``use(client)`` on the loop and wait for its result. An interrupted call is cancelled there."""
+        """Run `use(client)` on the loop and wait for its result. An interrupted call is cancelled there."""
         with mapped():
             client, _ = self._opened.result()
             loop = self._loop
@@ -167,7 +167,7 @@ def lease(keys: ClientKeys) -> Iterator[Connection]:
 
 
 def take(keys: ClientKeys) -> Connection:
-    """As :func:`lease`, for users that are not a block; :func:`give_back` it."""
+    """As `lease`, for users that are not a block; `give_back` it."""
     with _lock:
         connection = _connections.get(keys)
         if connection is None or connection.ended:

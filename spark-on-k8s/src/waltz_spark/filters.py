@@ -1,7 +1,7 @@
 """Filters that Spark offers to the source: what part of them narrows the read, exactly. Pure but for Spark's
 own classes.
 
-A condition on ``partition`` or ``transaction_id`` narrows the ranges; one on ``header`` decides before a
+A condition on `partition` or `transaction_id` narrows the ranges; one on `header` decides before a
 payload is fetched. What is taken over is taken over exactly, so Spark need not check again; everything else
 is left to Spark.
 """
@@ -51,7 +51,7 @@ _TESTS: Mapping[str, Callable[[int, Any], bool]] = {
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """``operation`` (with ``negated``) of a number and ``operand``; picklable."""
+    """`operation` (with `negated`) of a number and `operand`; picklable."""
 
     operation: str
     operand: Any

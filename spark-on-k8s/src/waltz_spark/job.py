@@ -1,7 +1,7 @@
 """What Spark jobs on a log have in common: their command line, and options of the log that come from files.
 
 In Kubernetes the address of the log is in a ConfigMap and passwords are in a Secret, both mounted as files;
-nothing of either is on a command line. ``jobs/`` has programs that use it.
+nothing of either is on a command line. `jobs/` has programs that use it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from waltz_cluster.errors import ConfigError
 from waltz_spark.errors import OptionError, WaltzSparkError
 
 OPTIONS_FILE = "WALTZ_OPTIONS_FILE"
-"""Environment variable with the default of ``--options-file``."""
+"""Environment variable with the default of `--options-file`."""
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def parser(description: str) -> argparse.ArgumentParser:
 
 
 def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
-    """Add the options of every stream: when it ends, and its pace; ``run_query`` takes both. ``when``
+    """Add the options of every stream: when it ends, and its pace; `run_query` takes both. `when`
     precedes the help texts."""
     flags.add_argument(
         "--until-end",
@@ -61,7 +61,7 @@ def stream_flags(flags: argparse.ArgumentParser, when: str = "") -> None:
 
 
 def run_query(writer: DataStreamWriter, *, until_end: bool, seconds: float) -> None:
-    """Run a query: up to what is committed when it starts, or without end, with ``seconds`` between two
+    """Run a query: up to what is committed when it starts, or without end, with `seconds` between two
     batches."""
     triggered = (
         writer.trigger(availableNow=True)
@@ -120,7 +120,7 @@ def session(name: str) -> SparkSession:
 
 
 def run(main: Callable[[Sequence[str] | None], None]) -> None:
-    """Run a job's ``main``; a mistake of its user is one line and exit code 1."""
+    """Run a job's `main`; a mistake of its user is one line and exit code 1."""
     try:
         main(None)
     except WaltzSparkError as error:

@@ -1,7 +1,7 @@
 """Lag: how many committed transactions a streaming query has not read yet, per partition, after every
 trigger.
 
-``spark.streams.addListener(LagListener())`` logs a line per trigger and keeps the last figures; a function
+`spark.streams.addListener(LagListener())` logs a line per trigger and keeps the last figures; a function
 given to it may pass them on. It needs nothing but what Spark reports: the end offset of the trigger and the
 latest offset of the source.
 """
@@ -62,7 +62,7 @@ def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offs
 
 
 class LagListener(StreamingQueryListener):
-    """See the module. Called by Spark in a thread of the driver program; ``latest`` is by query name or id.
+    """See the module. Called by Spark in a thread of the driver program; `latest` is by query name or id.
 
     A restart or a trigger without new data reports too: Spark sends an idle event every ten seconds or so
     then, without offsets.

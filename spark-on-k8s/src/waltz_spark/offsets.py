@@ -1,7 +1,7 @@
 """Positions in the log: what a query asked for, and the offsets of a stream. Pure.
 
 An offset is the id of the *next* transaction to read, for each partition, with the key of the cluster it
-belongs to. As JSON it is one flat object, ``{"0": 12, "1": 7, "cluster": "..."}``, partitions ascending:
+belongs to. As JSON it is one flat object, `{"0": 12, "1": 7, "cluster": "..."}`, partitions ascending:
 Spark compares offsets as text, so equal places must have equal text.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 EARLIEST = "earliest"
 LATEST = "latest"
 Position = str | Mapping[int, int]
-"""``EARLIEST``, ``LATEST``, or partition to transaction id, -1 (latest) or -2 (earliest)."""
+"""`EARLIEST`, `LATEST`, or partition to transaction id, -1 (latest) or -2 (earliest)."""
 
 FIRST_TRANSACTION = 0
 _LATEST_ID, _EARLIEST_ID = -1, -2
@@ -37,7 +37,7 @@ class Offsets:
 
     @classmethod
     def from_json(cls, given: Mapping[str, object]) -> Offsets:
-        """What :meth:`to_json` made; PlaceError for anything else."""
+        """What `to_json` made; PlaceError for anything else."""
         cluster = given.get(_CLUSTER)
         if not isinstance(cluster, str):
             raise PlaceError("offsets without the key of their cluster")
@@ -63,7 +63,7 @@ def chosen_partitions(wanted: Iterable[int] | None, num_partitions: int) -> tupl
 
 
 def resolve(place: Position, ends: Mapping[int, int]) -> dict[int, int]:
-    """Next transaction per partition of ``ends`` (where each partition's log ends now).
+    """Next transaction per partition of `ends` (where each partition's log ends now).
 
     A mapping must name exactly these partitions. Ids beyond the end are kept: the caller decides what they
     mean. PlaceError.
@@ -91,6 +91,6 @@ def clipped(places: Mapping[int, int], ends: Mapping[int, int]) -> dict[int, int
 
 
 def lag(read: Offsets, latest: Offsets) -> dict[int, int]:
-    """Transactions that are committed and not read yet, per partition. What ``read`` does not know counts
+    """Transactions that are committed and not read yet, per partition. What `read` does not know counts
     from the beginning."""
     return {p: max(end - read.next_ids.get(p, FIRST_TRANSACTION), 0) for p, end in latest.next_ids.items()}

@@ -1,8 +1,8 @@
 """Options of reads: names, checks, defaults, and the settings of the client inside.
 
-Spark hands options over as text with names in lower case. A table of :class:`Option` says what there is;
-:func:`parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
-the nearest name. The keys of the client library (``zookeeper.``, ``cluster.``, ``client.``) pass through to
+Spark hands options over as text with names in lower case. A table of `Option` says what there is;
+`parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
+the nearest name. The keys of the client library (`zookeeper.`, `cluster.`, `client.`) pass through to
 it. The sink has a table of its own and uses the same functions.
 """
 
@@ -26,7 +26,7 @@ WRITES = frozenset({WRITE, STREAM_WRITE})
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options that Spark passes on to every source and sink though they are its own."""
 SPARK_FILE = "sparkfiles:"
-"""Before a file name: the file was sent along with ``--files`` or ``SparkContext.addFile``."""
+"""Before a file name: the file was sent along with `--files` or `SparkContext.addFile`."""
 _FILE_SUFFIXES = ("keyStore.location", "keyStore.keyFile", "trustStore.location", "zookeeper.auth.file")
 _SECRET_SUFFIXES = (".password", "zookeeper.auth")
 _DEFAULT_SESSION_TIMEOUT_MS = "30000"
@@ -34,7 +34,7 @@ _DEFAULT_SESSION_TIMEOUT_MS = "30000"
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """One option. ``read`` makes its value of the text, or raises ValueError with the reason; ``uses``: where
+    """One option. `read` makes its value of the text, or raises ValueError with the reason; `uses`: where
     it has a meaning."""
 
     name: str
@@ -52,7 +52,7 @@ class ClientKeys:
         self._flat = dict(flat)
 
     def settings(self) -> ClientSettings:
-        """For this process: ``sparkfiles:`` names are looked up among the files that Spark brought here."""
+        """For this process: `sparkfiles:` names are looked up among the files that Spark brought here."""
         flat: dict[str, object] = {key: _local_path(key, value) for key, value in self._flat.items()}
         return ClientSettings.load(flat)
 
@@ -79,7 +79,7 @@ def _local_path(key: str, value: str) -> str:
 
 
 def whole_number(at_least: int) -> Callable[[str], int]:
-    """Reads a whole number that is not below ``at_least``."""
+    """Reads a whole number that is not below `at_least`."""
 
     def read(text: str) -> int:
         try:
@@ -94,7 +94,7 @@ def whole_number(at_least: int) -> Callable[[str], int]:
 
 
 def true_or_false(text: str) -> bool:
-    """Reads ``true`` or ``false``."""
+    """Reads `true` or `false`."""
     if text.lower() not in ("true", "false"):
         raise ValueError("it must be true or false")
     return text.lower() == "true"
@@ -112,7 +112,7 @@ def one_of(*choices: str) -> Callable[[str], str]:
 
 
 def partition_list(text: str) -> tuple[int, ...]:
-    """Reads ``0,2,5`` or ``0-3,7``: partitions, ascending, each once."""
+    """Reads `0,2,5` or `0-3,7`: partitions, ascending, each once."""
     found: set[int] = set()
     for part in text.split(","):
         low, dash, high = part.strip().partition("-")
@@ -126,7 +126,7 @@ def partition_list(text: str) -> tuple[int, ...]:
 
 
 def position(text: str) -> Position:
-    """Reads ``earliest``, ``latest`` or a JSON object: partition to transaction id, -2 (earliest) or -1
+    """Reads `earliest`, `latest` or a JSON object: partition to transaction id, -2 (earliest) or -1
     (latest)."""
     if text.strip().lower() in ("earliest", "latest"):
         return EARLIEST if text.strip().lower() == "earliest" else LATEST
@@ -150,7 +150,7 @@ def position(text: str) -> Position:
 
 
 def parse(given: Mapping[str, str], table: Sequence[Option], use: str) -> tuple[dict[str, Any], ClientKeys]:
-    """Values by name of everything in ``table`` that has a meaning in ``use`` (defaults filled in), and the
+    """Values by name of everything in `table` that has a meaning in `use` (defaults filled in), and the
     client's keys.
 
     OptionError, one line, for the first mistake. Names are compared without regard to case.
@@ -248,7 +248,7 @@ class ReadOptions:
 
     @classmethod
     def load(cls, given: Mapping[str, str], use: str) -> ReadOptions:
-        """Check what was given for ``BATCH`` or ``STREAM``; OptionError, one line."""
+        """Check what was given for `BATCH` or `STREAM`; OptionError, one line."""
         values, client = parse(given, READ_TABLE, use)
         starting = values["startingTransactions"]
         if starting is None:

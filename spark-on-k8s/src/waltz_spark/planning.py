@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Transactions ``first`` to ``last`` of a partition, both included; never empty."""
+    """Transactions `first` to `last` of a partition, both included; never empty."""
 
     partition: int
     first: int
@@ -23,13 +23,13 @@ class Range:
 
 
 def ranges_between(starts: Mapping[int, int], ends: Mapping[int, int]) -> list[Range]:
-    """One range per partition of ``ends``, from its start (inclusive) to its end (exclusive), without the
+    """One range per partition of `ends`, from its start (inclusive) to its end (exclusive), without the
     empty ones."""
     return [Range(p, starts.get(p, 0), ends[p] - 1) for p in sorted(ends) if ends[p] > starts.get(p, 0)]
 
 
 def cut(ranges: Sequence[Range], min_parts: int | None, max_transactions: int | None) -> list[Range]:
-    """The same transactions in more ranges: none longer than ``max_transactions``, and ``min_parts`` of them
+    """The same transactions in more ranges: none longer than `max_transactions`, and `min_parts` of them
     if there are as many transactions. Always the longest part is divided further, so parts become alike;
     order: partition, then id."""
     parts = [1 if max_transactions is None else -(-one.count // max_transactions) for one in ranges]

@@ -34,7 +34,7 @@ def read_range(
     """The rows of one task, in the order of their ids. A plan without ranges has one task without a range: no
     rows.
 
-    Everything is there or an error is raised (UnavailableError when nothing came for ``readTimeoutMs``):
+    Everything is there or an error is raised (UnavailableError when nothing came for `readTimeoutMs`):
     Spark runs the task again.
     """
     if not isinstance(partition, RangePartition):

@@ -23,7 +23,7 @@ _INT, _LONG = pa.int32(), pa.int64()
 
 
 def log_schema(deserializer: str) -> StructType:
-    """The columns of a read; ``data`` is text with the ``utf8`` deserializer."""
+    """The columns of a read; `data` is text with the `utf8` deserializer."""
     return StructType(
         [
             StructField("partition", IntegerType()),
@@ -58,7 +58,7 @@ def arrow_schema(deserializer: str) -> pa.Schema:
 
 
 def arrow_batch(batch: RangeBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The transactions of ``batch`` as one record batch: numbers and payloads are not copied."""
+    """The transactions of `batch` as one record batch: numbers and payloads are not copied."""
     count = len(batch)
     data_type = schema.field("data").type
     if batch.data is None or batch.offsets is None or batch.checksums is None:

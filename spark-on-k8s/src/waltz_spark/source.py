@@ -1,6 +1,6 @@
-"""The data source itself: ``spark.read.format("waltz")``, ``readStream``, ``write`` and ``writeStream``.
+"""The data source itself: `spark.read.format("waltz")`, `readStream`, `write` and `writeStream`.
 
-Reads are here (``batch``, ``stream``); writes are in ``sink``. Nothing is opened and nothing heavy imported
+Reads are here (`batch`, `stream`); writes are in `sink`. Nothing is opened and nothing heavy imported
 when Spark makes or copies the object.
 """
 
@@ -20,7 +20,7 @@ from waltz_spark.schema import check_schema, log_schema
 
 
 class WaltzDataSource(DataSource):
-    """``format("waltz")``. Register it with ``spark.dataSource.register(WaltzDataSource)``, or have this
+    """`format("waltz")`. Register it with `spark.dataSource.register(WaltzDataSource)`, or have this
     package installed where the driver runs: Spark finds it automatically."""
 
     @classmethod
@@ -43,7 +43,7 @@ class WaltzDataSource(DataSource):
         return WaltzBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming read; OptionError as for :meth:`reader`."""
+        """A streaming read; OptionError as for `reader`."""
         from waltz_spark.stream import WaltzStreamReader
 
         options = ReadOptions.load(self.options, STREAM)

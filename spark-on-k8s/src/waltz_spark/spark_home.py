@@ -1,6 +1,6 @@
 """A SPARK_HOME for the PySpark that pip has installed, whose workers start in a quarter of the time.
 
-Spark starts a Python process for every new kind of work and puts ``$SPARK_HOME/python/lib/pyspark.zip`` in
+Spark starts a Python process for every new kind of work and puts `$SPARK_HOME/python/lib/pyspark.zip` in
 front of its path. In the pip package that zip has sources only, so each process compiles them anew. In a home
 without the zip, Python takes the installed modules, which are compiled. Our image does the same by deleting
 the zip.
@@ -15,7 +15,7 @@ _WITHOUT = "python"
 
 
 def prepare(folder: Path) -> Path:
-    """Make ``folder`` a home out of links to the installed PySpark; give its path for the environment
+    """Make `folder` a home out of links to the installed PySpark; give its path for the environment
     variable SPARK_HOME."""
     spec = importlib.util.find_spec("pyspark")
     if spec is None or spec.origin is None:

@@ -22,7 +22,7 @@ from waltz_spark.batch import option_named
 from waltz_spark.connection import Connection, give_back, take
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
 from waltz_spark.filters import Selection
-from waltz_spark.marks import all_ends, ends_now
+from waltz_spark.log_ends import all_ends, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
 from waltz_spark.planning import cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
@@ -51,7 +51,7 @@ _BEHIND_PAUSE_SECONDS = 0.5
 
 
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """See the module. ``read`` runs elsewhere, on a pickled copy that has the options only.
+    """See the module. `read` runs elsewhere, on a pickled copy that has the options only.
 
     Invariants: offsets name all partitions of the query, and no place that was not committed when it was
     given out; under AvailableNow none behind the target.
@@ -103,7 +103,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """How far the next trigger goes: to the end of the log, or as far as the limits allow.
 
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
-        where it is; UnavailableError when it has not answered for ``readTimeoutMs``.
+        where it is; UnavailableError when it has not answered for `readTimeoutMs`.
         """
         ends = self._known_ends()
         if start is None:
@@ -263,7 +263,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return admitted
 
     def _waits_for_more(self, starts: Mapping[int, int], ends: Mapping[int, int]) -> bool:
-        """Whether ``minTransactionsPerTrigger`` holds a trigger back; the first one, and one that was due,
+        """Whether `minTransactionsPerTrigger` holds a trigger back; the first one, and one that was due,
         are not."""
         wanted, now = self._options.min_transactions_per_trigger, self._clock()
         waiting = sum(max(end - starts.get(p, 0), 0) for p, end in ends.items())

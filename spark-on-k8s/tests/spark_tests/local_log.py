@@ -30,7 +30,7 @@ for _module in (kazoo.protocol.connection, kazoo.retry):
 
 
 class LocalLog:
-    """``with LocalLog(settings) as log:`` a cluster of processes, and a client of it."""
+    """`with LocalLog(settings) as log:` a cluster of processes, and a client of it."""
 
     def __init__(self, settings: LocalSettings) -> None:
         self._settings = settings
@@ -76,7 +76,7 @@ class LocalLog:
 
     @property
     def keys(self) -> dict[str, str]:
-        """What a client must be told, as options."""
+        """What a client must be configured with, as options."""
         return {
             key: _text(value)
             for key, value in _keys(self.cluster.client_config).items()
@@ -84,7 +84,7 @@ class LocalLog:
         }
 
     def append(self, partition: int, payloads: Iterable[bytes], header: Callable[[int], int] = int) -> range:
-        """Append in order; the ids. ``header`` makes one of the number of the append."""
+        """Append in order; the ids. `header` makes one of the number of the append."""
 
         async def appends() -> list[int]:
             wanted = [Append(partition, data, header(i)) for i, data in enumerate(payloads)]

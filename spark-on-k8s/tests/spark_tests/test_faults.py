@@ -31,7 +31,7 @@ def large(log: LocalLog) -> range:
 
 
 def held(directory: Path) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Passes batches on; says that the first has come and waits until it may go on."""
+    """Passes batches on; says that the first has come and waits until it may continue."""
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import time

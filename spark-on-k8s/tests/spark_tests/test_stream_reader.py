@@ -21,7 +21,7 @@ CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
 
 
 class FakeLog:
-    """Ends of partitions (next transaction id), and the size of every payload; stands for connection and
+    """Ends of partitions (next transaction id), and the size of every payload; represents connection and
     client."""
 
     def __init__(self, *ends: int, key: str = "k1") -> None:

@@ -1,4 +1,4 @@
-"""What the roles are told, and what runs ZooKeeper."""
+"""The settings of the roles, and what runs ZooKeeper."""
 
 import asyncio
 import contextlib

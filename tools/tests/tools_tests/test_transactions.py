@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from waltz_tools.cli.consent import consent
+from waltz_tools.cli.confirmation import confirm
 from waltz_tools.cli.transactions import HeaderFilter, Line, json_lines, payload, plain_lines, show
 from waltz_tools.errors import ToolError, UsageError
 
@@ -77,10 +77,10 @@ def test_consent_is_asked_for_on_a_terminal(
     monkeypatch.setattr(sys, "stdin", Terminal(answer))
     monkeypatch.setattr(sys, "stderr", Terminal())
     if agreed:
-        consent("everything goes", yes=False)
+        confirm("everything goes", yes=False)
         return
     with pytest.raises(ToolError, match="nothing was changed"):
-        consent("everything goes", yes=False)
+        confirm("everything goes", yes=False)
 
 
 def test_an_interrupted_question_is_a_no(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -94,11 +94,11 @@ def test_an_interrupted_question_is_a_no(monkeypatch: pytest.MonkeyPatch) -> Non
         monkeypatch.setattr(sys, "stdin", stdin)
         monkeypatch.setattr(sys, "stderr", Terminal())
         with pytest.raises(ToolError, match="nothing was changed"):
-            consent("everything goes", yes=False)
+            confirm("everything goes", yes=False)
 
 
 def test_elsewhere_it_has_to_be_said(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     with pytest.raises(UsageError, match="everything goes: pass --yes"):
-        consent("everything goes", yes=False)
-    consent("everything goes", yes=True)
+        confirm("everything goes", yes=False)
+    confirm("everything goes", yes=True)

@@ -1,4 +1,4 @@
-"""``python -m ledger.accounts CONFIG.yaml``"""
+"""`python -m ledger.accounts CONFIG.yaml`"""
 
 from __future__ import annotations
 

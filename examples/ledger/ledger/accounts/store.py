@@ -1,4 +1,4 @@
-"""The service's database: balances and answered orders. Written from the log only, by ``apply``."""
+"""The service's database: balances and answered orders. Written from the log only, by `apply`."""
 
 from __future__ import annotations
 

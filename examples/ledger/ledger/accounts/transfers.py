@@ -1,8 +1,8 @@
 """How a decision is made: look at the tables, lock what was looked at, append; again after a conflict.
 
-The client runs ``execute`` once per attempt. By then everything up to the attempt's high-water mark is in the
+The client runs `execute` once per attempt. By then everything up to the attempt's high-water mark is in the
 tables, and the server refuses the append when one of its locks was touched after that mark: so what
-``execute`` saw was still true at the moment the transaction got its place in the log, whoever else was
+`execute` saw was still true at the moment the transaction got its place in the log, whoever else was
 deciding.
 """
 
@@ -30,7 +30,7 @@ NOT_ENOUGH = Answer(False, "not enough money")
 
 
 class Request(TransactionContext):
-    """A request of a customer. ``await request.answer`` has its end; an error of the log is raised there."""
+    """A request of a customer. `await request.answer` has its end; an error of the log is raised there."""
 
     def __init__(self, wish: Opened | Transfer, store: Store) -> None:
         super().__init__(expires_after_seconds=20.0)
@@ -81,7 +81,7 @@ class Request(TransactionContext):
         return Transferred(**asdict(wish)), DONE
 
     def on_completion(self, committed: bool) -> None:
-        """Declined by ``execute``: the decision is the answer. Committed: the answer comes when it is in the
+        """Declined by `execute`: the decision is the answer. Committed: the answer comes when it is in the
         tables."""
         if not committed:
             self._end(self._decision)

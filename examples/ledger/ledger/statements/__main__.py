@@ -1,4 +1,4 @@
-"""``python -m ledger.statements CONFIG.yaml``"""
+"""`python -m ledger.statements CONFIG.yaml`"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
 """The service's database: a line per movement with the balance after it, and totals per book. Written by
-``apply`` only."""
+`apply` only."""
 
 from __future__ import annotations
 

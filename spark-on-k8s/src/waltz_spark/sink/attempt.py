@@ -4,23 +4,23 @@ the end.
 The log has no transactions over several records and no memory of who wrote what, but two things that suffice:
 locks that are checked in the order of the log, and the client id in every transaction.
 
-* An attempt starts with a *claim* (see ``claims``): a transaction with a write lock on the task, as of the
-  last transaction that it accounts for. It commits only when nobody claimed the task in between, otherwise
-  the attempt reads what it missed and claims again.
+* An attempt starts with a *claim* (see `task_claims`): a transaction with a write lock on the task, as of
+  the last transaction that it accounts for. It commits only when nobody claimed the task in between,
+  otherwise the attempt reads what it missed and claims again.
 * Its rows take a *read* lock on the task, as of the claim. Read locks do not make rows wait for each other,
   so they are pipelined; but once another attempt has claimed, every row of this one that is not in the log
   yet fails. So at the moment its claim commits, an attempt can read from the log, completely and for good,
   which rows the attempts before it have written, and leaves those out.
-* A row with user locks is checked as of its own view (``as_of``), which is older than any claim; the lock on
+* A row with user locks is checked as of its own view (`as_of`), which is older than any claim; the lock on
   the task would always fail it. It takes a *write* lock of its own instead, the same in all attempts. An
   attempt sends it as of a view below which it has found no such row; so when one of several copies commits,
   all the others fail by that lock, and who gets the failure finds the row in the log.
 * Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
   rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
 
-``Attempt`` is the state of this, immutable; ``next_action`` says what to do with the log and the
-``after_...`` functions take in what came of it. Pure: no log, no clock, no random number. The shell that
-performs the actions is ``task_writer``; a test walks through all interleavings of several attempts, faults
+`Attempt` is the state of this, immutable; `next_action` says what to do with the log and the
+`after_...` functions take in what came of it. Pure: no log, no clock, no random number. The shell that
+performs the actions is `task_writer`; a test walks through all interleavings of several attempts, faults
 and delays.
 """
 
@@ -32,9 +32,9 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 from waltz_protocol.locks import LockId
-from waltz_spark.sink.claims import Claim, fingerprint
 from waltz_spark.sink.errors import NotRepeatableError, RowConflictError, StaleBatchError, SupersededError
-from waltz_spark.sink.survey import ClaimSeen, RowSeen, Sighting
+from waltz_spark.sink.read_back import ClaimSeen, RowSeen, Sighting
+from waltz_spark.sink.task_claims import Claim, fingerprint
 
 
 class OnConflict(Enum):
@@ -47,8 +47,8 @@ class OnConflict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class OutgoingRow:
-    """One row for the log. ``as_of`` is the view of its user locks; None without write and read locks.
-    ``occurrence`` counts equal rows of the task in the partition."""
+    """One row for the log. `as_of` is the view of its user locks; None without write and read locks.
+    `occurrence` counts equal rows of the task in the partition."""
 
     data: bytes
     header: int = 0
@@ -60,7 +60,7 @@ class OutgoingRow:
 
     @property
     def fingerprint(self) -> bytes:
-        """See ``claims.fingerprint``."""
+        """See `task_claims.fingerprint`."""
         return fingerprint(self.header, self.data)
 
 
@@ -76,7 +76,7 @@ class AppendClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Read the transactions after ``after`` up to and with ``until``, and say which are claims of the place
+    """Read the transactions after `after` up to and with `until`, and say which are claims of the place
     and rows of the task."""
 
     after: int
@@ -87,7 +87,7 @@ class ReadBack:
 @dataclass(frozen=True, slots=True)
 class SendRows:
     """Append these rows in their order; one without a view of its own takes the task's read lock as of
-    ``as_of``, one with a view takes the lock of the row, as of its view but not later than ``as_of``."""
+    `as_of`, one with a view takes the lock of the row, as of its view but not later than `as_of`."""
 
     rows: tuple[OutgoingRow, ...]
     as_of: int
@@ -126,13 +126,13 @@ class Attempt:
     """State of one attempt in one partition.
 
     Invariants
-    * ``known``: every claim of the place and every row of the task above the start of the batch, up to this
+    * `known`: every claim of the place and every row of the task above the start of the batch, up to this
       transaction, was seen.
-    * ``view``, when not None, is the own claim; nobody claimed between it and the moment it was decided, and
+    * `view`, when not None, is the own claim; nobody claimed between it and the moment it was decided, and
       what is known reaches it.
-    * a row is in ``pending`` until it is in the log; ``spare`` counts rows found in the log that no row of
+    * a row is in `pending` until it is in the log; `spare` counts rows found in the log that no row of
       this attempt was matched with yet.
-    * ``accounted``: own rows up to this id, and those in ``settled``, were reported as committed.
+    * `accounted`: own rows up to this id, and those in `settled`, were reported as committed.
     """
 
     me: Claim
@@ -197,7 +197,7 @@ def after_claim(state: Attempt, outcome: Outcome) -> Attempt:
 
 
 def after_reading(state: Attempt, sightings: Sequence[Sighting], owners: frozenset[int]) -> Attempt:
-    """The stretch was read. ``owners``: whose transactions belong to the task from its end on.
+    """The stretch was read. `owners`: whose transactions belong to the task from its end on.
 
     SupersededError, StaleBatchError: another attempt has the task, and this one ends. RowConflictError.
     """
@@ -216,7 +216,7 @@ def after_reading(state: Attempt, sightings: Sequence[Sighting], owners: frozens
 
 
 def after_sending(state: Attempt, outcomes: Sequence[Outcome]) -> Attempt:
-    """The outcomes of the rows of ``SendRows``, in their order."""
+    """The outcomes of the rows of `SendRows`, in their order."""
     rows = state.pending
     if len(rows) != len(outcomes):
         raise RuntimeError(f"{len(outcomes)} outcomes of {len(rows)} rows")

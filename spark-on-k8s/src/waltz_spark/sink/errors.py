@@ -20,7 +20,7 @@ class NotRepeatableError(WaltzSparkError):
 
 
 class RowConflictError(WaltzSparkError):
-    """User locks of rows were touched after their view, and the option ``onConflict`` is ``fail``."""
+    """User locks of rows were touched after their view, and the option `onConflict` is `fail`."""
 
     user_error = True
 

@@ -1,4 +1,4 @@
-"""Options of writes, in the manner of ``waltz_spark.options``."""
+"""Options of writes, in the manner of `waltz_spark.options`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE, WRITES, ClientKeys, Option, one_of, parse, whole_number
 from waltz_spark.sink.attempt import OnConflict
-from waltz_spark.sink.claims import CLAIM_HEADER
+from waltz_spark.sink.task_claims import CLAIM_HEADER
 from waltz_spark.sink.task_writer import WriteSettings
 
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
@@ -43,7 +43,7 @@ WRITE_TABLE = (
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """The options of a write, checked. ``state_location``: None = nothing is kept beyond this run of the
+    """The options of a write, checked. `state_location`: None = nothing is kept beyond this run of the
     driver."""
 
     client: ClientKeys
@@ -56,7 +56,7 @@ class WriteOptions:
 
     @classmethod
     def load(cls, given: Mapping[str, str], use: str) -> WriteOptions:
-        """Check what was given for ``WRITE`` or ``STREAM_WRITE``; OptionError, one line."""
+        """Check what was given for `WRITE` or `STREAM_WRITE`; OptionError, one line."""
         window = {} if _WINDOW.lower() in {key.lower() for key in given} else {_WINDOW: _PIPELINE}
         values, client = parse({**given, **window}, WRITE_TABLE, use)
         location = values["stateLocation"]

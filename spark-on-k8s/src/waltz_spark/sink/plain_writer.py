@@ -1,4 +1,4 @@
-"""Writing without claims (``delivery = at-least-once``): rows are appended until they are in the log; a
+"""Writing without claims (`delivery = at-least-once`): rows are appended until they are in the log; a
 repeated task repeats them."""
 
 from __future__ import annotations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from waltz_client import Append
 from waltz_spark.sink.attempt import OutgoingRow
-from waltz_spark.sink.claims import TaskKey, claim_lock, row_lock
+from waltz_spark.sink.task_claims import TaskKey, claim_lock, row_lock
 
 
 def row_request(partition: int, key: TaskKey, row: OutgoingRow, claim: int) -> Append:
-    """``claim``: the attempt's own claim, up to which it knows the log.
+    """`claim`: the attempt's own claim, up to which it knows the log.
 
     A row without a view of its own reads the task's lock as of the claim. A row with one writes its own lock,
     as of its view, and not as of anything that the attempt does not know.

@@ -26,8 +26,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
     "append_locks": _LOCKS,
     "as_of": ("bigint", "int"),
 }
-"""Columns that the sink takes, and their types. ``data`` must be there; a lock is a struct of name and id, or
-a text ``name:id``."""
+"""Columns that the sink takes, and their types. `data` must be there; a lock is a struct of name and id, or
+a text `name:id`."""
 _LOCK_COLUMNS = ("write_locks", "read_locks", "append_locks")
 
 
@@ -58,7 +58,7 @@ def check_schema(schema: StructType) -> None:
 
 
 class RowReader:
-    """Rows of one task out of Arrow batches, by partition. ``default``: where rows without a partition go."""
+    """Rows of one task out of Arrow batches, by partition. `default`: where rows without a partition go."""
 
     def __init__(self, num_partitions: int, default: int) -> None:
         self._num_partitions = num_partitions

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Protocol
 
 from waltz_spark import connection as connections
-from waltz_spark.sink.claims import Claim, TaskKey
 from waltz_spark.sink.options import AT_LEAST_ONCE, WriteOptions
 from waltz_spark.sink.plain_writer import PlainWriter
 from waltz_spark.sink.rows import RowReader
+from waltz_spark.sink.task_claims import Claim, TaskKey
 from waltz_spark.sink.task_writer import ClientPort, TaskResult, TaskWriter
 
 if TYPE_CHECKING:

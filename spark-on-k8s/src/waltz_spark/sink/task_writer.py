@@ -1,7 +1,7 @@
-"""Performs what ``attempt`` says: one attempt of a Spark task, with the client of the log.
+"""Performs what `attempt` says: one attempt of a Spark task, with the client of the log.
 
-``TaskWriter`` has one :class:`~waltz_spark.sink.attempt.Attempt` per log partition that rows of the task go
-to; it claims a partition when its first row comes. A ``LogPort`` is the log as one attempt uses it; tests put
+`TaskWriter` has one `Attempt` per log partition that rows of the task go
+to; it claims a partition when its first row comes. A `LogPort` is the log as one attempt uses it; tests put
 failures in its place.
 """
 
@@ -34,10 +34,10 @@ from waltz_spark.sink.attempt import (
     SendRows,
     Undecided,
 )
-from waltz_spark.sink.claims import Claim, TaskKey, claim_lock, fingerprint
 from waltz_spark.sink.errors import BadRowError, WriteFailedError
+from waltz_spark.sink.read_back import Header, RowSeen, Sighting, Survey
 from waltz_spark.sink.requests import row_request
-from waltz_spark.sink.survey import Header, RowSeen, Sighting, Survey
+from waltz_spark.sink.task_claims import Claim, TaskKey, claim_lock, fingerprint
 
 ROWS_AT_ONCE = 4096
 """Rows of a partition that are on their way together: what has to be read back after a failure."""
@@ -46,7 +46,7 @@ _PAYLOADS_AT_ONCE = 256
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """How to write. Seconds; ``claim_header`` is the header of claims."""
+    """How to write. Seconds; `claim_header` is the header of claims."""
 
     timeout_seconds: float
     claim_header: int
@@ -55,7 +55,7 @@ class WriteSettings:
 
 @dataclass(frozen=True, slots=True)
 class TaskResult:
-    """What an attempt did. ``found``: rows that earlier attempts had written. ``marks``: by partition, a
+    """What an attempt did. `found`: rows that earlier attempts had written. `marks`: by partition, a
     transaction id that everything of this task is at or below."""
 
     written: int
@@ -77,7 +77,7 @@ class LogPort(Protocol):
 
 
 class ClientPort:
-    """A ``LogPort`` on a client. Failures that leave the outcome open become ``Undecided``."""
+    """A `LogPort` on a client. Failures that leave the outcome open become `Undecided`."""
 
     def __init__(self, client: WaltzClient, settings: WriteSettings) -> None:
         self._client = client
@@ -157,7 +157,7 @@ def _outcome(result: waltz_client.Committed | AppendError) -> Outcome:
 
 
 class TaskWriter:
-    """One attempt of a task. ``start``: by partition, the last transaction from before the first attempt at
+    """One attempt of a task. `start`: by partition, the last transaction from before the first attempt at
     the batch.
 
     Not for use by two coroutines at once. Every error ends the attempt; the next one continues where it was.

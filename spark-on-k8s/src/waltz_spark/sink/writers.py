@@ -2,7 +2,7 @@
 batch.
 
 The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast
-a batch is in the ``starts`` folder. A task learns its query and batch from Spark's task context.
+a batch is in the folder of `batch_starts`. A task learns its query and batch from Spark's task context.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE, ClientKeys
-from waltz_spark.sink.claims import TaskKey
+from waltz_spark.sink.batch_starts import Marks, Starts, StartsFolder
 from waltz_spark.sink.options import AT_LEAST_ONCE, WriteOptions
 from waltz_spark.sink.rows import check_schema
-from waltz_spark.sink.starts import Marks, Starts, StartsFolder
+from waltz_spark.sink.task_claims import TaskKey
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -35,7 +35,7 @@ SPECULATION = "spark.speculation"
 
 @dataclass(frozen=True)
 class TaskMessage(WriterCommitMessage):
-    """What a task reports to the driver; see ``task_writer.TaskResult``."""
+    """What a task reports to the driver; see `task_writer.TaskResult`."""
 
     written: int
     found: int
@@ -44,7 +44,7 @@ class TaskMessage(WriterCommitMessage):
 
 
 def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> BatchWriter:
-    """Of ``df.write.format("waltz")``. OptionError, one line, for a mistake in options or columns."""
+    """Of `df.write.format("waltz")`. OptionError, one line, for a mistake in options or columns."""
     options = WriteOptions.load(given, WRITE)
     _check(schema, overwrite)
     query = options.write_id or f"write-{uuid.uuid4()}"
@@ -52,7 +52,7 @@ def batch_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) 
 
 
 def stream_writer(given: Mapping[str, str], schema: StructType, overwrite: bool) -> StreamWriter:
-    """Of ``df.writeStream.format("waltz")``; errors as of :func:`batch_writer`, and StateError."""
+    """Of `df.writeStream.format("waltz")`; errors as of `batch_writer`, and StateError."""
     options = WriteOptions.load(given, STREAM_WRITE)
     _check(schema, overwrite)
     return StreamWriter(options, _stream_starts(options))
@@ -93,7 +93,7 @@ def _noted(location: str, client: ClientKeys, timeout_seconds: float) -> Starts:
 def _marks_now(client: ClientKeys, timeout_seconds: float) -> Marks:
     """High-water mark of every partition."""
     from waltz_spark.connection import lease
-    from waltz_spark.marks import all_ends
+    from waltz_spark.log_ends import all_ends
 
     with lease(client) as connection:
         ends = all_ends(connection, range(connection.identity.num_partitions), timeout_seconds)

@@ -1,7 +1,7 @@
 """A small world for the sink's protocol: one log partition with its locks, and attempts at a task, stepped
 one event at a time.
 
-The attempts are the shipped ones (``waltz_spark.sink.attempt``). The world is meaner than a cluster: what an
+The attempts are the shipped ones (`waltz_spark.sink.attempt`). The world is meaner than a cluster: what an
 attempt has sent may be decided at any later time, after the attempt has given up on it or died, in any order
 between the requests it gave up on.
 """
@@ -26,10 +26,10 @@ from waltz_spark.sink.attempt import (
     SendRows,
     Undecided,
 )
-from waltz_spark.sink.claims import CLAIM_HEADER, Claim, TaskKey, claim_lock, fingerprint
 from waltz_spark.sink.errors import RowConflictError, StaleBatchError, SupersededError
+from waltz_spark.sink.read_back import Header, RowSeen, Sighting, Survey
 from waltz_spark.sink.requests import row_request
-from waltz_spark.sink.survey import Header, RowSeen, Sighting, Survey
+from waltz_spark.sink.task_claims import CLAIM_HEADER, Claim, TaskKey, claim_lock, fingerprint
 
 KEY = TaskKey("query", 7, 0)
 USER_LOCK = LockId("account", 1)
@@ -38,7 +38,7 @@ T = TypeVar("T")
 
 
 def changed(one: T, **changes: object) -> T:
-    """As ``dataclasses.replace``, in a fifth of the time: it is what the walk does most."""
+    """As `dataclasses.replace`, in a fifth of the time: it is what the walk does most."""
     new = object.__new__(type(one))
     vars(new).update(vars(one), **changes)
     return new
@@ -46,7 +46,7 @@ def changed(one: T, **changes: object) -> T:
 
 @dataclass(frozen=True)
 class Request:
-    """One append on its way. ``slot``: which answer of the attempt's action it is."""
+    """One append on its way. `slot`: which answer of the attempt's action it is."""
 
     writer: int
     action: int
@@ -69,7 +69,7 @@ class Logged:
 
 @dataclass(frozen=True)
 class Process:
-    """An attempt and where it is in its code. ``answers`` of the action it waits for; None: it waits for
+    """An attempt and where it is in its code. `answers` of the action it waits for; None: it waits for
     none."""
 
     state: Attempt
@@ -81,7 +81,7 @@ class Process:
 
 @dataclass(frozen=True)
 class World:
-    """Everything. ``lanes``: requests in order per connection; the first of each lane may be decided next."""
+    """Everything. `lanes`: requests in order per connection; the first of each lane may be decided next."""
 
     log: tuple[Logged, ...] = ()
     locks: tuple[tuple[LockId, int], ...] = ()
@@ -125,7 +125,7 @@ class Job:
 
 
 def identity(world: World) -> object:
-    """Worlds with the same identity go on alike."""
+    """Worlds with the same identity continue alike."""
     processes = tuple(
         (
             p.state.known,

@@ -1,9 +1,9 @@
-"""A Spark program that writes to a log while things are killed: ``python program.py ARGUMENTS`` (JSON, see
-``Arguments``).
+"""A Spark program that writes to a log while things are killed: `python program.py ARGUMENTS` (JSON, see
+`Arguments`).
 
 A process of its own, because drivers are killed too. The faults are in a step of the query before the sink:
 when it has passed on enough rows, and the log has got some of them, it ends its process, or the driver, or
-stands still. Each happens once.
+hangs. Each happens once.
 """
 
 from __future__ import annotations
@@ -34,9 +34,9 @@ QUICK_JAVA = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 @dataclass(frozen=True)
 class Arguments:
-    """``source`` from the transaction ``first`` on is copied to ``target`` (partitions of the log);
-    ``faults``: task number to what happens there, and after how many rows. ``directory`` holds the
-    checkpoint, and what happened already. ``master`` is Spark's, or ``TWO_HOSTS``."""
+    """`source` from the transaction `first` on is copied to `target` (partitions of the log);
+    `faults`: task number to what happens there, and after how many rows. `directory` holds the
+    checkpoint, and what happened already. `master` is Spark's, or `TWO_HOSTS`."""
 
     keys: dict[str, str]
     kind: str
@@ -95,7 +95,7 @@ def two_hosts(directory: str) -> str:
     """A Spark cluster of two workers, in the Java process of this program; its address.
 
     Spark starts no copy of a task on the host where the task runs already, and the workers of
-    ``local-cluster`` are all on one. These have an address each.
+    `local-cluster` are all on one. These have an address each.
     """
     gateway: Any = SparkContext._gateway
     java, deploy = gateway.jvm, gateway.jvm.org.apache.spark.deploy
@@ -146,7 +146,7 @@ def step(arguments: Arguments, driver: int) -> Callable[[Iterator[pa.RecordBatch
         with BlockingWaltzClient.connect(keys) as client:
             before = int(Path(directory, "mark").read_text())
             while client.high_water_mark(target) < before + 30:
-                time.sleep(0.05)  # there is nobody to be told by
+                time.sleep(0.05)  # no event announces it
 
     def pass_on(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import psutil

@@ -9,7 +9,7 @@ import pytest
 
 from spark_tests.sink.model import USER_LOCK, Job, Logged, World, identity, successors
 from waltz_spark.sink.attempt import OnConflict, OutgoingRow
-from waltz_spark.sink.claims import CLAIM_HEADER
+from waltz_spark.sink.task_claims import CLAIM_HEADER
 
 PLAIN = OutgoingRow(b"one")
 TWIN = OutgoingRow(b"twin")

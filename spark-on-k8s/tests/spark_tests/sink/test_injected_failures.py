@@ -14,9 +14,9 @@ import pytest
 from waltz_client import Append, LockId
 from waltz_client.testing import InProcessLog
 from waltz_spark.sink.attempt import OnConflict, Outcome, OutgoingRow, ReadBack, Undecided
-from waltz_spark.sink.claims import CLAIM_HEADER, Claim, TaskKey
 from waltz_spark.sink.errors import NotRepeatableError, RowConflictError, StaleBatchError, SupersededError
-from waltz_spark.sink.survey import Sighting
+from waltz_spark.sink.read_back import Sighting
+from waltz_spark.sink.task_claims import CLAIM_HEADER, Claim, TaskKey
 from waltz_spark.sink.task_writer import ClientPort, LogPort, TaskResult, TaskWriter, WriteSettings
 
 KEY = TaskKey("query", 3, 1)
@@ -54,7 +54,7 @@ class Killed(Exception):
 
 
 class FaultyPort:
-    """A port on which one step goes wrong. ``reached``: whether that step came."""
+    """A port on which one step goes wrong. `reached`: whether that step came."""
 
     def __init__(self, port: LogPort, log: InProcessLog, step: int, fault: Fault) -> None:
         self._port = port

@@ -15,7 +15,7 @@ import pytest
 from spark_tests.local_log import LocalLog
 from spark_tests.sink.program import BATCH, DIE, KILL_DRIVER, STAND_STILL, STREAM, TWO_HOSTS, Arguments
 from waltz_spark.sink import CLAIM_HEADER
-from waltz_spark.sink.claims import Claim
+from waltz_spark.sink.task_claims import Claim
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -1,4 +1,4 @@
-"""Columns, options, the notes beside the checkpoint."""
+"""Columns, options, the notes next to the checkpoint."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from waltz_client import LockId
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE
 from waltz_spark.sink.attempt import OnConflict, OutgoingRow
-from waltz_spark.sink.claims import CLAIM_HEADER, Claim, TaskKey
+from waltz_spark.sink.batch_starts import Starts, StartsFolder
 from waltz_spark.sink.errors import BadRowError, StaleBatchError, StateError
 from waltz_spark.sink.options import WriteOptions
+from waltz_spark.sink.read_back import Header, Survey
 from waltz_spark.sink.rows import RowReader, check_schema
-from waltz_spark.sink.starts import Starts, StartsFolder
-from waltz_spark.sink.survey import Header, Survey
+from waltz_spark.sink.task_claims import CLAIM_HEADER, Claim, TaskKey
 from waltz_spark.sink.writers import batch_writer
 
 CLIENT = {"zookeeper.connectString": "localhost:1", "cluster.root": "/waltz", "client.ssl.enabled": "false"}

@@ -14,9 +14,9 @@ from spark_tests.sink.test_all_interleavings import BEFORE, LOCKED, PLAIN, TWIN,
 from waltz_client import Append
 from waltz_spark.sink import attempt as protocol
 from waltz_spark.sink.attempt import Attempt, Committed, OnConflict, Outcome, OutgoingRow
-from waltz_spark.sink.claims import TaskKey
 from waltz_spark.sink.errors import NotRepeatableError
 from waltz_spark.sink.requests import row_request
+from waltz_spark.sink.task_claims import TaskKey
 
 Patch = Callable[[pytest.MonkeyPatch], None]
 KILLED = World(log=BEFORE, crashes=1)

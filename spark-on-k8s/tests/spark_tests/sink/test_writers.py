@@ -12,10 +12,10 @@ import pytest
 from waltz_spark.errors import OptionError
 from waltz_spark.options import STREAM_WRITE, WRITE
 from waltz_spark.sink import task, writers
-from waltz_spark.sink.claims import TaskKey
+from waltz_spark.sink.batch_starts import Starts, StartsFolder
 from waltz_spark.sink.errors import StaleBatchError
 from waltz_spark.sink.options import WriteOptions
-from waltz_spark.sink.starts import Starts, StartsFolder
+from waltz_spark.sink.task_claims import TaskKey
 from waltz_spark.sink.task_writer import TaskResult
 from waltz_spark.sink.writers import BatchWriter, StreamWriter, TaskMessage
 

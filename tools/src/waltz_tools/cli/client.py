@@ -18,8 +18,8 @@ from waltz_tools.cli.common import (
 )
 from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError
-from waltz_tools.trial import validate as trial
-from waltz_tools.trial.chain import ChainCheck
+from waltz_tools.load_test import validate as load_test
+from waltz_tools.load_test.chain import ChainCheck
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -66,7 +66,7 @@ def validate(
     Others may write to the same partitions meanwhile. Exit code 3 when the log is not right.
     """
     with progress("validating", 2 * num_clients * txn_per_client) as advance:
-        work = trial.validate(
+        work = load_test.validate(
             lambda: WaltzClient.connect(config),
             uuid.uuid4().hex,
             num_clients,
@@ -94,8 +94,8 @@ def create_producer(
 
     async def work() -> int:
         async with WaltzClient.connect(config) as client:
-            partitions = trial.active_partitions(client, num_active_partitions)
-            producer = trial.Producer(client, run, uuid.uuid4().hex, interval / 1000)
+            partitions = load_test.active_partitions(client, num_active_partitions)
+            producer = load_test.Producer(client, run, uuid.uuid4().hex, interval / 1000)
             await producer.produce(txn_per_client, dict.fromkeys(partitions, -1), advance)
             return producer.conflicts
 
@@ -123,8 +123,10 @@ def create_consumer(
 
     async def work() -> ChainCheck:
         async with WaltzClient.connect(config) as client:
-            partitions = trial.active_partitions(client, num_active_partitions)
-            return await trial.consume(client, run, txn_per_client, dict.fromkeys(partitions, -1), advance)
+            partitions = load_test.active_partitions(client, num_active_partitions)
+            return await load_test.consume(
+                client, run, txn_per_client, dict.fromkeys(partitions, -1), advance
+            )
 
     with progress("checking", txn_per_client) as advance:
         check = run_until(work(), timeout_seconds, "the consumer")

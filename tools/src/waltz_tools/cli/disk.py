@@ -53,7 +53,7 @@ def _view(path: Path) -> SegmentView:
 
 
 def _expect(view: SegmentView, transaction: int, end: int) -> None:
-    """ToolError of one line unless the segment holds the transaction; ``end`` is the id after its last
+    """ToolError of one line unless the segment holds the transaction; `end` is the id after its last
     one."""
     first = view.header.first_txid
     if not first <= transaction < end:

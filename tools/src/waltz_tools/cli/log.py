@@ -215,7 +215,7 @@ async def _tail(
 async def _place(
     client: WaltzClient, partition: int, end: int, last: int, wanted: HeaderFilter | None
 ) -> int:
-    """The id after which the last ``count`` transactions begin. With a filter headers are read backwards, in
+    """The id after which the last `count` transactions begin. With a filter headers are read backwards, in
     growing pieces."""
     if wanted is None or last == 0:
         return max(end - last, -1)

@@ -10,7 +10,7 @@ from waltz_client import WaltzClient
 from waltz_client.settings import ClientSettings
 from waltz_tools.cli.common import ConfigOption, OutputFormat, OutputOption, render_result, run_until
 from waltz_tools.cli.progress import progress
-from waltz_tools.trial import performance
+from waltz_tools.load_test import performance
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 

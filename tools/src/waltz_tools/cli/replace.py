@@ -18,7 +18,7 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
-from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.cli.progress import Advance, progress
 
 
@@ -81,7 +81,7 @@ def replace(
         else:
             print_line("\n".join(f"would {step}" for step in steps) or "nothing to do")
         return
-    consent(f"{before} leaves the cluster" + (" and its data are deleted" if delete else ""), yes)
+    confirm(f"{before} leaves the cluster" + (" and its data are deleted" if delete else ""), yes)
     with progress(f"replacing {before}") as advance:
         result: ReplaceResult = run_admin(config, lambda c: replacement(c, advance).run())
     line = f"{after} has replaced {before}: {len(result.moved)} partitions, {result.copied} records copied"

@@ -15,7 +15,7 @@ from waltz_tools.cli.figures import days_or_none, size_or_none
 
 
 def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = None) -> list[Listing]:
-    """Tables of the page. ``rates``: appends per second of each partition, for the live page."""
+    """Tables of the page. `rates`: appends per second of each partition, for the live page."""
     servers = Listing("servers", f"{len(status.servers)} servers", ["Server", "Id", "Partitions", "Problem"])
     for server in status.servers:
         servers.add(
@@ -97,7 +97,7 @@ def _replica(replica: Replica) -> str:
 async def live(
     context: Context, interval_seconds: float, count: int, show: Callable[[list[Listing], list[str]], None]
 ) -> None:
-    """Show tables and problems until cancelled, or ``count`` times. The rate is that of the newest stored
+    """Show tables and problems until cancelled, or `count` times. The rate is that of the newest stored
     transaction."""
     before: dict[int, int] = {}
     loop = asyncio.get_running_loop()

@@ -26,11 +26,11 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
-from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.cli.figures import SizeBytes, counted, size_or_none
 from waltz_tools.cli.progress import Advance, progress
-from waltz_tools.cli.repairs import forget, lower_fence, restore_reset
 from waltz_tools.cli.replace import replace
+from waltz_tools.cli.storage_repairs import forget, lower_fence, restore_reset
 from waltz_tools.cli.usage import usage
 from waltz_tools.errors import DegradedError, ToolError
 
@@ -145,7 +145,7 @@ def remove_partition(
         )
         return
     if delete:
-        consent(f"the data of partitions {partition} on {admin} are deleted", yes)
+        confirm(f"the data of partitions {partition} on {admin} are deleted", yes)
 
     async def work(c: Context) -> None:
         await storage_admin.set_assignment(

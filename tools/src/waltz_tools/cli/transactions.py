@@ -17,7 +17,7 @@ _HEADER_BITS = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class HeaderFilter:
-    """Headers that agree with ``value`` in the bits of ``mask``. A header is a signed number of 32 bits."""
+    """Headers that agree with `value` in the bits of `mask`. A header is a signed number of 32 bits."""
 
     value: int
     mask: int

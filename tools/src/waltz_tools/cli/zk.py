@@ -29,7 +29,7 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
-from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.cli.progress import progress
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -89,7 +89,7 @@ def delete(
         await seeding.delete(_store(c, dry_run), c.root, name, force=force)
 
     if not dry_run:
-        consent(f"all records of cluster {name} in ZooKeeper are deleted permanently", yes)
+        confirm(f"all records of cluster {name} in ZooKeeper are deleted permanently", yes)
     run_admin(config, work)
     line = f"would delete {name}" if dry_run else f"deleted {name}"
     render_result(output, line, name=name, deleted=not dry_run, dry_run=dry_run)

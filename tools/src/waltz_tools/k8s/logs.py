@@ -16,7 +16,7 @@ MAX_BYTES = 16 * 1024 * 1024
 
 
 class PodLogs(Protocol):
-    """Where logs come from; tests have another one than :class:`ApiPodLogs`."""
+    """Where logs come from; tests have another one than `ApiPodLogs`."""
 
     async def read(self, namespace: str, pod: str, container: str, *, previous: bool) -> str:
         """The end of a container's log, of the one before its last restart with `previous`. KubeError."""
@@ -24,7 +24,7 @@ class PodLogs(Protocol):
 
 
 class ApiPodLogs:
-    """:class:`PodLogs` over the API server; at most `TAIL_LINES` lines and `MAX_BYTES` of each."""
+    """`PodLogs` over the API server; at most `TAIL_LINES` lines and `MAX_BYTES` of each."""
 
     def __init__(self, configuration: Configuration, timeout_seconds: float = 30.0) -> None:
         self._configuration = configuration

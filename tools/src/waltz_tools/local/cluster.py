@@ -3,8 +3,8 @@
 Roles are named `zookeeper`, `storage-1` …, `server-1` …. Everything listens on 127.0.0.1; ports, shape and
 data live in the cluster directory, so the same directory comes up again as the same cluster.
 
-Owner of every process and of the directory: this object, in the thread that started it (see `guard`). Order
-of start: ZooKeeper, seeding of a new cluster, storage nodes, servers; order of stop: the reverse.
+Owner of every process and of the directory: this object, in the thread that started it (see `parent_guard`).
+Order of start: ZooKeeper, seeding of a new cluster, storage nodes, servers; order of stop: the reverse.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def make_folder(path: Path) -> None:
 
 
 def opener(path: str, flags: int) -> int:
-    """For ``open``: a file that is made is its user's alone, and one that was wider is from now on."""
+    """For `open`: a file that is made is its user's alone, and one that was wider is from now on."""
     descriptor = os.open(path, flags, FILE_MODE)
     os.fchmod(descriptor, FILE_MODE)
     return descriptor
@@ -31,6 +31,6 @@ def open_log(path: Path) -> IO[bytes]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Like ``Path.write_text``."""
+    """Like `Path.write_text`."""
     with open(path, "w", opener=opener) as file:
         file.write(text)

@@ -14,8 +14,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from waltz_tools.errors import ProcessFailedError
-from waltz_tools.local import guard as guard_module
-from waltz_tools.local import private
+from waltz_tools.local import parent_guard, private
 
 _LOG_TAIL_BYTES = 4096
 
@@ -61,7 +60,7 @@ class ManagedProcess:
         reading, writing = os.pipe()
         try:
             # Run as a bare file: no site packages, no package imports, some milliseconds.
-            guard = [sys.executable, "-S", "-E", guard_module.__file__, str(os.getpid()), str(writing)]
+            guard = [sys.executable, "-S", "-E", parent_guard.__file__, str(os.getpid()), str(writing)]
             with private.open_log(self.log_path) as log:
                 self._process = await asyncio.create_subprocess_exec(
                     *guard,

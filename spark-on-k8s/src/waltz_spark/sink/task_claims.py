@@ -1,7 +1,7 @@
 """Claims: how one attempt of a Spark task says, in the log itself, that the task is its own from here on.
 
 A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task
-(:func:`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
+(`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
 transactions are the attempt's rows: client ids of the log are never used twice, and every transaction carries
 the one that wrote it. Readers leave claims out by their header.
 
@@ -18,7 +18,7 @@ from typing import Self
 from waltz_protocol.locks import LockId
 
 CLAIM_HEADER = 0x57434C4D
-"""Header of a claim unless the option ``claimHeader`` says otherwise: "WCLM" as four bytes."""
+"""Header of a claim unless the option `claimHeader` says otherwise: "WCLM" as four bytes."""
 
 _FORMAT = "waltz-spark-claim/1"
 
@@ -42,7 +42,7 @@ class TaskKey:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The payload of a claim. ``attempt`` is unique among all attempts of all tasks."""
+    """The payload of a claim. `attempt` is unique among all attempts of all tasks."""
 
     key: TaskKey
     attempt: str

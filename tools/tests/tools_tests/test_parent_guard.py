@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from waltz_tools.local import guard
+from waltz_tools.local import parent_guard
 
 linux_only = pytest.mark.skipif(
     not sys.platform.startswith("linux"), reason="the kernel's parent death signal"
@@ -69,7 +69,14 @@ def test_guarded_program_dies_with_a_killed_parent(tmp_path: Path) -> None:
 @linux_only
 def test_guard_ends_at_once_when_the_parent_is_gone_already() -> None:
     answer = subprocess.run(
-        [sys.executable, guard.__file__, str(os.getpid() + 1), guard.NO_PIPE, "echo", "started"],
+        [
+            sys.executable,
+            parent_guard.__file__,
+            str(os.getpid() + 1),
+            parent_guard.NO_PIPE,
+            "echo",
+            "started",
+        ],
         capture_output=True,
         text=True,
         check=False,
@@ -79,7 +86,15 @@ def test_guard_ends_at_once_when_the_parent_is_gone_already() -> None:
 
 def test_guard_runs_the_program_in_its_place() -> None:
     with subprocess.Popen(
-        [sys.executable, guard.__file__, str(os.getpid()), guard.NO_PIPE, "sh", "-c", "echo $$"],
+        [
+            sys.executable,
+            parent_guard.__file__,
+            str(os.getpid()),
+            parent_guard.NO_PIPE,
+            "sh",
+            "-c",
+            "echo $$",
+        ],
         stdout=subprocess.PIPE,
         text=True,
     ) as process:
@@ -89,7 +104,7 @@ def test_guard_runs_the_program_in_its_place() -> None:
 
 def test_guard_says_in_one_line_that_a_program_is_missing() -> None:
     answer = subprocess.run(
-        [sys.executable, guard.__file__, str(os.getpid()), guard.NO_PIPE, "/no/such/program"],
+        [sys.executable, parent_guard.__file__, str(os.getpid()), parent_guard.NO_PIPE, "/no/such/program"],
         capture_output=True,
         text=True,
         check=False,

@@ -11,7 +11,7 @@ import typer
 from waltz_admin.accept_restored import lowest_free_session
 from waltz_admin.dry_run import DryRunStore
 from waltz_admin.forget import Forgotten, forget_replica
-from waltz_tools import repair
+from waltz_tools import stopped_node
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -23,7 +23,7 @@ from waltz_tools.cli.common import (
     render_result,
     run_admin,
 )
-from waltz_tools.cli.consent import DryRunOption, YesOption, consent
+from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.errors import UsageError
 
 
@@ -44,14 +44,14 @@ def restore_reset(
     and never votes with a log that is older than it says.
     """
     chosen = None if partition is None else parse_partitions(partition)
-    would = repair.resettable(directory, chosen)
+    would = stopped_node.resettable(directory, chosen)
     if dry_run:
         names = ",".join(map(str, would)) or "none"
         line = f"would reset partitions {names} of {directory}"
         render_result(output, line, dry_run=True, directory=directory, reset=would)
         return
-    consent(f"{directory} forgets its store sessions: its copies have no vote until they have caught up", yes)
-    done = repair.restore_reset(directory, chosen)
+    confirm(f"{directory} forgets its store sessions: its copies have no vote until they have caught up", yes)
+    done = stopped_node.restore_reset(directory, chosen)
     text = ",".join(map(str, done)) or "none"
     render_result(
         output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done
@@ -131,12 +131,12 @@ def lower_fence(
         return {p: await lowest_free_session(c.store, c.root, p, tls=c.tls) for p in chosen}
 
     to = run_admin(config, work)
-    found = {p: repair.fence_of(directory, p)[0] for p in chosen}
+    found = {p: stopped_node.fence_of(directory, p)[0] for p in chosen}
     lowered = [p for p in chosen if found[p] > to[p]]
     if lowered and not dry_run:
-        consent(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are lowered", yes)
+        confirm(f"the fences of partitions {','.join(map(str, lowered))} in {directory} are lowered", yes)
         for number in lowered:
-            repair.lower_fence(directory, number, to[number])
+            stopped_node.lower_fence(directory, number, to[number])
     said = [f"partition {p}: {found[p]} to {to[p]}" for p in lowered] or ["no fence is too high"]
     line = f"{'would lower' if dry_run else 'lowered'} {'; '.join(said)}" if lowered else said[0]
     fences = {str(p): to[p] for p in lowered}

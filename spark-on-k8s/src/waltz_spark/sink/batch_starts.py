@@ -23,7 +23,7 @@ Marks = Mapping[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Starts:
-    """``first``: where the query started. ``batches``: where later batches did."""
+    """`first`: where the query started. `batches`: where later batches did."""
 
     first: Marks
     batches: Mapping[int, Marks] = field(default_factory=dict)
@@ -48,7 +48,7 @@ class Starts:
 
 
 class StartsFolder:
-    """The folder. ``location``: see ``waltz_spark.folder``. Errors: StateError, one line."""
+    """The folder. `location`: see `waltz_spark.folder`. Errors: StateError, one line."""
 
     def __init__(self, location: str) -> None:
         self._location = location
@@ -77,7 +77,7 @@ class StartsFolder:
         return starts
 
     def note_complete(self, batch: int, marks: Marks) -> None:
-        """A batch is complete: the next one starts at ``marks``. Old files go."""
+        """A batch is complete: the next one starts at `marks`. Old files go."""
         self._create(str(batch + 1), marks)
         starts = self.read()
         with self._told():

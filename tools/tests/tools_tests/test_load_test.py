@@ -10,8 +10,8 @@ from waltz_client import LockId, TransactionTooLargeError, WaltzClient
 from waltz_testkit.fake_cluster import FakeCluster, fake_cluster
 from waltz_tools.cli.common import run_until
 from waltz_tools.errors import DegradedError, ToolError
-from waltz_tools.trial import performance, validate
-from waltz_tools.trial.chain import ChainCheck, Link, run_lock
+from waltz_tools.load_test import performance, validate
+from waltz_tools.load_test.chain import ChainCheck, Link, run_lock
 
 Connect = Callable[[], WaltzClient]
 

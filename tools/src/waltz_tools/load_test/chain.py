@@ -17,7 +17,7 @@ _KIND = "waltz-validate"
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One transaction of a run. ``previous``: id of the run's transaction before it, -1 for the first."""
+    """One transaction of a run. `previous`: id of the run's transaction before it, -1 for the first."""
 
     run: str
     producer: str
@@ -59,7 +59,7 @@ def run_lock(run: str) -> LockId:
 
 @dataclass(slots=True)
 class ChainCheck:
-    """Reads the transactions of one run in log order; ``problems`` are lines for a person."""
+    """Reads the transactions of one run in log order; `problems` are lines for a person."""
 
     run: str
     problems: list[str] = field(default_factory=list)

@@ -15,7 +15,7 @@ DryRunOption = Annotated[
 ]
 
 
-def consent(what: str, yes: bool) -> None:
+def confirm(what: str, yes: bool) -> None:
     """Ask on a terminal; elsewhere --yes has to be said. ToolError or UsageError of one line: nothing was
     changed."""
     if yes:

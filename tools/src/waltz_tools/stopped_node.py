@@ -1,5 +1,5 @@
-"""The repair of a restored storage directory, which an administrator asks for by name: no process may do it
-on its own."""
+"""Repairs of the storage directory of a stopped node: restored files, a fence that is too high. An
+administrator asks for them by name; no process does them on its own."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from waltz_spark.sink.claims import Claim, TaskKey
+from waltz_spark.sink.task_claims import Claim, TaskKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ Sighting = ClaimSeen | RowSeen
 
 
 class Survey:
-    """Walks a stretch of the log in order. ``owners``: clients whose transactions belong to the task at the
+    """Walks a stretch of the log in order. `owners`: clients whose transactions belong to the task at the
     start of the stretch."""
 
     def __init__(self, key: TaskKey, owners: Iterable[int], claim_header: int) -> None:
@@ -57,8 +57,8 @@ class Survey:
     def walk(
         self, headers: Iterable[Header], payloads: Mapping[int, bytes]
     ) -> tuple[list[ClaimSeen], list[Header]]:
-        """Claims of the place, and the transactions that are rows of the task. ``payloads``: by transaction
-        id, those of all that ``may_be_claim``."""
+        """Claims of the place, and the transactions that are rows of the task. `payloads`: by transaction
+        id, those of all that `may_be_claim`."""
         claims: list[ClaimSeen] = []
         rows: list[Header] = []
         for header in headers:

@@ -1,4 +1,4 @@
-"""Starts a program that dies with its parent: `python guard.py PARENT_PID FD PROGRAM ARGUMENT…`.
+"""Starts a program that dies with its parent: `python parent_guard.py PARENT_PID FD PROGRAM ARGUMENT…`.
 
 Model: on Linux the kernel is asked to send SIGKILL to this process when its parent ends (PR_SET_PDEATHSIG,
 which survives exec); then the program takes the place of this process, under the same pid. Elsewhere the
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> None:
         or not arguments[0].isdigit()
         or not (arguments[1].isdigit() or arguments[1] == NO_PIPE)
     ):
-        raise SystemExit("usage: guard.py PARENT_PID FD PROGRAM [ARGUMENT…]")
+        raise SystemExit("usage: parent_guard.py PARENT_PID FD PROGRAM [ARGUMENT…]")
     die_with_parent(int(arguments[0]))
     program = arguments[2]
     os.umask(_UMASK)

@@ -1,4 +1,4 @@
-"""Rough figures of a running cluster: what clients in one process get out of it. ``bench/`` measures more
+"""Rough figures of a running cluster: what clients in one process get out of it. `bench/` measures more
 carefully."""
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_client import Append, AppendError, LockConflictError, LockId, WaltzClient
-from waltz_tools.trial.validate import Report, active_partitions, marks, quiet
+from waltz_tools.load_test.validate import Report, active_partitions, marks, quiet
 
 Connect = Callable[[], WaltzClient]
 LOCK_NAME = "waltz-perf"
@@ -43,7 +43,7 @@ class Produced:
 
 @dataclass(frozen=True, slots=True)
 class ProducerTest:
-    """``lock_pool_size`` 0 = no locks; ``interval_seconds`` 0 = as fast as ``in_flight`` appends per client
+    """`lock_pool_size` 0 = no locks; `interval_seconds` 0 = as fast as `in_flight` appends per client
     allow."""
 
     size_bytes: int
@@ -134,7 +134,7 @@ class Consumed:
 async def consume(
     connect: Connect, size_bytes: int, count: int, num_partitions: int, report: Report = quiet
 ) -> Consumed:
-    """Write ``count`` transactions, then let a new client read back, with data, all that came since the
+    """Write `count` transactions, then let a new client read back, with data, all that came since the
     start."""
     async with connect() as client:
         partitions = active_partitions(client, num_partitions)

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from waltz_client import LockConflictError, WaltzClient
 from waltz_tools.errors import DegradedError, ToolError
-from waltz_tools.trial.chain import ChainCheck, Link, run_lock
+from waltz_tools.load_test.chain import ChainCheck, Link, run_lock
 
 Connect = Callable[[], WaltzClient]
 Report = Callable[[int], object]
@@ -30,7 +30,7 @@ async def marks(client: WaltzClient, partitions: Sequence[int], deadline_seconds
 
 
 def active_partitions(client: WaltzClient, count: int) -> list[int]:
-    """The first ``count`` partitions; an error of one line if the cluster has fewer."""
+    """The first `count` partitions; an error of one line if the cluster has fewer."""
     if count > client.num_partitions:
         raise ToolError(f"the cluster has {client.num_partitions} partitions, not {count}")
     return list(range(count))
@@ -48,7 +48,7 @@ class Producer:
         self.conflicts = 0
 
     async def produce(self, count: int, after: Mapping[int, int], report: Report = quiet) -> None:
-        """Append ``count`` transactions to the partitions of ``after``; reads them from there on to know what
+        """Append `count` transactions to the partitions of `after`; reads them from there on to know what
         precedes."""
         self._read = dict(after)
         async with asyncio.TaskGroup() as group:
@@ -91,7 +91,7 @@ class Producer:
 async def consume(
     client: WaltzClient, run: str, expected: int, after: Mapping[int, int], report: Report = quiet
 ) -> ChainCheck:
-    """Read on from ``after`` until ``expected`` transactions of the run were found, checking each."""
+    """Read on from `after` until `expected` transactions of the run were found, checking each."""
     check = ChainCheck(run)
     if expected:
         async with client.feed(list(after), after=dict(after)) as feed:
@@ -115,7 +115,7 @@ async def validate(
     """All of it: the producers at the same time, then a new client that reads. DegradedError names the first
     problem.
 
-    ``report`` counts every transaction twice: when it is appended and when it has been checked.
+    `report` counts every transaction twice: when it is appended and when it has been checked.
     """
     async with connect() as observer:
         partitions = active_partitions(observer, num_partitions)
