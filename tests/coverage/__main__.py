@@ -1,8 +1,8 @@
-"""``python -m tests.coverage``: line and branch coverage of the parts that hold the promises, by unit tests
+"""`python -m tests.coverage`: line and branch coverage of the parts that hold the promises, by unit tests
 and simulator.
 
 Prints one line per package and every place that was not reached; ends with 1 when a package is below the
-target. ``--data FILE`` reads a finished measurement instead of making one. ``--seeds 0:20`` sets how much is
+target. `--data FILE` reads a finished measurement instead of making one. `--seeds 0:20` sets how much is
 simulated.
 """
 

@@ -1,4 +1,4 @@
-"""``python -m tests.coverage.simulated FIRST:END``: seeds of the simulator in this process, where it can be
+"""`python -m tests.coverage.simulated FIRST:END`: seeds of the simulator in this process, where it can be
 measured."""
 
 from __future__ import annotations

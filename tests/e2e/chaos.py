@@ -1,4 +1,4 @@
-"""Kills the operator at random times, again and again, until told to stop."""
+"""Kills the operator at random times, again and again, until asked to stop."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def build() -> list[str]:
     following = []
     for name in ("waltz-server", "waltz-storage"):
         following.append(f"{name}:{NEXT_TAG}")
-        # Another image, not only another name: a label tells them apart, as a new version's would.
+        # Another image, not only another name: a label distinguishes them, as a new version's would.
         run(
             ["docker", "build", "--quiet", "-t", following[-1], "--label", "waltz.dev/e2e=next", "-"],
             text=f"FROM {name}:{TAG}\n",

@@ -20,7 +20,7 @@ _PAUSE_SECONDS = 5.0
 
 
 def _configuration() -> str:
-    # Every node takes pods, so that three storage nodes stand apart; taints of the control plane are taken
+    # Every node takes pods, so that three storage nodes run apart; taints of the control plane are taken
     # off.
     initial = {"kind": "InitConfiguration", "nodeRegistration": {"taints": []}}
     control = {"role": "control-plane", "kubeadmConfigPatches": [yaml.safe_dump(initial)]}
@@ -67,8 +67,8 @@ def delete() -> None:
     """Delete the cluster. Docker does not always get a busy container killed in its time, so: several times.
     CommandError.
 
-    First the kubelets end: a pod's container that is just being made may be frozen, and holds its node for
-    ever when it is killed then.
+    First the kubelets end: a pod's container that is just being made may be frozen, and holds its node
+    forever when it is killed then.
     """
     for node in NODES:
         try:

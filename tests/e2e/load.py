@@ -92,7 +92,7 @@ class Load:
         return Measured(found["acknowledged"], found["unknown"], found["longest_gap_seconds"])
 
     def lap(self) -> float:
-        """The longest gap since the last lap, seconds; the round goes on."""
+        """The longest gap since the last lap, seconds; the round continues."""
         answer = self._kubectl("create", "--raw", f"{self._path}/lap", "-f", os.devnull)
         return float(json.loads(answer)["longest_gap_seconds"])
 

@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 15.0
 
 
 class Resource(NamedTuple):
-    """Where objects of a kind are: ``group`` is the path of the group and version, ``name`` the plural."""
+    """Where objects of a kind are: `group` is the path of the group and version, `name` the plural."""
 
     group: str
     name: str

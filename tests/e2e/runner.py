@@ -30,7 +30,7 @@ def run_all(world: World, scenarios: Sequence[Scenario], folder: Path, *, seed: 
         for number, scenario in enumerate(scenarios):
             chance = random.Random(f"{seed}/{number}").randrange(2**32)
             if scenario.beside:
-                print(f"e2e: {scenario.name} begins, beside the next ones", flush=True)
+                print(f"e2e: {scenario.name} begins, alongside the next ones", flush=True)
                 beside.append(background.submit(run_one, World(world.kubectl), scenario, folder, chance))
                 continue
             if not scenario.written:
@@ -46,7 +46,7 @@ def run_all(world: World, scenarios: Sequence[Scenario], folder: Path, *, seed: 
 
 
 def _ended(beside: list[Future[Result]]) -> list[Result]:
-    """What ran beside the others, after it has ended."""
+    """What ran next to the others, after it has ended."""
     found = [one.result() for one in beside]
     beside.clear()
     for result in found:

@@ -16,7 +16,7 @@ NAMESPACE = "waltz-e2e"
 OPERATOR_NAMESPACE = "waltz-system"
 CLUSTER = "ledger"
 WAIT_SECONDS = 600.0
-"""How long anything may take on a machine that is slow; how long it took stands in the table."""
+"""How long anything may take on a machine that is slow; how long it took is in the table."""
 STORAGE = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=storage"
 SERVERS = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=server"
 

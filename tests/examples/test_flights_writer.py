@@ -29,8 +29,8 @@ PARTITIONS = 2
 
 
 class FakeLog:
-    """An in-process log with exact locks and, on purpose, bad news. Appends may commit long after they were
-    given up."""
+    """An in-process log with exact locks and, on purpose, bad outcomes. Appends may commit long after they
+    were given up."""
 
     def __init__(self, seed: int, trouble: float) -> None:
         self.num_partitions = PARTITIONS

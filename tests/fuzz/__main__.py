@@ -1,8 +1,8 @@
-"""``python -m tests.fuzz --seconds 160 [--only TARGET ...]``: coverage-guided fuzzing of every decoder and
+"""`python -m tests.fuzz --seconds 160 [--only TARGET ...]`: coverage-guided fuzzing of every decoder and
 file reader.
 
-``--replay TARGET INPUT`` (hex digits, or a file) runs one input again. ``--mutations N`` needs no
-``atheris``: random changes, not guided. ``--write-seeds`` adds the targets' seeds to the corpus in the
+`--replay TARGET INPUT` (hex digits, or a file) runs one input again. `--mutations N` needs no
+`atheris`: random changes, not guided. `--write-seeds` adds the targets' seeds to the corpus in the
 repository.
 """
 

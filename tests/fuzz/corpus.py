@@ -1,6 +1,6 @@
 """The corpus in the repository: a few small inputs per target, and every input that once found something.
 
-``tests/fuzz/corpus/<target>/``: names are the beginning of the content's SHA-256, or ``found-<what>``.
+`tests/fuzz/corpus/<target>/`: names are the beginning of the content's SHA-256, or `found-<what>`.
 """
 
 from __future__ import annotations

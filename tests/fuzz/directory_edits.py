@@ -51,7 +51,7 @@ class Script:
         return piece
 
     def place(self, size: int) -> int:
-        """A position in ``size`` bytes: from the start, or (odd first byte) from the end, where things
+        """A position in `size` bytes: from the start, or (odd first byte) from the end, where things
         break."""
         kind, offset = self.number(), self.number(2)
         offset = (offset << 2 | kind >> 6) % (size + 1)
@@ -59,7 +59,7 @@ class Script:
 
 
 def apply(files: Files, script: Script, max_edits: int = 24) -> None:
-    """Change ``files`` in place."""
+    """Change `files` in place."""
     for _ in range(max_edits):
         if script.done or not files:
             return

@@ -14,11 +14,11 @@ ZEROS = bytes(8)  # in our records ids have seven at most
 
 @dataclass(frozen=True)
 class LogTruth:
-    """One partition. ``at_least``: an open log that ends below it has lost what was synced, or a readable
+    """One partition. `at_least`: an open log that ends below it has lost what was synced, or a readable
     record.
 
-    ``valid`` holds the valid records at the beginning of each data file. ``must_refuse``: bytes in the middle
-    of the newest file have changed above ``at_least`` (below it reads notice), for whole records follow them
+    `valid` holds the valid records at the beginning of each data file. `must_refuse`: bytes in the middle
+    of the newest file have changed above `at_least` (below it reads notice), for whole records follow them
     and nothing there looks like a sector that was never written.
     """
 

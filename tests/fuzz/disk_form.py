@@ -34,7 +34,7 @@ def record(txid: int, data: bytes) -> bytes:
 
 
 def record_end(data: bytes, offset: int, txid: int) -> int:
-    """Byte after the valid record ``txid`` at ``offset``, -1 when there is none."""
+    """Byte after the valid record `txid` at `offset`, -1 when there is none."""
     if offset < HEADER or offset + 40 > len(data):
         return -1
     found, length = struct.unpack_from(">q20xi", data, offset)
@@ -45,7 +45,7 @@ def record_end(data: bytes, offset: int, txid: int) -> int:
 
 
 def records(data: bytes, txid: int, offset: int = HEADER) -> list[bytes]:
-    """Valid records one after another, the first with id ``txid``."""
+    """Valid records one after another, the first with id `txid`."""
     found: list[bytes] = []
     while (end := record_end(data, offset, txid)) >= 0:
         found.append(data[offset:end])
@@ -59,7 +59,7 @@ def first_txid(data: bytes) -> int:
 
 
 def control_marks(raw: bytes, partition_id: int) -> Marks | None:
-    """The current struct of a control entry, None when neither is valid, or when it cannot be told."""
+    """The current struct of a control entry, None when neither is valid, or when it cannot be known."""
     entry = raw[HEADER + ENTRY * partition_id :][:ENTRY]
     if len(entry) < ENTRY or struct.unpack_from(">i", entry)[0] != partition_id:
         return None

@@ -9,7 +9,7 @@ _INTERESTING = (0, 1, -1, 127, 128, 255, 256, 2**15, 2**16 - 1, 2**31 - 1, -(2**
 
 
 def mutated(data: bytes, others: Sequence[bytes], rng: random.Random, max_bytes: int) -> bytes:
-    """``data`` after one to four changes; ``others`` lend pieces."""
+    """`data` after one to four changes; `others` lend pieces."""
     raw = bytearray(data)
     for _ in range(rng.choice((1, 1, 1, 2, 3, 4))):
         rng.choice(_CHANGES)(raw, others, rng)

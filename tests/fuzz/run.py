@@ -21,9 +21,9 @@ from tests.fuzz.shrink import shrunk
 from tests.fuzz.target import NAMES, check_with_memory, load
 
 ROOT = Path(__file__).parents[2]
-#: Time a process gets beyond its own limit: start, instrumentation, a last slow input.
+# Time a process gets beyond its own limit: start, instrumentation, a last slow input.
 GRACE_SECONDS = 90
-#: A longer input is replayed from a file.
+# A longer input is replayed from a file.
 MAX_COMMAND_BYTES = 200
 
 
@@ -51,7 +51,7 @@ class Report(NamedTuple):
 
 
 def supported() -> bool:
-    """True where ``atheris`` is installed (Linux x86-64)."""
+    """True where `atheris` is installed (Linux x86-64)."""
     return importlib.util.find_spec("atheris") is not None
 
 
@@ -139,7 +139,7 @@ def failure(name: str, data: bytes) -> str:
 
 
 def mutate(name: str, count: int, seed: int, stop_at: float = float("inf")) -> bytes | None:
-    """``count`` random changes of the corpus, without guidance; the first input that fails."""
+    """`count` random changes of the corpus, without guidance; the first input that fails."""
     from tests.fuzz.mutation import mutated
 
     target = load(name)

@@ -23,7 +23,7 @@ def kind_of_failure(target: Target, data: bytes) -> str | None:
 
 
 def shrunk(target: Target, data: bytes) -> bytes:
-    """A small input that fails as ``data`` does; ``data`` itself when it does not fail (any more)."""
+    """A small input that fails as `data` does; `data` itself when it does not fail (any longer)."""
     kind = kind_of_failure(target, data)
     deadline = time.monotonic() + MAX_SECONDS
     if kind is None:

@@ -1,6 +1,6 @@
 """What a fuzz target is, and the list of all of them.
 
-A target is a module below ``tests.fuzz.targets`` with a ``TARGET``. Modules are imported late: the run with
+A target is a module below `tests.fuzz.targets` with a `TARGET`. Modules are imported late: the run with
 coverage has to instrument the product's modules while they are imported.
 """
 
@@ -11,7 +11,7 @@ import tracemalloc
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-#: Every target, in the order in which a run without ``--only`` takes them.
+# Every target, in the order in which a run without `--only` takes them.
 NAMES = (
     "hello",
     "client_messages",
@@ -33,9 +33,9 @@ NAMES = (
 
 @dataclass(frozen=True)
 class Target:
-    """``check`` takes any bytes and raises whatever for a violated property; nothing else may come out of it.
+    """`check` takes any bytes and raises whatever for a violated property; nothing else may come out of it.
 
-    ``seeds`` makes the inputs to start from. ``memory_bytes`` and ``memory_factor`` bound what one input may
+    `seeds` makes the inputs to start from. `memory_bytes` and `memory_factor` bound what one input may
     cost: a constant and a multiple of its length.
     """
 
@@ -57,7 +57,7 @@ def load(name: str) -> Target:
 
 
 def check_with_memory(target: Target, data: bytes) -> None:
-    """``check``, and :class:`MemoryBoundError` when its peak is beyond the target's bound."""
+    """`check`, and `MemoryBoundError` when its peak is beyond the target's bound."""
     tracemalloc.start()
     try:
         target.check(data)

@@ -1,7 +1,7 @@
 """The corpus, every target's seeds and a few thousand random changes of them: no coverage guidance, a few
 seconds.
 
-What a long run of ``python -m tests.fuzz`` finds is kept in the corpus and so tried again here.
+What a long run of `python -m tests.fuzz` finds is kept in the corpus and so tried again here.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.fuzz.shrink import shrunk
 from tests.fuzz.target import NAMES, MemoryBoundError, Target, check_with_memory, load
 
 MUTATIONS = 3000
-#: Slow targets (whole directories, YAML, keys) get less: their time is bounded, not their number.
+# Slow targets (whole directories, YAML, keys) get less: their time is bounded, not their number.
 SECONDS = 1.5
 MAX_CORPUS_BYTES = 300_000
 

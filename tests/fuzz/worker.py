@@ -1,4 +1,4 @@
-"""One target in a process of its own, guided by coverage (``atheris``, that is libFuzzer).
+"""One target in a process of its own, guided by coverage (`atheris`, that is libFuzzer).
 
 A separate process, because libFuzzer never returns, and because the product's modules must be instrumented
 while they are imported.
@@ -14,13 +14,13 @@ from pathlib import Path
 
 from tests.fuzz.target import Target, check_with_memory, load
 
-#: An input that hangs this long (seconds) is a finding. Long, because the machine may be busy.
+# An input that hangs this long (seconds) is a finding. Long, because the machine may be busy.
 HANG_SECONDS = 20
-#: What one allocation may not exceed, beyond what the process has at its start.
+# What one allocation may not exceed, beyond what the process has at its start.
 SPARE_MEMORY_BYTES = 1 << 30
-#: Their branches guide the run.
+# Their branches guide the run.
 PACKAGES = ("waltz_protocol", "waltz_cluster", "waltz_storage", "waltz_server", "waltz_client", "yaml")
-#: Every so many inputs the memory of one is measured.
+# Every so many inputs the memory of one is measured.
 MEASURE_EVERY = 64
 
 
@@ -68,7 +68,7 @@ def _limit_memory() -> None:
 
 
 def main(arguments: Sequence[str]) -> None:
-    """``NAME SECONDS CORPUS FINDINGS SEED``."""
+    """`NAME SECONDS CORPUS FINDINGS SEED`."""
     name, seconds, corpus, findings, seed = arguments
     fuzz(name, int(seconds), Path(corpus), Path(findings), int(seed))
 

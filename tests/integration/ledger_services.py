@@ -68,7 +68,7 @@ class LedgerService:
                     await asyncio.sleep(0.05)
 
     async def kill(self) -> None:
-        """SIGKILL; fails when it had ended by itself."""
+        """SIGKILL; fails when it had ended on its own."""
         assert self._process is not None
         assert self._process.returncode is None, self.log
         self.kills += 1

@@ -47,7 +47,7 @@ class Ended:
 async def run_program(
     *command: str, stdin: bytes = b"", directory: Path | None = None, seconds: float = _PROGRAM_SECONDS
 ) -> Ended:
-    """Run a program that is expected to end by itself."""
+    """Run a program that is expected to end on its own."""
     process = await asyncio.create_subprocess_exec(
         *command,
         stdin=asyncio.subprocess.PIPE,

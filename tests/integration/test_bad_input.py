@@ -441,8 +441,8 @@ async def test_oversized_transaction_is_refused_before_it_is_sent(unharmed: Pati
 
 
 async def test_oversized_transaction_between_the_limits_of_client_and_server(unharmed: Patient) -> None:
-    """The client's limit is above the server's: the server's log says why, and the client goes on with other
-    appends.
+    """The client's limit is above the server's: the server's log says why, and the client continues with
+    other appends.
 
     The server cannot name the append it refuses (it has not read it), so the outcome of that one is unknown.
     """

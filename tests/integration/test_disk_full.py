@@ -45,8 +45,8 @@ async def test_local_up_on_a_full_disk_is_one_line(tmp_path: Path) -> None:
 
 
 async def test_full_disk_stops_a_node_then_writes_and_room_brings_all_back(tmp_path: Path) -> None:
-    """One full disk of three: writes go on. Two: they stop and the health says why. With room again nothing
-    is lost."""
+    """One full disk of three: writes continue. Two: they stop and the health says why. With room again
+    nothing is lost."""
     settings = LocalSettings(tmp_path / "cluster", partitions=1, servers=1, tls=False)
     with (
         small_disk(settings.directory / "storage-2", 8 * KIB) as second,

@@ -1,7 +1,7 @@
-"""Each role is killed, stopped in order and frozen, under load: nothing acknowledged is lost, and it goes on
-by itself.
+"""Each role is killed, stopped in order and frozen, under load: nothing acknowledged is lost, and it
+continues on its own.
 
-How fast it goes on is measured by the bench; the bound here is generous. One cluster serves all tests, one
+How fast it continues is measured by the bench; the bound here is generous. One cluster serves all tests, one
 after another.
 """
 
@@ -85,7 +85,7 @@ async def loaded(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Load
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def load(loaded: Loaded) -> AsyncIterator[Loaded]:
-    """The load, running; after the test everybody must be caught up and the log must tell the same story."""
+    """The load, running; after the test everybody must be caught up and the log must agree."""
     async with loaded.workload.running() as history:
         await loaded.progresses()
         yield loaded
@@ -104,7 +104,7 @@ async def _sigkill(cluster: LocalCluster, role: str) -> None:
 
 
 async def _sigterm(cluster: LocalCluster, role: str) -> None:
-    assert await cluster.stop_role(role), f"{role} did not stop by itself"
+    assert await cluster.stop_role(role), f"{role} did not stop after SIGTERM"
 
 
 @pytest.mark.parametrize("end", [_sigkill, _sigterm], ids=["SIGKILL", "SIGTERM"])
@@ -138,7 +138,7 @@ async def test_zookeeper_comes_back_and_writes_go_on(end: Disturbance, load: Loa
 
 
 async def test_safety_d8_half_open_zookeeper_closes_partitions_and_they_come_back(load: Loaded) -> None:
-    """ZooKeeper is frozen for longer than the session timeout: nobody tells the servers that their sessions
+    """ZooKeeper is frozen for longer than the session timeout: nobody informs the servers that their sessions
     are gone."""
     load.cluster.pause_role("zookeeper")
     try:

@@ -96,7 +96,8 @@ async def test_two_of_three_nodes_hang_and_nobody_appends(tmp_path: Path) -> Non
 
 
 async def _commands_say_so(config: str, names: list[str]) -> None:
-    """One line about all partitions, one about each node, in each command; nobody is told to empty a disk."""
+    """One line about all partitions, one about each node, in each command; nobody is asked to empty a
+    disk."""
     line = "no partition can take a write: 1 of 3 replicas, 2 needed: "
     for command in (("cluster", "status"), ("cluster", "verify"), ("doctor",)):
         done = await waltz(*command, "-c", config, "-t", "5")

@@ -1,4 +1,4 @@
-"""The `pip install` lines of docs/applications.md and docs/spark.md as they stand there, in a fresh
+"""The `pip install` lines of docs/applications.md and docs/spark.md as they are there, in a fresh
 environment without a network.
 
 What is not ours is linked into the new environment, so pip finds it installed; none of our packages is there
@@ -98,7 +98,7 @@ def test_the_line_for_applications(fresh: Path, tmp_path: Path) -> None:
 
 @pytest.mark.long
 def test_the_lines_for_spark(fresh: Path, tmp_path: Path) -> None:
-    """Afterwards Spark finds `format("waltz")` by itself, with the Python of PYSPARK_PYTHON."""
+    """Afterwards Spark finds `format("waltz")` on its own, with the Python of PYSPARK_PYTHON."""
     commands = _block("docs/spark.md").commands
     assert [one.split()[0] for one in commands] == ["pip", "export"]
     (tmp_path / "program.py").write_text(_FIND_THE_SOURCE)

@@ -61,7 +61,7 @@ async def _append(cluster: LocalCluster) -> None:
 
 
 async def _damage(cluster: LocalCluster, admin: Administrator, role: str) -> str:
-    """One bit of the record at the mark is another one on the disk; the process goes on. Its connect
+    """One bit of the record at the mark is another one on the disk; the process continues. Its connect
     string."""
     _, params = await read_params(admin.store, admin.root)
     async with admin_connection(cluster.admin_endpoint(role), params, admin.tls) as connection:
@@ -77,7 +77,7 @@ async def _damage(cluster: LocalCluster, admin: Administrator, role: str) -> str
 
 
 async def _answers(cluster: LocalCluster, admin: Administrator) -> dict[str, str]:
-    """Who says that a copy is not current for `REASON`, and which; any other trouble is an error."""
+    """Who says that a copy is not current for `REASON`, and which; any other problem is an error."""
     store, root, tls = admin.store, admin.root, admin.tls
     maps = await read_maps(store, ClusterPaths(root))
     _, params = await read_params(store, root)

@@ -1,4 +1,4 @@
-"""Every Python block of the README files runs exactly as it stands, in a directory that holds `client.yaml`,
+"""Every Python block of the README files runs exactly as it is, in a directory that holds `client.yaml`,
 on a real cluster."""
 
 import re

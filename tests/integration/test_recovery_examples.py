@@ -85,7 +85,7 @@ def endpoints(cluster: LocalCluster, *roles: str) -> set[str]:
 
 
 async def test_adding_one_replica(tmp_path: Path) -> None:
-    """3 → 4: the three old ones decide, the new one is filled while writes go on."""
+    """3 → 4: the three old ones decide, the new one is filled while writes continue."""
     async with under_load(tmp_path, 3, partitions=2) as (cluster, history):
         added = await cluster.add_storage_node()
         await more(history)
@@ -160,7 +160,7 @@ async def diverge(cluster: LocalCluster, history: History) -> int:
     """The marks of the figures: C is behind A, B ahead of A, everybody is dead; the last acknowledged
     transaction id.
 
-    C dies first, A and B go on with a majority; A dies, and B alone writes what nobody acknowledges.
+    C dies first, A and B continue with a majority; A dies, and B alone writes what nobody acknowledges.
     """
     await cluster.kill_role(C)
     await more(history)
@@ -171,7 +171,7 @@ async def diverge(cluster: LocalCluster, history: History) -> int:
             acknowledged = len(history.acknowledged)
             await asyncio.sleep(
                 0.5
-            )  # nothing can be acknowledged any more, what was is on its way to the client
+            )  # nothing can be acknowledged any longer, what was is on its way to the client
     await cluster.kill_role(SERVER)
     await cluster.kill_role(B)
     return max(transaction_id for _, transaction_id in history.acknowledged.values())

@@ -70,7 +70,7 @@ class Service:
 
     async def kill(self) -> None:
         assert self._process is not None
-        assert self._process.returncode is None, "the service ended by itself"
+        assert self._process.returncode is None, "the service ended on its own"
         await self.end()
 
     async def end(self) -> None:
@@ -90,7 +90,7 @@ def _marks(engine: sa.Engine) -> dict[int, int]:
 
 
 async def _write(config: Path, stop: asyncio.Event, written: list[int]) -> None:
-    """Append for as long as the service is being killed; ``written`` grows by each batch."""
+    """Append for as long as the service is being killed; `written` grows by each batch."""
     rng = random.Random(1)
     async with WaltzClient.connect(config) as client:
         while not stop.is_set():

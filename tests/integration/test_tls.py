@@ -128,8 +128,8 @@ async def test_a_certificate_of_a_wrong_authority_is_refused_by_server_and_stora
 
 
 async def test_a_wrong_host_name_is_refused_unless_told_otherwise(secured: Secured, tmp_path: Path) -> None:
-    """A storage node whose certificate names another host: nothing reaches it, the quorum of the others goes
-    on."""
+    """A storage node whose certificate names another host: nothing reaches it, the quorum of the others
+    continues."""
     cluster, ours = secured.patient.cluster, secured.ours
     cluster.override(
         "storage-3", {"storage.ssl.keyStore.location": ours.pkcs12("misnamed", "storage.example")}

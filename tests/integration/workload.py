@@ -1,4 +1,4 @@
-"""A load whose every append is remembered with its outcome, and the check that the log tells the same story.
+"""A load whose every append is remembered with its outcome, and the check that the log agrees with it.
 
 Written apart from the code it checks: it knows only the public client, and the rules *acknowledged ⇒ in the
 log exactly once, at the acknowledged id*; *failed ⇒ not in the log*; *ids without gaps*.
@@ -41,7 +41,7 @@ class History:
         self.longest_gap_seconds = 0.0
 
     def end_round(self) -> None:
-        """Count the pauses that are still going on."""
+        """Count the pauses that are still in progress."""
         now = time.monotonic()
         self.longest_gap_seconds = max(
             [self.longest_gap_seconds, *(now - last for last in self._last.values())]

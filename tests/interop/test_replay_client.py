@@ -46,8 +46,8 @@ def locks(hashes: tuple[int, ...] | None) -> tuple[LockId, ...]:
 
 
 class Application:
-    """Says which mark it has reached (nothing unless told otherwise), and keeps the headers of what it is
-    given."""
+    """Says which mark it has reached (nothing unless configured otherwise), and keeps the headers of what it
+    is given."""
 
     def __init__(self, marks: dict[int, int] | None = None) -> None:
         self.marks = marks or {}

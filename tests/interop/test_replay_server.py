@@ -140,7 +140,7 @@ async def test_recorded_clients_and_tools_get_the_recorded_answers(tmp_path: Pat
     how answers of different partitions, or of the server itself, interleave; the texts of failures. Refused
     frames (unknown version, wrong checksum, unknown type, bytes too many, another version than agreed) end
     the connection here as there. A feed request ahead of the log closes 0.13.2's connection; ours says
-    "client ahead" and the connection goes on answering. An append without a mount is dropped: no answer, and
+    "client ahead" and the connection keeps answering. An append without a mount is dropped: no answer, and
     the high-water mark has not moved.
     """
     settings = LocalSettings(tmp_path, partitions=4, storage_nodes=3, servers=1, tls=False)

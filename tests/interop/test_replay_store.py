@@ -178,7 +178,7 @@ def of_servers(recorded: Iterable[RecordedFrame], conns: Iterable[int]) -> list[
 
 
 def of_recovery(recorded: Iterable[RecordedFrame], partitions: Iterable[int]) -> list[RecordedFrame]:
-    """Of these partitions what a recovery asks and is told."""
+    """Of these partitions what a recovery asks and is answered."""
     kinds = {
         *("OPEN_REQUEST", "SUCCESS_RESPONSE", "LAST_SESSION_INFO_REQUEST", "LAST_SESSION_INFO_RESPONSE"),
         *("MAX_TRANSACTION_ID_REQUEST", "MAX_TRANSACTION_ID_RESPONSE", "SET_LOW_WATER_MARK_REQUEST"),

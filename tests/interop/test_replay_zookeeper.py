@@ -177,7 +177,7 @@ async def test_servers_and_clients_write_the_recorded_trees(new_session: NewSess
 
 
 async def reached(store: ZooKeeperStore, stage: str, *, stages_of_writes: bool = False) -> list[str]:
-    """What differs from a stage below ids and serverDescriptors, once nothing changes any more (at most 5
+    """What differs from a stage below ids and serverDescriptors, once nothing changes any longer (at most 5
     s)."""
     descriptors = frozenset(
         path for path in golden_tree(stage) if stages_of_writes and path.startswith(PATHS.server_descriptors)

@@ -13,7 +13,7 @@ from tests.repo.files import members
 
 
 class Module(NamedTuple):
-    """``imports``: every absolute name that is imported, of our modules and of others."""
+    """`imports`: every absolute name that is imported, of our modules and of others."""
 
     path: Path
     docstring: str

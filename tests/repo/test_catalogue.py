@@ -69,7 +69,7 @@ def test_named_tests_exist(document) -> None:  # type: ignore[no-untyped-def]
 
 
 def test_safety_f4_the_catalogue_is_complete() -> None:
-    """Each weakness stands there once, in order, with a state; without a test only what is not built."""
+    """Each weakness is listed once, in order, with a state; without a test only what is not built."""
     catalogue = rows()
     assert [number for number, _, _ in catalogue] == [
         f"{section}.{n}" for section, (_, count) in SECTIONS.items() for n in range(1, count + 1)

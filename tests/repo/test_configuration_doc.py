@@ -94,10 +94,10 @@ MEANINGS = {
     "is free; default: 2 % of the file system, 1 GiB at most. 0 = refused only when the file system is full.",
     "storage.maxFrameBytes": "Largest frame accepted, bytes.",
     "storage.queue.maxBytes": "Bytes of requests that may wait per partition; what comes beyond is answered with Failure.",
-    "storage.queue.totalBytes": "The same over all partitions: on a disk that stands still every queue fills.",
+    "storage.queue.totalBytes": "The same over all partitions: on a disk that hangs every queue fills.",
     "storage.maxConnections": "More connections to a port than this are closed at once.",
-    "storage.maxHandshakes": "Connections to a port that have not finished TLS and Hello; beyond it the slowest give way.",
-    "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back, and those that stopped in the midst of a small request (up to 64 KiB; half of the memory is for these) are cut.",
+    "storage.maxHandshakes": "Connections to a port that have not finished TLS and Hello; beyond it the slowest are closed.",
+    "storage.receiveBytes": "Memory for requests that have not arrived completely, over both ports; beyond it peers are held back, and those that stopped in the middle of a small request (up to 64 KiB; half of the memory is for these) are disconnected.",
     "storage.ssl.allowedPeers": "Names of client certificates (common name or subject alternative name) that may connect to the storage "
     "port: the servers', and those of tools that recover offline. None = every one the trust store verifies, as 0.13.2.",
     "storage.admin.ssl.allowedPeers": "The same for the admin port: the names of the tools' certificates.",
@@ -106,7 +106,7 @@ MEANINGS = {
     "storage.graphite.hostname": "Where metrics are reported; none = no reports.",
     "storage.graphite.port": "Port of Graphite.",
     "storage.graphite.prefix": "Put in front of every name.",
-    "storage.graphite.reportIntervalMs": "Interval. The key says milliseconds, 0.13.2 takes it as **seconds**, and so do we.",
+    "storage.graphite.reportIntervalMs": "Interval. The name of the key means milliseconds, 0.13.2 takes the value as **seconds**, and so do we.",
     "storage.graphite.useUdp": "UDP in place of TCP.",
     "server.port": "Port for clients.",
     "server.optimisticLockTableSize": "Slots of each partition's lock table.",
@@ -114,7 +114,7 @@ MEANINGS = {
     "server.minFetchSize": "Least credit of a feed request, transactions; less than `server.realtimeThreshold`.",
     "server.realtimeThreshold": "A feed closer to the end than this (transactions) is served first.",
     "server.transactionDataCacheSize": "Bytes of transaction data kept, all partitions together.",
-    "server.advertised.port": "Port clients are told; default: `server.port`.",
+    "server.advertised.port": "Port that clients connect to; default: `server.port`.",
     "server.maxFrameBytes": "Largest frame accepted from a client, bytes.",
     "server.maxConnections": "More connections than this are closed at once.",
     "server.appendQueueCount": "Appends one partition keeps waiting.",
@@ -130,7 +130,7 @@ MEANINGS = {
     "storage.checkpointInterval": "After this many transactions a new store session begins, which raises the low-water marks.",
     "enabled": "false = plaintext.",
     "allowUnverified": "Accept any certificate of the peer when there is no trust store. For a connecting side without a trust store this "
-    "must be said: it is not the default.",
+    "must be set: it is not the default.",
     "verifyHostName": "Compare the certificate with the host name that was connected to (needs a trust store).",
     "keyStore.location": "Key and certificate chain: a PEM or PKCS#12 file, or a directory with `tls.crt` and `tls.key`. Without it a listening "
     "side makes a self-signed certificate.",
@@ -269,12 +269,13 @@ def render() -> str:
     ]
     return f"""# Configuration
 
-Made from the settings classes by `tests/repo/test_configuration_doc.py`;
+For those who write a configuration file: every key of every role, its default and its meaning. The page is
+made from the settings classes by `tests/repo/test_configuration_doc.py`;
 `WALTZ_WRITE_DOCS=1 .venv/bin/pytest tests/repo/test_configuration_doc.py` writes it again.
 
 Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`);
 numbers and booleans may be text. An unknown key ends the start with one line that names the nearest known
-one; a key of release 0.13.2 that has no effect is accepted with a warning. *Known to* says whether release
+one; a key of release 0.13.2 that has no effect is accepted with a warning. *Known to* shows whether release
 0.13.2 has the key too: those work unchanged, with the same default ([compatibility.md](compatibility.md)).
 
 ## All roles
@@ -297,7 +298,7 @@ The command line needs no `zookeeper.sessionTimeout` (default 30000). Only `zook
 {role_table(ServerSettings)}
 
 `server.ssl` is for the port clients connect to. Connections to storage nodes take `storage.ssl` if the file
-has any such key, and `server.ssl` otherwise, which is what 0.13.2 does whatever its documents say.
+has any such key, and `server.ssl` otherwise, which is what 0.13.2 does, although its documents differ.
 
 ## Client
 
@@ -305,12 +306,12 @@ has any such key, and `server.ssl` otherwise, which is what 0.13.2 does whatever
 
 {role_table(ClientSettings)}
 
-The file may hold the keys of the command line beside its own: they are left alone.
+The file may hold the keys of the command line next to its own: they are ignored.
 
 ## Command line
 
 `waltz … -c FILE`, or the environment variable `WALTZ_CONFIG`. The keys of [all roles](#all-roles), TLS below
-`ssl`; keys that begin with `client.` are left alone, so one file serves both. `WALTZ_DEBUG=1` adds where an
+`ssl`; keys that begin with `client.` are ignored, so one file serves both. `WALTZ_DEBUG=1` adds where an
 error came from.
 
 ## TLS

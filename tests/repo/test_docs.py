@@ -1,4 +1,4 @@
-"""Documents tell the truth: links lead somewhere, named files exist, listed targets can be run."""
+"""Documents are true: links lead somewhere, named files exist, listed targets can be run."""
 
 import re
 

@@ -2,7 +2,7 @@
 
 `COVERED` says of each command in a fenced block which test runs it, or which scenario of `make e2e`, or which
 `make` target it is. A command without an entry fails, and so does an entry without a command. The first entry
-that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run as they stand by
+that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run as they are by
 tests/integration/cli/test_procedures.py, which checks itself that it runs all of them; those of
 docs/upgrade-from-0.13.2.md likewise by tests/interop/live/test_rolling_upgrade.py, where a build of 0.13.2 is
 at hand.
@@ -199,7 +199,7 @@ def test_blocks_that_are_followed_by_name_are_in_procedures_only() -> None:
 
 @cache
 def _inline() -> list[tuple[str, str]]:
-    """File and what stands between back-quotes and begins with waltz or make."""
+    """File and what is between back-quotes and begins with waltz or make."""
     found = []
     for path in _documents():
         text = re.sub(r"^ *```.*?^ *```", "", path.read_text(), flags=re.DOTALL | re.MULTILINE)

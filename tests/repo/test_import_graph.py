@@ -61,7 +61,7 @@ def test_a_module_that_says_it_is_pure_is_pure(name: str) -> None:
 
 
 def test_every_decision_of_the_operator_says_that_it_is_pure() -> None:
-    """The contract on the packages holds them; the word tells the reader."""
+    """The contract on the packages holds them; the word informs the reader."""
     silent = [
         name
         for name, module in modules().items()

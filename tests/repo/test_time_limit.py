@@ -1,4 +1,4 @@
-"""The time limit of a test ends it, also when it first strikes inside a callback of the loop, which goes on
+"""The time limit of a test ends it, also when it first strikes inside a callback of the loop, which continues
 after that."""
 
 import subprocess

@@ -1,9 +1,9 @@
 """What detangle's simulated network lacks for our connections, put on top of it without changing it.
 
-Its transports hand over bytes by ``data_received`` and know no `asyncio.BufferedProtocol`, which our channels
-are; its ``create_connection`` and ``create_server`` take ``ssl=`` and silently leave it out, and its loop
-refuses the calls that our listeners with TLS make (``sock_accept``, ``connect_accepted_socket``). So TLS is
-carried here by asyncio's own ``SSLProtocol`` (an ``ssl.MemoryBIO`` inside), set between channel and transport
+Its transports hand over bytes by `data_received` and know no `asyncio.BufferedProtocol`, which our channels
+are; its `create_connection` and `create_server` take `ssl=` and silently leave it out, and its loop
+refuses the calls that our listeners with TLS make (`sock_accept`, `connect_accepted_socket`). So TLS is
+carried here by asyncio's own `SSLProtocol` (an `ssl.MemoryBIO` inside), set between channel and transport
 on both sides.
 """
 
@@ -54,7 +54,7 @@ class Filling(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = transport
         if not hasattr(transport, "_force_close") and isinstance(transport, asyncio.Transport):
-            # asyncio's SSLProtocol ends a connection in trouble with it; the simulated transport has `abort`
+            # asyncio's SSLProtocol ends a broken connection with it; the simulated transport has `abort`
             # only.
             transport._force_close = lambda _error: transport.abort()  # type: ignore[attr-defined]
         self._inner.connection_made(transport)
@@ -86,7 +86,7 @@ def _filled(protocol: asyncio.BaseProtocol) -> asyncio.BaseProtocol:
 
 
 class Bridge:
-    """Replaces the two calls of the network of one run. ``server_tls`` None: everything is plaintext."""
+    """Replaces the two calls of the network of one run. `server_tls` None: everything is plaintext."""
 
     def __init__(self, network: SimNetwork, server_tls: ssl.SSLContext | None) -> None:
         self._create_connection = network.create_connection
@@ -99,7 +99,7 @@ class Bridge:
     async def create_connection(
         self, factory: ProtocolFactory, host: Any = None, port: Any = None, **options: Any
     ) -> tuple[asyncio.BaseTransport, asyncio.BaseProtocol]:
-        """With ``ssl=`` as asyncio does it: gives the transport above TLS when the handshake is done."""
+        """With `ssl=` as asyncio does it: gives the transport above TLS when the handshake is done."""
         context = options.pop("ssl", None)
         if context is None:
             made: list[asyncio.BaseProtocol] = []

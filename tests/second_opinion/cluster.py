@@ -56,7 +56,7 @@ class Inline(Executor):
 
 
 class MiniCluster:
-    """Everything of one run. ``server_tls`` None: plaintext."""
+    """Everything of one run. `server_tls` None: plaintext."""
 
     def __init__(self, seed: int, server_tls: ssl.SSLContext | None) -> None:
         self.seed = seed
@@ -69,7 +69,7 @@ class MiniCluster:
         self._servers: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
-        """Seed ZooKeeper, start the nodes, tell them what is theirs, start the servers."""
+        """Seed ZooKeeper, start the nodes, assign their partitions, start the servers."""
         session = self.zookeeper.session()
         await seeding.create(session, ROOT, "second", PARTITIONS, new_key=lambda: KEY)
         for name in STORAGE:
@@ -79,7 +79,7 @@ class MiniCluster:
             await detangle.spawn(self._start_node(name), host=name)
         report = await storage_admin.sync_partitions(session, ROOT, tls=self.tls)
         if not report.complete:
-            raise RuntimeError(f"not every node was told: {report.failed}")
+            raise RuntimeError(f"not every node was reached: {report.failed}")
         for number, name in enumerate(SERVERS):
             self._servers.append(detangle.spawn(self._serve(name, self.seed + number), host=name))
 

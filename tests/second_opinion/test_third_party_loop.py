@@ -2,7 +2,7 @@
 clock.
 
 The other two loops of that kind, simloop and simloom, need Python 3.12. A failing run prints the token with
-which ``detangle.replay`` repeats it.
+which `detangle.replay` repeats it.
 """
 
 from __future__ import annotations

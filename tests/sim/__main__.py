@@ -1,4 +1,4 @@
-"""``python -m tests.sim``: many seeds, or one again. Exit code 1 when something was violated."""
+"""`python -m tests.sim`: many seeds, or one again. Exit code 1 when something was violated."""
 
 from __future__ import annotations
 

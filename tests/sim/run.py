@@ -32,7 +32,7 @@ def run_seed(
     trace_path: Path | None = None,
     limit: AbstractContextManager[None] | None = None,
 ) -> Result:
-    """Run one seed; what goes wrong is in the result. ``limit``: entered for the time of the run, not of the
+    """Run one seed; what goes wrong is in the result. `limit`: entered for the time of the run, not of the
     collection."""
     start = time.perf_counter()
     with nullcontext() if trace_path is None else trace_path.open("w", encoding="utf-8") as sink:
@@ -74,7 +74,7 @@ def _freeze() -> None:
 
 
 def run_many(seeds: Iterable[int], choice: Choice, workers: int) -> Iterator[Result]:
-    """Run seeds on ``workers`` processes and give their results as they come. TimeoutError when no worker
+    """Run seeds on `workers` processes and give their results as they come. TimeoutError when no worker
     gets any further."""
     wanted = list(seeds)
     # Not ProcessPoolExecutor: when its workers reach their last task at the same time, Python 3.11 does not

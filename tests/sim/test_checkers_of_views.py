@@ -111,7 +111,7 @@ def test_an_append_of_unknown_outcome_may_stand_above_the_mark() -> None:
 
 
 def read_mark(story: Story, value: int, asked_after: float) -> None:
-    """Another client, which has seen nothing, is told this mark, ``asked_after`` seconds from now."""
+    """Another client, which has seen nothing, is given this mark, `asked_after` seconds from now."""
     story.seconds += asked_after
     history = story.history
     history.mark_read("r", "r/2", 0, history.tick(), history.book.mark(0), -1, value, story.seconds)

@@ -20,7 +20,7 @@ OLD_MARKS_FROM = 60.0
 
 
 class DoctoredWorld(World):
-    """``doctor`` changes what was found on the disks."""
+    """`doctor` changes what was found on the disks."""
 
     doctor: Callable[[DoctoredWorld, Truth], None] | None = None
 
@@ -61,7 +61,7 @@ def test_a_feed_that_is_handed_nothing_any_more(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_marks_of_long_ago(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From some time on everybody is told the mark that the first one was told."""
+    """From some time on everybody is given the mark that the first one got."""
     asked = TrackedClient.high_water_mark
     first: dict[int, int] = {}
 

@@ -1,4 +1,4 @@
-"""A suspended machine: nothing of it runs, its clock stands still, and what it was about to do it does that
+"""A suspended machine: nothing of it runs, its clock stops, and what it was about to do it does that
 much later."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_a_deadline_that_the_process_worked_out_itself_is_not_early() -> None:
     async def use(machine: Machine) -> None:
         for _ in range(200):
             deadline = machine.loop.time() + 0.1
-            while machine.loop.time() < deadline:  # spins for ever if a timer fires before its time
+            while machine.loop.time() < deadline:  # spins forever if a timer fires before its time
                 await asyncio.sleep(deadline - machine.loop.time())
             async with asyncio.timeout_at(deadline + 0.3):
                 await asyncio.sleep(0.2)

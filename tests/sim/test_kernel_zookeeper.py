@@ -329,7 +329,7 @@ def test_a_lagging_follower_answers_with_the_past_and_never_goes_back() -> None:
 
 
 def test_a_command_reads_the_assignment_that_was_written_before_it_whichever_member_it_asks() -> None:
-    """Else ``sync-partitions`` right after an assignment leaves the new replica out, and nobody repeats
+    """Else `sync-partitions` right after an assignment leaves the new replica out, and nobody repeats
     it."""
 
     async def main(site: Site) -> None:

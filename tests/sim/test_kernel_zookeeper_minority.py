@@ -18,7 +18,7 @@ TIMEOUT = 4.0
 
 
 class Ensemble:
-    """ZooKeeper, and two hosts with a session each: ``here`` is connected to the member that is cut off."""
+    """ZooKeeper, and two hosts with a session each: `here` is connected to the member that is cut off."""
 
     def __init__(self, loop: SimLoop) -> None:
         self.loop = loop

@@ -1,6 +1,6 @@
 """The planted bugs say what they are, and a few of them are found at once.
 
-All of them are looked for by ``make mutants``; that they fit the code is looked at in ``tests/repo``.
+All of them are looked for by `make mutants`; that they fit the code is looked at in `tests/repo`.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ class Ending(Role):
 
 
 def told(error: BaseException) -> list[str]:
-    """What the simulator says of a process that ends with ``error``."""
+    """What the simulator says of a process that ends with `error`."""
     said: list[str] = []
     loop = SimLoop("role")
     role = Ending(loop, "server-1", lambda name, text: said.append(f"{name} {text}"))

@@ -214,7 +214,7 @@ def test_on_application_says_the_id() -> None:
 
 
 def test_two_clients_that_were_given_the_same_id_are_two() -> None:
-    """The second may have received what the first was never told (seed 1660)."""
+    """The second may have received what the first never learned (seed 1660)."""
     scene = Scene(None)
     again = TrackedClient(cast(WaltzClient, Liar(None)), scene.history, "process")
     assert again.name != scene.client.name

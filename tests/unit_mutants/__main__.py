@@ -1,4 +1,4 @@
-"""``python -m tests.unit_mutants``: see ``run``."""
+"""`python -m tests.unit_mutants`: see `run`."""
 
 import sys
 

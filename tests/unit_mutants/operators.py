@@ -1,7 +1,7 @@
 """Bugs that operators make of a source text: one small change each. Pure.
 
 A bug is known by its file, the function it is in, the text before and after, and a number where the same text
-stands more than once in the function: never by a line number, so it stays the same while the code around it
+occurs more than once in the function: never by a line number, so it stays the same while the code around it
 moves.
 
 Left out: annotations, docstrings, messages (f-strings, arguments of exceptions), logging and metrics, module
@@ -58,7 +58,7 @@ class Generated(NamedTuple):
     number: int
     start: int
     end: int
-    """Bytes of the source that the text ``after`` stands for."""
+    """Bytes of the source that the text `after` represents."""
 
     def applied_to(self, source: str) -> str:
         """The changed text of the file it was made of."""
@@ -163,7 +163,7 @@ def _statement(node: ast.stmt) -> Iterator[_Change]:
 
 
 def _expression(node: ast.expr, around: str) -> Iterator[_Change]:
-    """``around``: the text of the statement, which tells one constant from another."""
+    """`around`: the text of the statement, which distinguishes constants."""
     before = _text(node)
     match node:
         case ast.Compare(left=left, ops=ops, comparators=right):

@@ -26,10 +26,10 @@ class Bug(NamedTuple):
 
 
 class Pool:
-    """``with Pool(2) as pool``: `trials` of many bugs, at most so many at the same time."""
+    """`with Pool(2) as pool`: `trials` of many bugs, at most so many at the same time."""
 
     def __init__(self, size: int, *, nearest_only: bool = False) -> None:
-        """``nearest_only``: without the stage that runs all tests of the member."""
+        """`nearest_only`: without the stage that runs all tests of the member."""
         self._stages = 1 if nearest_only else None
         command = [sys.executable, "-m", "tests.unit_mutants.worker"]
         self._workers = [
@@ -56,7 +56,7 @@ class Pool:
     def trials(
         self, bugs: Iterable[Bug], wanted: Callable[[], bool] = lambda: True
     ) -> list[Future[Trial | None]]:
-        """One future per bug, in their order. None: ``wanted`` was false when its turn came."""
+        """One future per bug, in their order. None: `wanted` was false when its turn came."""
         return [self._threads.submit(self._trial, bug, wanted) for bug in bugs]
 
     def _trial(self, bug: Bug, wanted: Callable[[], bool]) -> Trial | None:

@@ -1,12 +1,12 @@
 """Tries the bugs, and prints which test noticed each.
 
-``python -m tests.unit_mutants [--only PART ...] [--planted | --generated] [--sample N] [--seed TEXT] [--all]
-[--minutes M] [--workers N] [--nearest] [--list]``
+`python -m tests.unit_mutants [--only PART ...] [--planted | --generated] [--sample N] [--seed TEXT] [--all]
+[--minutes M] [--workers N] [--nearest] [--list]`
 
 All planted bugs, then a sample of the generated ones: those whose key has the smallest digests under the
 seed, so that a sample stays the same while the code around it moves. It ends with 1 when a planted bug is not
-noticed, when a generated one that ``survivors.txt`` does not argue for is not noticed, or when one could not
-be tried. With ``--all`` the survivors listed that are noticed by now are named as well.
+noticed, when a generated one that `survivors.txt` does not argue for is not noticed, or when one could not
+be tried. With `--all` the survivors listed that are noticed by now are named as well.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def generated_bugs() -> list[Generated]:
 
 
 def sample(bugs: Iterable[Generated], seed: str, count: int) -> list[Generated]:
-    """``count`` of them, chosen by what they are and not by where they stand. Pure."""
+    """`count` of them, chosen by what they are and not by where they are. Pure."""
     ordered = sorted(bugs, key=lambda bug: hashlib.sha256(f"{seed} {bug.key}".encode()).digest())
     return ordered[:count]
 

@@ -1,6 +1,7 @@
 """Which tests belong to which source file: the nearest ones first, then all of its member.
 
-By hand: what tells of a module's purpose is the name of its test file, and a wrong line costs time only.
+Written down, not derived: what shows a module's purpose is the name of its test file, and a wrong line costs
+time only.
 """
 
 from __future__ import annotations
@@ -168,7 +169,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
 }
-"""What follows ``src/`` -> test files."""
+"""What follows `src/` -> test files."""
 
 IGNORED = (
     f"{_SERVER}/test_main.py",
@@ -181,7 +182,7 @@ IGNORED = (
 
 
 def member_of(file: str) -> PurePosixPath:
-    """The folder that holds ``src`` and ``tests``."""
+    """The folder that holds `src` and `tests`."""
     parts = PurePosixPath(file).parts
     return PurePosixPath(*parts[: parts.index("src")])
 

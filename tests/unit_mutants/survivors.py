@@ -1,7 +1,7 @@
-"""The list of generated bugs that no unit test notices, and why that is right (``survivors.txt``). Pure.
+"""The list of generated bugs that no unit test notices, and why that is right (`survivors.txt`). Pure.
 
 A paragraph for each: the key of the bug on its first line, the argument on the lines after it, set off by
-four spaces. Lines that begin with ``#`` are for the reader.
+four spaces. Lines that begin with `#` are for the reader.
 """
 
 from __future__ import annotations

@@ -46,7 +46,7 @@ class Task(NamedTuple):
 
 
 class Trial(NamedTuple):
-    """``by``: the test that failed, or how else it ended; empty: no test noticed anything. ``error``: it
+    """`by`: the test that failed, or how else it ended; empty: no test noticed anything. `error`: it
     could not be tried."""
 
     by: str = ""

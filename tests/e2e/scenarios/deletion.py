@@ -17,7 +17,7 @@ def _delete(world: World) -> None:
 
 
 def retain(world: World) -> None:
-    """The object goes, volumes stay; the same object again, told the key, has every transaction."""
+    """The object goes, volumes stay; the same object again, given the key, has every transaction."""
     before = world.cluster()
     claims = {claim["metadata"]["name"]: claim["metadata"]["uid"] for claim in world.kubectl.list("pvc")}
     verdict = world.load.verdict("start")

@@ -1,4 +1,4 @@
-"""Every file that people are told to apply is one that a real API server, and the operator, take as it
+"""Every file that people are asked to apply is one that a real API server, and the operator, take as it
 stands."""
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long writes wait when something planned is done: the median of several times, beside a time when
+"""How long writes wait when something planned is done: the median of several times, next to a time when
 nothing is done."""
 
 from __future__ import annotations

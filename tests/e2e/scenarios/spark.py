@@ -134,26 +134,26 @@ def batches(kubectl: Kubectl) -> int:
 
 
 def _wait_for_batch(world: World, what: str, done: int) -> None:
-    """Until more than ``done`` batches have been finished. Each look starts a process in the driver's pod:
+    """Until more than `done` batches have been finished. Each look starts a process in the driver's pod:
     not too often."""
     wait_until(what, lambda: batches(world.kubectl) > done, WAIT_SECONDS, pause_seconds=2.0)
 
 
 def kill_executor(world: World) -> None:
-    """One executor is gone without notice: another one comes, and batches go on."""
+    """One executor is gone without notice: another one comes, and batches continue."""
     clock = time.monotonic()
     before = world.pods(EXECUTORS)
     victim = sorted(before)[0]
     world.kubectl("delete", "pod", victim, "--grace-period=0", "--force", "--wait=false")
     wait_until("another executor comes", lambda: set(world.pods(EXECUTORS)) - set(before), WAIT_SECONDS)
     done = batches(world.kubectl)
-    _wait_for_batch(world, "batches go on", done)
-    world.notes.append(f"executor killed: batches went on, {time.monotonic() - clock:.0f} s")
+    _wait_for_batch(world, "batches continue", done)
+    world.notes.append(f"executor killed: batches continued, {time.monotonic() - clock:.0f} s")
 
 
 def kill_driver(world: World, application: Application) -> None:
-    """The driver is gone without notice, its executors with it: submitted again, it goes on where it was, to
-    the end."""
+    """The driver is gone without notice, its executors with it: submitted again, it continues where it was,
+    to the end."""
     clock = time.monotonic()
     world.kubectl("delete", "pod", DRIVER, "--grace-period=0", "--force")
     wait_until("the executors are gone", lambda: not world.pods(EXECUTORS), WAIT_SECONDS)

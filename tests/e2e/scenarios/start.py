@@ -53,5 +53,5 @@ def tagged(form: str) -> Iterator[str]:
 
 
 def nothing(world: World) -> None:
-    """What gap the load has when nothing happens: the others are to be seen beside it."""
+    """What gap the load has when nothing happens: the others are to be seen next to it."""
     time.sleep(QUIET_SECONDS)

@@ -1,8 +1,8 @@
-"""The judge: does the log tell what the writers were told? It knows the record and a list of transactions,
-nothing else.
+"""The judge: does the log agree with the answers that the writers got? It knows the record and a list of
+transactions, nothing else.
 
 *Acknowledged: in the log exactly once, at the id of the acknowledgement. Failed: not in it. Unknown: at most
-once. The ids of the log are without gaps, and the appends of one writer stand in their order.*
+once. The ids of the log are without gaps, and the appends of one writer are in their order.*
 """
 
 from __future__ import annotations

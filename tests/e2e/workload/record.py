@@ -37,13 +37,13 @@ class PartitionRecord:
         self.last_acknowledged_at = now
 
     def longest_gap(self, now: float) -> float:
-        """Longest time between acknowledgements since `start_round`, the one that is still going on
+        """Longest time between acknowledgements since `start_round`, the present one included
         included."""
         self._note(now)
         return self.longest_gap_seconds
 
     def lap(self, now: float) -> float:
-        """Longest time between acknowledgements since the last call, the one that is still going on
+        """Longest time between acknowledgements since the last call, the present one included
         included."""
         self._note(now)
         found, self.lap_gap_seconds = self.lap_gap_seconds, 0.0

@@ -59,5 +59,5 @@ async def check(config: str, record: Record, after: dict[int, int]) -> Verdict:
 
 
 def _copy(part: PartitionRecord) -> PartitionRecord:
-    """What was known before the log was read: the writer goes on meanwhile."""
+    """What was known before the log was read: the writer continues meanwhile."""
     return PartitionRecord(dict(part.acknowledged), set(part.unknown), set(part.failed))

@@ -4,7 +4,7 @@ synced.
 First byte: the directory to start from. Second: before which system call the first opening is stopped (0 =
 not at all). Third: what survives of that, and by its bits how the opening ends that all others are compared
 with (0), whether a record is appended then (1), and whether tools look at the directory first (2). Then
-changes (``directory_edits``).
+changes (`directory_edits`).
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ _FENCE = re.compile(r"^( *)```(.*)$")
 
 @dataclass(frozen=True)
 class Block:
-    """One fenced block. ``info`` is what stands behind the fence; ``run`` the name in ``sh run=NAME``."""
+    """One fenced block. `info` is what is behind the fence; `run` the name in `sh run=NAME`."""
 
     file: str
     line: int

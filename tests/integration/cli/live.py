@@ -1,4 +1,4 @@
-"""A cluster that runs beside the tests of a module, and commands run in this process against it."""
+"""A cluster that runs next to the tests of a module, and commands run in this process against it."""
 
 import contextlib
 import io
@@ -77,7 +77,7 @@ def run_command(config: str, *arguments: str, stdin: bytes = b"") -> Done:
 
 @dataclass(frozen=True)
 class Live:
-    """A running `waltz local up`. ``config`` is the file it prints."""
+    """A running `waltz local up`. `config` is the file it prints."""
 
     config: str
     directory: Path

@@ -2,7 +2,7 @@
 load.
 
 Names and ports of the document are translated (`s1:7000` is a storage port here), `systemctl` starts and
-stops processes, everything else is run as it stands.
+stops processes, everything else is run as it is.
 """
 
 import asyncio
@@ -38,7 +38,7 @@ _PORT_OF = {"-a": "-s", "-sp": "-s", "-dp": "-d", "--new-admin-port": "--new"}
 
 @dataclass
 class Stage:
-    """Processes by name; ``config`` is what WALTZ_CONFIG of the document names."""
+    """Processes by name; `config` is what WALTZ_CONFIG of the document names."""
 
     directory: Path
     zookeeper: EmbeddedZooKeeper
@@ -94,8 +94,8 @@ class Stage:
         load: "Load | None" = None,
         seconds: float = SECONDS,
     ) -> None:
-        """Until the condition holds. Fails after so many seconds, and at once with the last output of a
-        process that has ended by itself, or with the failure of the load."""
+        """Until the condition holds. Fails after this many seconds, and at once with the last output of a
+        process that has ended on its own, or with the failure of the load."""
         deadline = time.monotonic() + seconds
         while not condition():
             self.look()
@@ -105,7 +105,7 @@ class Stage:
             time.sleep(_PAUSE_SECONDS)
 
     def look(self) -> None:
-        """Fails when a process that was started has ended by itself, with the end of its log."""
+        """Fails when a process that was started has ended on its own, with the end of its log."""
         ended = {name: code for name, one in self.processes.items() if (code := one.poll()) is not None}
         for name, code in ended.items():
             tail = (self.directory / f"{name}.log").read_text(errors="replace")[-2000:]
@@ -200,7 +200,7 @@ class Load:
         self.look()
 
     def look(self) -> None:
-        """Fails when the load has ended by itself."""
+        """Fails when the load has ended on its own."""
         if self._failure is not None:
             raise AssertionError(f"the load has ended: {self._failure!r}") from self._failure
 

@@ -95,7 +95,7 @@ def _here(command: str, directory: Path) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("role", ["server", "storage"])
 def test_lines_of_the_services(role: str, live: Live, tmp_path: Path) -> None:
-    """As they stand there, with a file of that name: a further process beside the cluster, healthy, and gone
+    """As they are there, with a file of that name: a further process next to the cluster, healthy, and gone
     after SIGTERM."""
     ports = [f"{role}.port", f"{role}.jetty.port", *(["storage.admin.port"] if role == "storage" else [])]
     keys = live.keys(f"{role}-1")
@@ -133,7 +133,7 @@ def _until_healthy(port: int, process: "subprocess.Popen[bytes]", log: Path) -> 
 
 
 def test_lines_of_the_testing_page(tmp_path: Path) -> None:
-    """As they stand there; of the many seeds, three."""
+    """As they are there; of the many seeds, three."""
     (many,) = _lines("docs/testing.md", r"tests\.sim --seeds")
     for line in (f"{many} --seeds 0:3", *_lines("docs/testing.md", r"tests\.sim --replay")):
         done = _here(line, tmp_path)

@@ -1,7 +1,7 @@
 """Every procedure of docs/operations.md, command by command, on one cluster that is under load all the time.
 
 The tests of this module build on one another, in the order of the file: each finds the cluster as the one
-before left it. What the load was told is committed has to be in the log at the end, at its place and once.
+before left it. What was acknowledged to the load has to be in the log at the end, at its place and once.
 """
 
 from collections.abc import Iterator

@@ -1,7 +1,7 @@
 """`waltz storage replace` under load: interrupted and run again, with a dead old node, and refused when it
 would be unsafe.
 
-The tests build on one another, in the order of the file. What the load was told is committed is in the log at
+The tests build on one another, in the order of the file. What was acknowledged to the load is in the log at
 the end.
 """
 
@@ -85,7 +85,7 @@ def test_killed_in_the_middle_and_run_again(stage: Stage, load: Load) -> None:
 def test_a_dead_node_is_replaced(stage: Stage, load: Load) -> None:
     stage.stop("s2", signal.SIGKILL)
     before = len(load.history.acknowledged)
-    enough = before + 50  # the others go on without it
+    enough = before + 50  # the others continue without it
     stage.until(lambda: len(load.history.acknowledged) >= enough, "50 more appends without s2", load=load)
     stage.start("s5")
     plan = _until_planned(stage, "s2", "s5")

@@ -117,7 +117,7 @@ async def stranger_sessions(target: Target) -> None:
                 await made.send(target.opening(_WRONG_KEY))
                 answer = STORAGE.decode(await made.frame(), 0)
                 assert isinstance(answer, storage.FailureResponse), answer
-                assert target.cluster_key not in str(answer), "a stranger was told the cluster key"
+                assert target.cluster_key not in str(answer), "a stranger was given the cluster key"
             for number, request in enumerate(_session_requests(target)):
                 await made.send(STORAGE.encode(request, 0))
                 answer = STORAGE.decode(await made.frame(), 0)

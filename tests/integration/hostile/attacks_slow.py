@@ -117,7 +117,7 @@ async def deaf_administrator(target: Target) -> None:
 
 
 async def _ask_on(target: Target, asked: bytes) -> None:
-    """Several connections that ask the same for as long as the attack goes on, without reading."""
+    """Several connections that ask the same for as long as the attack continues, without reading."""
 
     async def one() -> Wire:
         made = await Wire.open(target, careless_tls(target), _SMALL_BUFFER)

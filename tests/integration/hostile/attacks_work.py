@@ -24,7 +24,7 @@ _LONG_SECONDS = 60.0
 
 
 async def many_locks(target: Target) -> None:
-    """Appends with 15 million locks, two million, and as many as are taken; the connection goes on being
+    """Appends with 15 million locks, two million, and as many as are taken; the connection keeps being
     served."""
     async with wire(target) as made:
         asking = _Asking(target, made)

@@ -1,10 +1,10 @@
 """Every attack of the catalogue on real processes, with TLS and without: what holds is the same for all of
 them.
 
-The attacked process takes at most 64 MiB more memory, goes on serving, names the attacker in its log and logs
-no stack trace; the bystander's appends go on, and afterwards the log holds exactly what was acknowledged, on
-every replica. How much slower the bystander gets is a figure of the benchmark: `python -m bench --only
-hostile`.
+The attacked process takes at most 64 MiB more memory, keeps serving, names the attacker in its log and logs
+no stack trace; the bystander's appends continue, and afterwards the log holds exactly what was acknowledged,
+on every replica. How much slower the bystander gets is a figure of the benchmark:
+`python -m bench --only hostile`.
 """
 
 import asyncio
@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.timeout(120), pytest.mark.asyncio(loop_scope="module")
 MAX_MEMORY_MIB = 64
 FILLED_BYTES = 8 * MIB
 _SHORT = 0.4
-"""Of the time that an attack goes on in the benchmark."""
+"""Of the time that an attack continues in the benchmark."""
 
 
 @pytest_asyncio.fixture(

@@ -1,4 +1,4 @@
-"""What an attacker holds: the address of a port, and connections to it that keep no rule unless told to."""
+"""What an attacker holds: the address of a port, and connections to it that keep no rule unless asked to."""
 
 import asyncio
 import socket
@@ -22,8 +22,8 @@ _PATIENCE_SECONDS = 15.0
 
 @dataclass(frozen=True)
 class Target:
-    """A port under attack. `kind` is client, storage, admin or http; `seconds` is how long an attack goes
-    on."""
+    """A port under attack. `kind` is client, storage, admin or http; `seconds` is how long an attack
+    continues."""
 
     kind: str
     port: int
@@ -34,7 +34,7 @@ class Target:
     key_file: str | None = None
     """Key and certificate (PEM) that the attacker shows; none = no certificate."""
     source: str = "127.0.66.1"
-    """The attacker's own address, so that log lines can be told apart."""
+    """The attacker's own address, so that log lines can be distinguished."""
 
     @property
     def magic(self) -> int:

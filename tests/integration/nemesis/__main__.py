@@ -1,7 +1,7 @@
 """`python -m tests.integration.nemesis --minutes 10 [--seed N]`: overlapping faults on a cluster of real
 processes.
 
-Exit code 0 only if nothing was lost, doubled, forked or resurrected and everything went on after each
+Exit code 0 only if nothing was lost, doubled, forked or resurrected and everything continued after each
 healing.
 """
 

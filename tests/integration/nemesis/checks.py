@@ -2,7 +2,7 @@
 violations out.
 
 Rules: acknowledged ⇒ in the log exactly once, at its id; failed ⇒ not in the log; nobody's transactions ⇒ not
-in the log; ids dense; one id, one transaction, for every reader and for ever; what a transaction claims to
+in the log; ids dense; one id, one transaction, for every reader and forever; what a transaction claims to
 have read under its locks is true at its place; what was sent in a pipeline is in the order of sending;
 databases are what the log says.
 """

@@ -54,7 +54,7 @@ class LoadProcesses:
         return {role: process.pid for role, process in self._processes.items() if process.running}
 
     async def stop(self, role: str) -> bool:
-        """SIGTERM; True when it ended by itself in time."""
+        """SIGTERM; True when it ended on its own in time."""
         return await self._processes[role].stop(_STOP_SECONDS)
 
     async def kill_all(self) -> None:

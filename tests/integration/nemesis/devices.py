@@ -66,7 +66,8 @@ class FailingSyncs:
         self.wrapper = ("fiu-run", "-x", "-f", str(self._prefix))
 
     async def begin(self, pid: int) -> bool:
-        """They fail until the process ends; False when the process could not be told (it is not up yet)."""
+        """They fail until the process ends; False when the process could not be reached (it is not up
+        yet)."""
         command = f"enable_random name=posix/io/sync/*,probability=0.3,failinfo={_EIO}"
         process = await asyncio.create_subprocess_exec(
             "fiu-ctrl",

@@ -1,4 +1,4 @@
-"""Tells which process made a connection of the loopback interface (Linux: /proc; elsewhere nobody is
+"""Finds which process made a connection of the loopback interface (Linux: /proc; elsewhere nobody is
 known)."""
 
 from collections.abc import Callable, Mapping

@@ -1,6 +1,6 @@
 """A TCP proxy that misbehaves on demand, between all roles of a cluster.
 
-One listener stands in front of each port; who connected is found out by `identify`, so every pair of roles
+One listener is in front of each port; who connected is found out by `identify`, so every pair of roles
 can be treated apart. Faults are `Rule`s: while one is in force it holds for every connection it matches,
 those made later included. What is blocked is held and delivered late when the rule goes, as TCP does after a
 short partition; `reset` is what a long one does.
@@ -100,7 +100,7 @@ class FaultProxy:
     # -- life ------------------------------------------------------------------------------------------------
 
     async def listen(self, target: str, port: int, real_port: Callable[[], int]) -> None:
-        """Stand in front of a port of `target`; the real one is asked for at every connection."""
+        """Listen in front of a port of `target`; the real one is asked for at every connection."""
 
         async def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
             task = asyncio.current_task()

@@ -1,5 +1,5 @@
-"""All processes under one roof, cluster and load alike, and a supervisor that starts again what ended by
-itself.
+"""All processes under one roof, cluster and load alike, and a supervisor that starts again what ended on
+its own.
 
 A server that can't reach ZooKeeper at its start ends with one line, as it should; in production something
 starts it again. What ends in another way than by an error of one line is a finding.
@@ -48,7 +48,7 @@ class Roles:
             await self.ensure(role)
 
     def retire(self, role: str) -> None:
-        """It is not needed any more: nobody starts it again."""
+        """It is not needed any longer: nobody starts it again."""
         self._retired[role] = None
 
     def is_running(self, role: str) -> bool:
@@ -73,7 +73,7 @@ class Roles:
             await self.cluster.kill_role(role)
 
     async def terminate(self, role: str) -> None:
-        """SIGTERM; a finding when it does not end by itself, or not in order."""
+        """SIGTERM; a finding when it does not end on its own, or not in order."""
         if not self.is_running(role):
             return
         if role in CLIENTS:
@@ -104,7 +104,7 @@ class Roles:
             self.cluster.resume_role(role)
 
     async def supervise(self) -> None:
-        """Forever: start again what ended by itself."""
+        """Forever: start again what ended on its own."""
         while True:
             for role in self.names:
                 if role in self._retired or self._locks[role].locked() or self.is_running(role):
@@ -114,7 +114,7 @@ class Roles:
             await asyncio.sleep(_LOOK_SECONDS)
 
     async def _start_if_ended(self, role: str) -> None:
-        """What nobody told to end has a reason, which is kept."""
+        """What nobody asked to end has a reason, which is kept."""
         if self.is_running(role):
             return
         self.restarted += 1
@@ -124,7 +124,7 @@ class Roles:
         else:
             code, why = self.cluster.exit_code(role), self.cluster.why_ended(role)
         if code != _OPERATORS_MISTAKE or role in CLIENTS:
-            self.findings.append(f"{role} ended by itself with code {code}: {why}")
+            self.findings.append(f"{role} ended on its own with code {code}: {why}")
         await self.start(role)
 
     async def all_ready(self) -> None:

@@ -44,7 +44,7 @@ _SMALL_DISK, _FAILING_SYNCS = "storage-2", "storage-3"
 
 @dataclass(frozen=True)
 class Settings:
-    """What to run. `round_seconds` is how long faults go on before everything is healed and looked at."""
+    """What to run. `round_seconds` is how long faults continue before everything is healed and looked at."""
 
     directory: Path
     seed: int
@@ -209,7 +209,7 @@ class Nemesis:
         self._violated(self._checker.after_reading())
 
     async def _finish(self) -> None:
-        """No more writes; everybody reads to the end; one more reading of everything; replicas compared."""
+        """Writes end; everybody reads to the end; one more reading of everything; replicas compared."""
         await asyncio.gather(*(self._stop(role) for role in WRITERS))
         await self._look()
         marks = self._checker.log.marks()

@@ -13,7 +13,7 @@ def table(result: Result, seed: int, seconds: float) -> str:
         *((f"fault: {kind}", result.faults.get(kind, 0)) for kind in Kind),
         ("faults in all", sum(result.faults.values())),
         *((f"connections: {_kind(a)} to {_kind(b)}", count) for (a, b), count in _by_kind(result).items()),
-        ("processes that ended by themselves with one line", result.restarted),
+        ("processes that ended on their own with one line", result.restarted),
         *((f"administrator's verify: {name}", count) for name, count in sorted(result.verified.items())),
         ("writes acknowledged", f"{result.acknowledged:,}"),
         ("writes failed", f"{result.failed:,}"),

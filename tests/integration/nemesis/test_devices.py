@@ -1,4 +1,4 @@
-"""The faults of disks: a small one fills and empties; syncs fail when told to; where a machine can't, one
+"""The faults of disks: a small one fills and empties; syncs fail when asked to; where a machine can't, one
 line says so."""
 
 import asyncio

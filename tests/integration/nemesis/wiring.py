@@ -16,7 +16,7 @@ _PUBLISHED = {"storage": ("storage", "admin"), "server": ("server",), ZOOKEEPER:
 
 
 class ProxiedCluster(LocalCluster):
-    """`port` is what others are told. ZooKeeper is the exception: its own port is what readiness is asked
+    """`port` is what others use. ZooKeeper is the exception: its own port is what readiness is asked
     at."""
 
     def __init__(self, settings: LocalSettings, published: Mapping[tuple[str, str], int]) -> None:

@@ -1,4 +1,4 @@
-"""Live processes of release 0.13.2 beside ours: every role in either implementation on the same files and
+"""Live processes of release 0.13.2 next to ours: every role in either implementation on the same files and
 directories.
 
 Opt-in: `WALTZ_RELEASE_0_13_2=DIR` names the compiled release; without it the tests that need it are skipped
@@ -7,7 +7,7 @@ shapes:
 
     DIR/classes/           the compiled classes of its five modules (common, client, server, storage, tools), with the
                            resource waltz/waltz-version.properties
-    DIR/lib/*.jar          what they depend on; the modules as jars may stand here instead of in classes/
+    DIR/lib/*.jar          what they depend on; the modules as jars may be here instead of in classes/
     DIR/*.jar              the same
 
 All of it becomes the class path of one Java 17 (a JDK: the load of the Java client, `Load.java`, is compiled

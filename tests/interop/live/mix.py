@@ -152,7 +152,7 @@ class Mix:
             time.sleep(0.05)  # a poll: the process has no other way to say that it is ready
 
     def stop(self, name: str, number: signal.Signals = signal.SIGTERM) -> None:
-        """Returns when it has ended and its ports are free again; fails when it had ended by itself."""
+        """Returns when it has ended and its ports are free again; fails when it had ended on its own."""
         process = self._processes.pop(name)
         del self.runs[name]
         assert process.poll() is None, f"{name} had ended with {process.returncode}: {self._end_of_log(name)}"

@@ -17,7 +17,7 @@ EMPTY_REGISTER = -1
 
 
 def check_applications(truth: Truth) -> list[Violation]:
-    """``bank``, ``registers``, ``counters`` and ``duty`` (write skew), each partition for itself."""
+    """`bank`, `registers`, `counters` and `duty` (write skew), each partition for itself."""
     checks: dict[str, Callable[[Iterable[Entry]], list[str]]] = {
         "bank": check_bank,
         "registers": check_registers,

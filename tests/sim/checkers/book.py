@@ -25,10 +25,10 @@ class Page:
 
 
 class CommitBook:
-    """Committed transactions per partition. ``report`` gets each violation at once.
+    """Committed transactions per partition. `report` gets each violation at once.
 
-    ``observe`` must be called only with what was shown as committed (feeds, data answers, acknowledgements,
-    replicas up to a committed mark); an id that was ever observed keeps its record for ever.
+    `observe` must be called only with what was shown as committed (feeds, data answers, acknowledgements,
+    replicas up to a committed mark); an id that was ever observed keeps its record forever.
     """
 
     def __init__(self, report: Callable[[Violation], None], now: Callable[[], float] = lambda: 0.0) -> None:
@@ -50,13 +50,13 @@ class CommitBook:
         return self._pages.get(partition, {}).get(transaction_id)
 
     def raise_mark(self, partition: int, transaction_id: int) -> None:
-        """Somebody was told that everything up to this id is committed."""
+        """Somebody was informed that everything up to this id is committed."""
         if transaction_id > self.mark(partition):
             self._marks[partition] = transaction_id
             self._rises.setdefault(partition, []).append((self._now(), transaction_id))
 
     def mark_at(self, partition: int, seconds: float) -> int:
-        """What :meth:`mark` was at this time."""
+        """What `mark` was at this time."""
         rises = self._rises.get(partition, [])
         index = bisect_right(rises, seconds, key=_when)
         return rises[index - 1][1] if index else -1
@@ -70,9 +70,9 @@ class CommitBook:
         data: bytes | None,
         by: str,
     ) -> None:
-        """Somebody was shown this transaction as committed. ``data`` None: the payload was not shown.
+        """Somebody was shown this transaction as committed. `data` None: the payload was not shown.
 
-        Violations: ``fork`` (another record under this id), ``duplicate_req_id`` and ``duplicate`` (the same
+        Violations: `fork` (another record under this id), `duplicate_req_id` and `duplicate` (the same
         request or payload under two ids).
         """
         pages = self._pages.setdefault(partition, {})
@@ -92,7 +92,7 @@ class CommitBook:
             self._report(
                 Violation(
                     "duplicate_req_id",
-                    f"partition {partition}: request {req_id} stands at {other} and at {transaction_id} (seen by {by})",
+                    f"partition {partition}: request {req_id} is at {other} and at {transaction_id} (seen by {by})",
                 )
             )
         if data is not None:
@@ -118,7 +118,7 @@ class CommitBook:
             self._report(
                 Violation(
                     "duplicate",
-                    f"append {uid} stands at {place} and at {(partition, transaction_id)} (partition, id; seen by {by})",
+                    f"append {uid} is at {place} and at {(partition, transaction_id)} (partition, id; seen by {by})",
                 )
             )
 

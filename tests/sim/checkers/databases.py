@@ -10,7 +10,7 @@ from waltz_protocol.types import Record
 
 
 def check_databases(history: History, truth: Truth) -> list[Violation]:
-    """``database``: what each holds equals a recomputation from the log."""
+    """`database`: what each holds equals a recomputation from the log."""
     found = []
     for state in history.databases:
         difference = _difference(state, truth.log.get(state.partition, []))

@@ -32,7 +32,7 @@ __all__ = [
 
 
 class Outcome(enum.Enum):
-    """What its caller was told about an append. PENDING: nothing (still under way, or the caller was
+    """What its caller learned about an append. PENDING: nothing (still under way, or the caller was
     killed)."""
 
     PENDING = "pending"
@@ -43,7 +43,7 @@ class Outcome(enum.Enum):
 
 @dataclass(slots=True)
 class AppendOp:
-    """One append: what was asked, when, and what the caller was told. ``order`` numbers count all events of
+    """One append: what was asked, when, and what the caller was answered. `order` numbers count all events of
     the history."""
 
     uid: int
@@ -66,7 +66,7 @@ class AppendOp:
     completed: int = -1
     completed_at: float = -1.0
     transaction_id: int | None = None
-    """The id the caller was told; None also for a committed one whose caller is not told the id."""
+    """The id the caller got; None also for a committed one whose caller is not given the id."""
     error: str = ""
     """Class of the error."""
     conflict: int | None = None
@@ -76,7 +76,7 @@ class AppendOp:
     deadline: float | None = None
     """Seconds the caller gave it."""
     view_floor: int = -1
-    """When the view is left to the client: it is not older than this, because outcomes told before imply
+    """When the view is left to the client: it is not older than this, because outcomes reported before imply
     it."""
     pipeline: str = ""
     """Appends of one pipeline commit in the order of their uids."""
@@ -166,7 +166,7 @@ class FeedLog:
     def delivered(
         self, transaction_id: int, req_id: ReqIdFields, header: int, data: bytes | None, with_data: bool
     ) -> None:
-        """The reader was handed this transaction. Violations: ``feed_order``, ``feed_start``, ``feed_data``,
+        """The reader was handed this transaction. Violations: `feed_order`, `feed_start`, `feed_data`,
         the book's."""
         if with_data != (data is not None):
             self.report(
@@ -197,7 +197,7 @@ class FeedLog:
         self.book.observe(self.partition, transaction_id, req_id, header, data, self.name)
 
     def ended(self, until: int) -> None:
-        """The feed ended by itself, as asked, after ``until``. Violation: ``feed_end``."""
+        """The feed ended on its own, as asked, after `until`. Violation: `feed_end`."""
         if self.last != until and not (self.after is not None and self.after >= until):
             if self.last is None and self.book.mark(self.partition) >= until:
                 return  # from now on, until something that was there already
@@ -259,7 +259,7 @@ class History:
         now: Callable[[], float],
         on_violation: Callable[[Violation], None] | None = None,
     ) -> None:
-        """``now``: virtual seconds. ``on_violation`` is called for what is judged at once (it may raise)."""
+        """`now`: virtual seconds. `on_violation` is called for what is judged at once (it may raise)."""
         self.now = now
         self.appends: list[AppendOp] = []
         self.mark_reads: list[MarkRead] = []
@@ -312,7 +312,7 @@ class History:
         as_of: int | None = None,
         pipeline: str = "",
     ) -> AppendOp:
-        """An append is about to be made; its payload is ``data`` of what this returns."""
+        """An append is about to be made; its payload is `data` of what this returns."""
         uid = len(self.appends)
         op = AppendOp(
             uid,
@@ -335,19 +335,19 @@ class History:
         return op
 
     def committed(self, op: AppendOp, transaction_id: int | None) -> None:
-        """The caller was told that it is in the log (at this id, if it was told the id)."""
+        """The caller was informed that it is in the log (at this id, if it was given the id)."""
         op.transaction_id = transaction_id
         if transaction_id is not None:
             self.book.raise_mark(op.partition, transaction_id)
         self._settle(op, Outcome.COMMITTED, "")
 
     def failed(self, op: AppendOp, error: str, conflict: int | None = None) -> None:
-        """The caller was told that it certainly is not in the log."""
+        """The caller was informed that it certainly is not in the log."""
         op.conflict = conflict
         self._settle(op, Outcome.FAILED, error)
 
     def unknown(self, op: AppendOp, error: str) -> None:
-        """The caller was told that nobody knows."""
+        """The caller was informed that nobody knows."""
         self._settle(op, Outcome.UNKNOWN, error)
 
     def _settle(self, op: AppendOp, outcome: Outcome, error: str) -> None:
@@ -370,7 +370,7 @@ class History:
     def feed(self, name: str, partition: int, after: int | None, own_floor: int = -1) -> FeedLog:
         """A reader opens a feed after this id (None: what commits from now on).
 
-        ``own_floor``: the largest id this very client has been shown. It may not yet know what others know.
+        `own_floor`: the largest id this very client has been shown. It may not yet know what others know.
         """
         log = FeedLog(name, partition, after, own_floor, self.book, self.report)
         self.feeds.append(log)
@@ -393,7 +393,7 @@ class History:
         value: int,
         invoked_at: float = 0.0,
     ) -> None:
-        """An answer to a high-water mark request; ``invoked`` and ``floor``: ``tick()`` and ``book.mark``
+        """An answer to a high-water mark request; `invoked` and `floor`: `tick()` and `book.mark`
         before it."""
         self.book.raise_mark(partition, value)
         self.mark_reads.append(

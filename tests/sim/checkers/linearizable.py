@@ -1,4 +1,4 @@
-"""A second opinion: histories in the form of an independent linearizability checker (``detangle.lin``).
+"""A second opinion: histories in the form of an independent linearizability checker (`detangle.lin`).
 
 Each register, each counter and each log is an object of its own; operations are taken as their callers saw
 them, with their real-time order. The only thing taken from the final log is which appends without an outcome
@@ -48,7 +48,7 @@ class Ranked(lin.Model):
 
 
 class LogModel(Ranked):
-    """One partition: ``append`` (id): ids are dense."""
+    """One partition: `append` (id): ids are dense."""
 
     name, initial = "log", 0
 
@@ -58,7 +58,7 @@ class LogModel(Ranked):
 
 
 class RegisterModel(Ranked):
-    """``cas`` ((expected, new)) and ``read`` (expected), both of which a caller saw succeed."""
+    """`cas` ((expected, new)) and `read` (expected), both of which a caller saw succeed."""
 
     name, initial = "register", -1
 
@@ -71,7 +71,7 @@ class RegisterModel(Ranked):
 
 
 class CounterModel(Ranked):
-    """``add`` (n) and ``read`` (sum)."""
+    """`add` (n) and `read` (sum)."""
 
     name, initial = "counter", 0
 
@@ -83,7 +83,7 @@ class CounterModel(Ranked):
 def check_linearizable(
     history: History, truth: Truth, max_operations: int = MAX_OPERATIONS
 ) -> list[Violation]:
-    """``linearizable``: an object's history has no sequential explanation."""
+    """`linearizable`: an object's history has no sequential explanation."""
     places = places_of(truth)
     found = []
     for (name, key), (model, calls) in _objects(history, places).items():
@@ -101,7 +101,7 @@ def check_linearizable(
 
 
 Call = tuple[AppendOp, str, Any, int]
-"""The append, the name of the operation on the object, its argument, the id its caller was told."""
+"""The append, the name of the operation on the object, its argument, the id its caller got."""
 
 
 def _objects(history: History, places: Places) -> dict[tuple[str, Any], tuple[lin.Model, list[Call]]]:
@@ -129,7 +129,7 @@ def _objects(history: History, places: Places) -> dict[tuple[str, Any], tuple[li
 
 
 def _operations(calls: Sequence[Call]) -> list[lin.Operation]:
-    """Their calls and returns, as numbers of events. What was told no outcome never returned."""
+    """Their calls and returns, as numbers of events. What was given no outcome never returned."""
     operations = []
     for rank, (op, name, argument, _) in enumerate(calls):
         one = lin.Operation(rank, op.process, name, (rank, argument), op.invoked, op.invoked_at)

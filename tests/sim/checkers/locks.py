@@ -1,7 +1,7 @@
 """Declared locks: committed transactions are strictly serializable in id order.
 
 A write or read lock says "nothing committed after my view has touched this": no other committed transaction
-with a write or append lock on the same lock may stand between the view and the transaction. Append locks only
+with a write or append lock on the same lock may be between the view and the transaction. Append locks only
 touch.
 """
 
@@ -18,7 +18,7 @@ from waltz_protocol.locks import LockId
 
 
 def check_locks(history: History, truth: Truth) -> list[Violation]:
-    """``serializable``: see the module."""
+    """`serializable`: see the module."""
     found = []
     for partition, records in truth.log.items():
         touched: dict[LockId, int] = {}
@@ -43,12 +43,12 @@ def check_locks(history: History, truth: Truth) -> list[Violation]:
 
 
 def check_views(history: History, truth: Truth) -> list[Violation]:
-    """``lost_update``: an append whose view was left to the client committed over one that its client cannot
+    """`lost_update`: an append whose view was left to the client committed over one that its client cannot
     have received.
 
     The client takes what it has received when it sends for the caller's view. Another append that touched the
     same lock was not received by then if it was made later, or if it is of the same client and its caller was
-    told later.
+    informed later.
     """
     found = []
     for partition, records in truth.log.items():
@@ -71,7 +71,7 @@ def check_views(history: History, truth: Truth) -> list[Violation]:
 
 
 def _after(other: AppendOp, op: AppendOp) -> bool:
-    """``other`` cannot have been received by the client of ``op`` when that was sent."""
+    """`other` cannot have been received by the client of `op` when that was sent."""
     if other.invoked > op.invoked:
         return True
     told_later = other.completed_at > op.invoked_at or other.completed < 0
@@ -79,8 +79,8 @@ def _after(other: AppendOp, op: AppendOp) -> bool:
 
 
 def check_conflicts(history: History, truth: Truth) -> tuple[list[Violation], Counter[str]]:
-    """``lock_failure``: its mark is committed and above the view, and there was something to check.
-    ``own_view``: it is also above what the outcomes of earlier appends imply that the client had received
+    """`lock_failure`: its mark is committed and above the view, and there was something to check.
+    `own_view`: it is also above what the outcomes of earlier appends imply that the client had received
     (rule E1), so that trying again helps.
 
     Also counts: *real* conflicts, and *false* ones, where nobody had touched the locks (slots are shared, and

@@ -12,7 +12,7 @@ Places = dict[int, tuple[int, int]]
 
 
 def places_of(truth: Truth) -> Places:
-    """Where every append stands (the last place, should there be several)."""
+    """Where every append is (the last place, should there be several)."""
     places: Places = {}
     for partition, records in truth.log.items():
         for record in records:
@@ -23,12 +23,14 @@ def places_of(truth: Truth) -> Places:
 
 
 def check_dense(truth: Truth) -> list[Violation]:
-    """``dense``: ids go from 0 without gaps; the owner's mark is the last one."""
+    """`dense`: ids go from 0 without gaps; the owner's mark is the last one."""
     found = []
     for partition, records in truth.log.items():
         for expected, record in enumerate(records):
             if record.transaction_id != expected:
-                text = f"partition {partition}: transaction {record.transaction_id} stands where {expected} belongs"
+                text = (
+                    f"partition {partition}: transaction {record.transaction_id} is where {expected} belongs"
+                )
                 found.append(Violation("dense", text))
                 break
         mark = truth.high_water_marks.get(partition)
@@ -39,7 +41,7 @@ def check_dense(truth: Truth) -> list[Violation]:
 
 
 def check_book(history: History, truth: Truth) -> list[Violation]:
-    """``fork``, ``duplicate`` and ``duplicate_req_id`` against the final log; ``lost``: shown as committed,
+    """`fork`, `duplicate` and `duplicate_req_id` against the final log; `lost`: shown as committed,
     and gone."""
     before = len(history.violations)
     for partition, records in truth.log.items():
@@ -58,8 +60,8 @@ def check_book(history: History, truth: Truth) -> list[Violation]:
 
 
 def check_appends(history: History, truth: Truth) -> list[Violation]:
-    """``acknowledged``, ``failed_committed``, ``bytes``, ``foreign``, ``real_time`` and
-    ``pipeline_order``."""
+    """`acknowledged`, `failed_committed`, `bytes`, `foreign`, `real_time` and
+    `pipeline_order`."""
     places = places_of(truth)
     found = _check_records(history, truth)
     pipelines: dict[tuple[str, int], int] = {}
@@ -69,12 +71,12 @@ def check_appends(history: History, truth: Truth) -> list[Violation]:
         if place is None:
             continue
         if place[1] <= op.floor:
-            text = f"append {op.uid} stands at {place}, but {op.floor} was committed before it was invoked"
+            text = f"append {op.uid} is at {place}, but {op.floor} was committed before it was invoked"
             found.append(Violation("real_time", text))
         if op.pipeline:
             key = (op.pipeline, op.partition)
             if place[1] <= pipelines.get(key, -1):
-                text = f"append {op.uid} of pipeline {op.pipeline} stands at {place}, before an earlier one"
+                text = f"append {op.uid} of pipeline {op.pipeline} is at {place}, before an earlier one"
                 found.append(Violation("pipeline_order", text))
             pipelines[key] = place[1]
     return found
@@ -89,10 +91,12 @@ def _check_outcome(op: AppendOp, place: tuple[int, int] | None) -> list[Violatio
                 )
             ]
         if op.transaction_id is not None and op.transaction_id != place[1]:
-            text = f"append {op.uid} of {op.process} was acknowledged at {op.transaction_id} and stands at {place}"
+            text = (
+                f"append {op.uid} of {op.process} was acknowledged at {op.transaction_id} and is at {place}"
+            )
             return [Violation("acknowledged", text)]
     elif op.outcome is Outcome.FAILED and place is not None:
-        text = f"append {op.uid} of {op.process} failed ({op.error}) and stands at {place}"
+        text = f"append {op.uid} of {op.process} failed ({op.error}) and is at {place}"
         return [Violation("failed_committed", text)]
     return []
 

@@ -39,11 +39,12 @@ def kept(
     *,
     dark: bool,
 ) -> list[Violation]:
-    """Violations ``node_kept``. A partition that is not open any more is excused: it refuses, or was taken
+    """Violations `node_kept`. A partition that is not open any longer is excused: it refuses, or was taken
     away.
 
-    ``damaged``: partitions in whose files a bit was changed behind the node's back. When the power went as
-    well (``dark``) its effect cannot always be told from a torn tail; else the last record at least is known.
+    `damaged`: partitions in whose files a bit was changed behind the node's back. When the power went as well
+    (`dark`) its effect cannot always be distinguished from a torn tail; else the last record at least is
+    known.
     """
     found = []
     for partition_id, old in before.items():

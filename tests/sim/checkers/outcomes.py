@@ -1,4 +1,4 @@
-"""What callers were told: how appends may end (rule E1), and what marks may say."""
+"""What callers were answered: how appends may end (rule E1), and what marks may say."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ UNKNOWN_REASONS = frozenset({"cancelled", "OutcomeUnknownError"})
 
 
 def check_outcomes(history: History) -> list[Violation]:
-    """``outcome_kind``: unknown only by a deadline, a cancellation or a close; lock conflicts have a mark,
+    """`outcome_kind`: unknown only by a deadline, a cancellation or a close; lock conflicts have a mark,
     others none."""
     found = []
     for op in history.appends:
@@ -28,31 +28,29 @@ def check_outcomes(history: History) -> list[Violation]:
 
 
 def check_marks(history: History, truth: Truth) -> list[Violation]:
-    """``mark``: no mark is beyond the log, and none is below what the asking client had been shown before.
-    ``mark_stale``: none is below what anybody had been shown a session timeout (and :data:`LEAVING_SECONDS`)
+    """`mark`: no mark is beyond the log, and none is below what the asking client had been shown before.
+    `mark_stale`: none is below what anybody had been shown a session timeout (and `LEAVING_SECONDS`)
     before it was asked for.
 
     Marks are not confirmed by storage (nothing is claimed for reads that are not appended), so a server that
     was replaced may answer for a while (D8): for longer only when its clock stood still, or its ZooKeeper did
-    not know better (``doubts``).
+    not know better (`doubts`).
     """
     found = []
     bound = history.session_timeout_seconds + LEAVING_SECONDS
     for read in history.mark_reads:
         last = len(truth.log.get(read.partition, ())) - 1
         if read.value > last or read.value < -1:
-            text = (
-                f"{read.client} was told {read.value} in partition {read.partition}, the log ends at {last}"
-            )
+            text = f"{read.client} got {read.value} in partition {read.partition}, the log ends at {last}"
             found.append(Violation("mark", text))
         elif read.value < read.own_floor:
-            text = f"{read.client} was told {read.value} in partition {read.partition} after it had seen {read.own_floor}"
+            text = f"{read.client} got {read.value} in partition {read.partition} after it had seen {read.own_floor}"
             found.append(Violation("mark", text))
         elif history.session_timeout_seconds and not _in_doubt(history, read):
             known = history.book.mark_at(read.partition, read.invoked_at - bound)
             if read.value < known:
                 text = (
-                    f"{read.client} was told {read.value} in partition {read.partition} at {read.completed_at:.3f} s, "
+                    f"{read.client} got {read.value} in partition {read.partition} at {read.completed_at:.3f} s, "
                     f"{known} was shown to somebody {bound:g} s before it asked"
                 )
                 found.append(Violation("mark_stale", text))

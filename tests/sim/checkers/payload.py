@@ -1,4 +1,4 @@
-"""Payloads of the workloads: ``uid|workload|json``.
+"""Payloads of the workloads: `uid|workload|json`.
 
 The uid is given out by the observer and never twice, so that an append is recognized in the log without
 trusting request ids. Applied values can be checked from the payload alone.

@@ -1,4 +1,4 @@
-"""After the faults stop, work goes on within a bound."""
+"""After the faults stop, work continues within a bound."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ FINE = frozenset(
 
 
 def check_progress(history: History, truth: Truth, bound_seconds: float) -> list[Violation]:
-    """``progress``: an append made ``bound_seconds`` after the last fault ended does not fail for want of a
+    """`progress`: an append made `bound_seconds` after the last fault ended does not fail for want of a
     server."""
     if truth.healed_at is None:
         return []

@@ -12,7 +12,7 @@ from waltz_protocol.types import Record
 
 
 def check_replicas(truth: Truth) -> list[Violation]:
-    """``replicas``: a replica lacks a committed record or has another one; ``checksum``: it does not fit the
+    """`replicas`: a replica lacks a committed record or has another one; `checksum`: it does not fit the
     data."""
     found = []
     for partition, nodes in truth.replicas.items():
@@ -30,7 +30,7 @@ def check_replicas(truth: Truth) -> list[Violation]:
 
 
 def check_failed(history: History, truth: Truth) -> list[Violation]:
-    """``failed_on_replica``: a replica that takes part holds an append whose caller was told that it
+    """`failed_on_replica`: a replica that takes part holds an append whose caller was informed that it
     certainly failed.
 
     Below the mark it is committed. Above it no reader sees it yet, and a recovery that finds it on enough
@@ -47,7 +47,7 @@ def check_failed(history: History, truth: Truth) -> list[Violation]:
                 op = history.appends[uid]
                 if op.outcome is Outcome.FAILED:
                     text = (
-                        f"append {uid} of {op.process} failed ({op.error}) and stands at {record.transaction_id} of "
+                        f"append {uid} of {op.process} failed ({op.error}) and is at {record.transaction_id} of "
                         f"partition {partition} on {node}, the mark is {mark}"
                     )
                     found.append(Violation("failed_on_replica", text))

@@ -11,7 +11,7 @@ start over after pauses of up to 20 s, half-open connections are given up after 
 
 
 class SilenceWatch:
-    """Called again and again while a run is on. Violation: ``feed_silent``, once per feed."""
+    """Called again and again while a run is on. Violation: `feed_silent`, once per feed."""
 
     def __init__(self, history: History, bound_seconds: float = SILENCE_SECONDS) -> None:
         self._history = history
@@ -21,7 +21,7 @@ class SilenceWatch:
         """Feed -> how much it had delivered, and since when it has been waiting for more."""
 
     def look(self, calm: bool) -> None:
-        """``calm``: no fault is under way, and all machines run."""
+        """`calm`: no fault is under way, and all machines run."""
         history = self._history
         now = history.now()
         for feed in history.feeds[self._known :]:

@@ -13,7 +13,7 @@ NODES = ("storage-1", "storage-2", "storage-3")
 
 
 class Story:
-    """Appends commit at once, unless told otherwise; every second is one event."""
+    """Appends commit at once, unless configured otherwise; every second is one event."""
 
     def __init__(self, partitions: int = 1) -> None:
         self.seconds = 0.0
@@ -28,7 +28,7 @@ class Story:
         return self.history.invoke(process, workload, partition, body or {}, **more)
 
     def commit(self, op: AppendOp) -> Record:
-        """It comes to be in the log; nobody is told."""
+        """It comes to be in the log; nobody is informed."""
         log = self.log[op.partition]
         checksum = zlib.crc32(op.data)
         record = Record(len(log), ReqId(1, 1, op.partition, op.uid), op.header, op.data, checksum)
@@ -36,7 +36,7 @@ class Story:
         return record
 
     def told(self, op: AppendOp) -> AppendOp:
-        """It commits and its caller is told."""
+        """It commits and its caller is informed."""
         self.seconds += 1.0
         self.history.committed(op, self.commit(op).transaction_id)
         return op

@@ -21,9 +21,9 @@ PROGRESS_BOUND_SECONDS = 60.0
 def check_all(
     history: History, truth: Truth, *, second_opinion: bool = True
 ) -> tuple[list[Violation], Counter[str]]:
-    """What is wrong beyond what was judged at once (``history.violations``), and figures.
+    """What is wrong beyond what was judged at once (`history.violations`), and figures.
 
-    ``second_opinion``: also the independent linearizability checker, which costs most.
+    `second_opinion`: also the independent linearizability checker, which costs most.
     """
     conflicts, counts = check_conflicts(history, truth)
     found = [

@@ -64,11 +64,11 @@ class ClusterAccess(Protocol):
         least_version: int = 0,
         **setting_overrides: object,
     ) -> WaltzClient:
-        """A client to be entered with ``async with``, inside a process of a workload.
+        """A client to be entered with `async with`, inside a process of a workload.
 
-        ``name`` names its random stream (call again with the same name after a restart: it gets a new
-        stream). The protocol version is drawn, from ``least_version`` on (read locks need 1, append locks 2).
-        Overrides are field names of ClientSettings (``append_deadline_ms=5_000``).
+        `name` names its random stream (call again with the same name after a restart: it gets a new
+        stream). The protocol version is drawn, from `least_version` on (read locks need 1, append locks 2).
+        Overrides are field names of ClientSettings (`append_deadline_ms=5_000`).
         """
         ...
 

@@ -49,7 +49,7 @@ class Admin:
     async def run(
         self, what: str, action: Callable[[ZooKeeperStore], Awaitable[T]], seconds: float = 30.0
     ) -> T:
-        """Run ``action`` in a process; RefusedError. What it raises beyond that is raised here."""
+        """Run `action` in a process; RefusedError. What it raises beyond that is raised here."""
         future: asyncio.Future[T] = self._loop.create_future()
 
         async def main() -> None:
@@ -95,7 +95,7 @@ class Admin:
         return key
 
     async def sync_partitions(self, seconds: float) -> None:
-        """Tell every node what is assigned to it, until all have heard it or the time is over."""
+        """Assign to every node its partitions, until all have them or the time is over."""
         deadline = self._loop.time() + seconds
         while True:
             try:

@@ -1,4 +1,4 @@
-"""The way of the workloads to the cluster (implements ``access.ClusterAccess``)."""
+"""The way of the workloads to the cluster (implements `access.ClusterAccess`)."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ class Access:
         least_version: int = 0,
         **setting_overrides: object,
     ) -> WaltzClient:
-        """See ``access.ClusterAccess``."""
+        """See `access.ClusterAccess`."""
         settings = ClientSettings.from_mapping(
             {
                 "zookeeper.connectString": "zookeeper:2181",
@@ -114,7 +114,7 @@ class Access:
         return NEWEST_VERSIONS[: rng.randint(least, len(NEWEST_VERSIONS) - 1) + 1]
 
     def rng(self, name: str) -> random.Random:
-        """See ``access.ClusterAccess``."""
+        """See `access.ClusterAccess`."""
         return self._loop.rng(name)
 
     def time(self) -> float:

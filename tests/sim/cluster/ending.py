@@ -1,4 +1,4 @@
-"""The end of a run: heal, see that everything goes on, wait until it is quiet, and find out what is true."""
+"""The end of a run: heal, see that everything continues, wait until it is quiet, and find out what is true."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS = 60.0
 """After the last fault a partition takes an append within this time."""
 FINISH_SECONDS = 600.0
-"""Within this time after being told so a workload is over."""
+"""Within this time after being asked to end a workload has ended."""
 SETTLE_SECONDS = 90.0
 """Within this time all replicas are equal."""
 LEAVE_SECONDS = 20.0
@@ -108,7 +108,7 @@ class Ending:
             await asyncio.sleep(POLL_SECONDS)
         for name, client in world.clients.items():
             if not client.finished:
-                world.violation("progress", f"{name} has not ended {FINISH_SECONDS:g} s after being told to")
+                world.violation("progress", f"{name} has not ended {FINISH_SECONDS:g} s after being asked to")
 
     async def _settle(self) -> bool:
         world = self._world

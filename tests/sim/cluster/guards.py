@@ -1,9 +1,9 @@
 """Promises that no client can see broken, watched from inside the processes.
 
-* ``node_kept``: what a storage node knew to be durable when it ended is there when it is back (safety: fence,
+* `node_kept`: what a storage node knew to be durable when it ended is there when it is back (safety: fence,
   disk).
-* ``fence``: when a request is answered, the fence on the disk is not below its session (safety B1, B2).
-* ``ownership``: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
+* `fence`: when a request is answered, the fence on the disk is not below its session (safety B1, B2).
+* `ownership`: a server whose ZooKeeper session is over, by its own clock, serves no partition (safety D8).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ class NodeMemory:
         self._known: dict[int, Durable] = {}
         self._dark = False
         self.blind = False
-        """It starts as a node without a synced mark, which can tell no damage above its low-water mark from a
-        torn tail."""
+        """It starts as a node without a synced mark, which cannot distinguish damage above its low-water mark
+        from a torn tail."""
 
     def forget(self) -> None:
         """Its disk is another one now."""
@@ -49,7 +49,7 @@ class NodeMemory:
         self._known = {partition: old._replace(fence=-1) for partition, old in self._known.items()}
 
     def ended(self, told: Mapping[int, Durable], now: Mapping[int, Durable]) -> None:
-        """The process is gone. ``told``: what the jobs that were done by then had left; ``now``: what its
+        """The process is gone. `told`: what the jobs that were done by then had left; `now`: what its
         memory says, which a job cut short may have lowered (a truncation) and one that was not done may have
         raised."""
         self._known = {

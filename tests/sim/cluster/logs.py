@@ -27,7 +27,7 @@ class _Handler(logging.Handler):
 
 @contextmanager
 def captured_logs(sink: Sink) -> Iterator[None]:
-    """Give every warning and error of the block to ``sink`` instead of standard error; nothing below is
+    """Give every warning and error of the block to `sink` instead of standard error; nothing below is
     formatted."""
 
     def take(_logger: Any, method: str, event: MutableMapping[str, Any]) -> Mapping[str, Any]:

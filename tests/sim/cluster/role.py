@@ -20,7 +20,7 @@ Unexpected = Callable[[str, str], None]
 
 
 class Role(ABC):
-    """Owner: the world. ``down`` counts the reasons to stay down: it is started again when the last one is
+    """Owner: the world. `down` counts the reasons to stay down: it is started again when the last one is
     gone."""
 
     def __init__(self, loop: SimLoop, name: str, unexpected: Unexpected) -> None:
@@ -31,7 +31,7 @@ class Role(ABC):
         self.incarnation = 0
         self.down = 0
         self.finished = False
-        """Its main has returned by itself and wants no restart (a workload that is done)."""
+        """Its main has returned on its own and wants no restart (a workload that is done)."""
         self.killed_for_slowness = 0
         """How often an orderly end took too long."""
         self.stop: asyncio.Event | None = None
@@ -71,7 +71,7 @@ class Role(ABC):
             self.process.kill()
 
     def power_off(self) -> None:
-        """The whole host goes dark; peers are told nothing."""
+        """The whole host goes dark; peers are not informed."""
         self.host.power_off()
 
     def terminate(self) -> None:
@@ -107,7 +107,7 @@ class Role(ABC):
 
     @abstractmethod
     async def main(self, stop: asyncio.Event) -> None:
-        """One life of the process; ``stop`` is set by SIGTERM."""
+        """One life of the process; `stop` is set by SIGTERM."""
 
     def died(self) -> None:  # noqa: B027 - most roles have nothing to do
         """The process is gone."""

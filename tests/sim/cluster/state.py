@@ -18,12 +18,12 @@ from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments
 
 LOST_FILES = "lost files"
-"""Of ``ClusterState.rotten``: files are gone, and no byte of any other was changed. What that does is never
+"""Of `ClusterState.rotten`: files are gone, and no byte of any other was changed. What that does is never
 excused."""
 
 
 class ClusterState:
-    """Reads only. ``shown_mark``: the largest id anybody was shown as committed in a partition."""
+    """Reads only. `shown_mark`: the largest id anybody was shown as committed in a partition."""
 
     def __init__(
         self,
@@ -59,7 +59,7 @@ class ClusterState:
         return [partition for (node, partition), count in self.switched_off.items() if node == name and count]
 
     def rotten_partitions(self, name: str) -> list[int]:
-        """Partitions of the node that are in ``rotten``."""
+        """Partitions of the node that are in `rotten`."""
         return [partition for node, partition in self.rotten if node == name]
 
     def changed_partitions(self, name: str) -> list[int]:
@@ -173,7 +173,7 @@ class ClusterState:
         )
 
     def unsettled(self) -> list[str]:
-        """What :meth:`settled` still waits for."""
+        """What `settled` still waits for."""
         lines = []
         for partition in range(self.partitions):
             for name in self.assigned(partition):

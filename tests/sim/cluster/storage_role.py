@@ -43,7 +43,7 @@ class WatchedManager(StorageManager):
 
 
 class StorageRole(Role):
-    """One storage node. ``disk`` outlives its processes."""
+    """One storage node. `disk` outlives its processes."""
 
     def __init__(
         self,
@@ -106,7 +106,7 @@ class StorageRole(Role):
 
     def _claim(self, process: Process, manager: WatchedManager) -> None:
         """Nobody else may serve the directory until this one has closed it. Violation:
-        ``directory_shared``."""
+        `directory_shared`."""
         for other in self.disk.users:
             self.memory.report(
                 "directory_shared", f"{process.name} serves the directory that {other.name} serves"
@@ -131,7 +131,7 @@ class StorageRole(Role):
         )
 
     def power_off(self) -> None:
-        """See :class:`Role`; also what a process that is gone already had not synced is at stake."""
+        """See `Role`; also what a process that is gone already had not synced is at stake."""
         alive = self.alive
         self.memory.power_lost()
         super().power_off()
@@ -139,7 +139,7 @@ class StorageRole(Role):
             self.disk.power_cut()
 
     def heal_disk(self) -> None:
-        """No fault is on order any more, and the disk is as fast as the shape says."""
+        """No fault is on order any longer, and the disk is as fast as the shape says."""
         self.disk.heal()
         self.disk.sync_seconds = Seconds(*self._shape.sync_seconds)
 

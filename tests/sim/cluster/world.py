@@ -54,7 +54,7 @@ ChooseWorkloads = Callable[[int, random.Random], Sequence[Workload]]
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What of a seed is to run; ``None`` = all."""
+    """What of a seed is to run; `None` = all."""
 
     profile: str = "default"
     faults: frozenset[int] | None = None
@@ -64,7 +64,7 @@ class Choice:
 
 
 class World:
-    """One run. ``run`` once."""
+    """One run. `run` once."""
 
     def __init__(
         self, seed: int, choice: Choice, choose: ChooseWorkloads, trace: Trace | None = None
@@ -92,7 +92,7 @@ class World:
 
     def run(self) -> Result:
         """Run it to its end; never raises for what the product does. Its caller forgets it and calls
-        ``collect_remains``."""
+        `collect_remains`."""
         result = self.result
         with captured_logs(self._logged):
             try:

@@ -104,7 +104,7 @@ async def _others_whole(world: World, role: StorageRole, partitions: list[int]) 
 
 
 async def _reset(world: World, role: StorageRole) -> None:
-    """``waltz storage restore-reset`` on the host of the node: refused when something runs on the
+    """`waltz storage restore-reset` on the host of the node: refused when something runs on the
     directory."""
 
     async def main() -> None:

@@ -1,5 +1,5 @@
 """Bad days of several parts: a dark room with a lost disk, a network in two halves, lost replica states,
-copies taken out of service by hand."""
+copies taken out of service manually."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ async def stale_owner(world: World, fault: Fault) -> None:
     """A server hears nothing of ZooKeeper, which ends its session too early: others take over, and it serves
     on.
 
-    It may be cut off from the nodes as well, so that nobody tells it. Clients that come new may read an old
+    It may be cut off from the nodes as well, so that nobody informs it. Clients that come new may read an old
     assignment.
     """
     rng = world.loop.rng(f"fault {fault.number}")
@@ -134,7 +134,7 @@ async def unavailable(world: World, fault: Fault) -> None:
     source = await _copy(world, fault, role, partition) if fault.amount < COPIED else None
     await until_done(world, lambda: world.admin.set_available(partition, role.name, True))
     world.state.switched_off[off] -= 1
-    if source is not None and fault.amount < DARKENED:  # those that are left must tell what was acknowledged
+    if source is not None and fault.amount < DARKENED:  # those that are left must know what was acknowledged
         source.hold()
         source.power_off()
         await asyncio.sleep(fault.seconds)

@@ -3,7 +3,7 @@ of them.
 
 What a repair of the file system, a careless `rm` or half a restore leaves. A node that has lost nothing that
 matters serves on; else it refuses until an administrator has done what it asks for. No excuse is made for it
-meanwhile: what it serves with must be what it had (``node_kept``).
+meanwhile: what it serves with must be what it had (`node_kept`).
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ ENDS = ("read", "read", "kill", "kill", "power")
 
 
 async def lost_write(world: World, fault: Fault) -> None:
-    """Wait for a sync that can lose something; then the node goes on, or starts again, or loses power right
+    """Wait for a sync that can lose something; then the node continues, or starts again, or loses power right
     after it."""
     rng = world.loop.rng(f"fault {fault.number}")
     name, place, ending = fault.targets[0], rng.choice(PLACES), rng.choice(ENDS)

@@ -1,8 +1,8 @@
-"""The metadata of one partition, or of all, is put back from an older copy; then an administrator settles it
+"""The metadata of one partition, or of all, is restored from an older copy; then an administrator settles it
 by the book.
 
 Within the promise: nobody's disk is lost at the same time, and one replica at least is the same as in the
-copy: if all were changed it cannot be told apart (docs/adr/0008).
+copy: if all were changed it cannot be distinguished (docs/adr/0008).
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 ALL = 0.3
-"""How often the metadata of all partitions is put back, and not of one."""
+"""How often the metadata of all partitions is restored, and not of one."""
 RESTART = 0.6
-"""How often the servers are restarted with it; else they go on until their session ends."""
+"""How often the servers are restarted with it; else they continue until their session ends."""
 SERVED_SECONDS = 5.0
 """So long a partition has to be served for the administrator to be content."""
 
@@ -81,7 +81,7 @@ async def _settle(world: World, listed: dict[int, set[str]], *, restart: bool) -
     left = list(listed)
     served_since: dict[int, float] = {}
     while left:
-        if not restart:  # a session that goes on looks well, and its server does not see what was put back
+        if not restart:  # a session that continues looks well, and its server does not see what was restored
             await asyncio.sleep(SERVED_SECONDS)
             for server in world.servers.values():
                 server.kill()

@@ -4,7 +4,7 @@ Pure.
 A plan names what *may* be done; whether a destructive fault is within what is promised is decided when it is
 due, by looking at the true state of the cluster (`apply`).
 
-Kinds of ``OWN_STREAM`` are drawn by a random stream of their own each, so that adding one leaves the other
+Kinds of `OWN_STREAM` are drawn by a random stream of their own each, so that adding one leaves the other
 faults of a seed as they were.
 """
 
@@ -20,7 +20,7 @@ from tests.sim.cluster.shape import Shape
 ZOOKEEPER = "zookeeper"
 ADMIN = "admin"
 DENSE = "dense"
-"""The profile with the kinds of faults of the default one, and a crowd of writers (``workloads.crowd``)."""
+"""The profile with the kinds of faults of the default one, and a crowd of writers (`workloads.crowd`)."""
 FIRST_OWN_NUMBER = 100
 """Numbers of faults with a stream of their own begin here, one for each kind, in the order of the table."""
 CHANCE_PER_WEIGHT = 0.04
@@ -29,7 +29,7 @@ CHANCE_PER_WEIGHT = 0.04
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """One fault. Times in virtual seconds; ``amount`` is between 0 and 1 and means what the kind makes of
+    """One fault. Times in virtual seconds; `amount` is between 0 and 1 and means what the kind makes of
     it."""
 
     number: int
@@ -166,7 +166,7 @@ WITH_OWN_STREAMS = frozenset({"default", DENSE})
 def make_plan(
     stream: Stream, shape: Shape, clients: Sequence[str], start: float, seconds: float, profile: str
 ) -> list[Fault]:
-    """Faults for the time from ``start`` on, in the order of their times.
+    """Faults for the time from `start` on, in the order of their times.
 
     Some seeds are quiet, some busy, and half of them draw from a few kinds only, so that these meet often.
     """

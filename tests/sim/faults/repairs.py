@@ -27,7 +27,7 @@ class Repairs:
         self._world = world
 
     async def refill(self, name: str) -> None:
-        """A node has an empty or an older directory: tell it what is assigned to it."""
+        """A node has an empty or an older directory: assign its partitions to it."""
         world = self._world
         for _ in range(ATTEMPTS):
             node = world.storage[name].node

@@ -9,7 +9,7 @@ T = TypeVar("T")
 
 
 def shrink(items: Sequence[T], fails: Callable[[Sequence[T]], bool]) -> list[T]:
-    """A subset that still fails, of which no single item can be left out (ddmin). ``items`` as a whole must
+    """A subset that still fails, of which no single item can be left out (ddmin). `items` as a whole must
     fail."""
     needed = list(items)
     if fails([]):

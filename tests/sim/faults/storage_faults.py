@@ -1,4 +1,4 @@
-"""Disks, and storage nodes that end inside a system call. Changed bits are in ``rot_faults``."""
+"""Disks, and storage nodes that end inside a system call. Changed bits are in `rot_faults`."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ async def _end_inside(world: World, fault: Fault, end: Callable[[StorageRole], N
 
 
 async def kill_in_call(world: World, fault: Fault) -> None:
-    """Killed before a system call of a job, or after all of them and before anybody is told."""
+    """Killed before a system call of a job, or after all of them and before anybody is informed."""
     await _end_inside(world, fault, StorageRole.kill)
 
 

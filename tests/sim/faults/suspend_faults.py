@@ -1,5 +1,5 @@
 """A virtual machine that is suspended and runs on: its monotonic clock stood still while the rest of the
-world went on.
+world continued.
 
 Whatever it works out from its own clock is wrong by that time then: a server takes its ZooKeeper session for
 alive (D8), a client its deadlines for far away. What must hold all the same is confirmed by storage (D4) or
@@ -30,7 +30,7 @@ STILL_CUT_OFF = 0.5
 
 @contextmanager
 def suspended(world: World, role: Role) -> Iterator[None]:
-    """The machine of a role stands still and answers nobody."""
+    """The machine of a role stops and answers nobody."""
     others = [name for name in (*world.roles(), ZOOKEEPER, ADMIN) if name != role.name]
     role.hold()  # nothing is started on it meanwhile
     try:

@@ -1,7 +1,7 @@
 """A tail that nobody committed, and the node that has it ends while it is deleted.
 
-While appends are on their way a server hears of one node only; the partition goes on without that node; when
-it is back, what it alone has is cut, and in the middle of that its process or its power ends.
+While appends are on their way a server hears of one node only; the partition continues without that node;
+when it is back, what it alone has is cut, and in the middle of that its process or its power ends.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def end_in_deletion(world: World, fault: Fault) -> None:
 
 
 class _Writer:
-    """A process that appends much at once when it is told to; nobody waits for what becomes of it."""
+    """A process that appends much at once when it is asked to; nobody waits for what becomes of it."""
 
     def __init__(self, world: World, name: str, partition: int, rng: random.Random) -> None:
         self.go = asyncio.Event()
@@ -94,7 +94,7 @@ class _Writer:
             raise SkippedError("nobody can append") from None
 
     def end(self) -> None:
-        """It is not needed any more."""
+        """It is not needed any longer."""
         self._process.kill()
         error = self._process.exit_error
         if error is not None and not isinstance(error, ClusterError):
@@ -154,11 +154,11 @@ async def _taken_over(world: World, partition: int, session: int) -> None:
 
 
 def _order_end(role: StorageRole, partition: int, mark: int, amount: float) -> asyncio.Event:
-    """End the node inside the cutting of what lies above ``mark``; the event is set when that has
+    """End the node inside the cutting of what lies above `mark`; the event is set when that has
     happened."""
     directory = partition_directory(partition)
     if not role.disk.is_dir(directory):
-        raise SkippedError(f"{role.name} has no copy any more")
+        raise SkippedError(f"{role.name} has no copy any longer")
     firsts = [int(name[:-4]) for name in role.disk.listdir(directory) if name.endswith(layout.DATA_SUFFIXES)]
     deleted = sum(first > mark + 1 for first in firsts)
     end = StorageRole.kill if int(amount * 100) % 2 else StorageRole.power_off

@@ -78,8 +78,8 @@ async def cut(world: World, fault: Fault) -> None:
 
 
 async def client_ids_back(world: World, fault: Fault) -> None:
-    """The counter of client ids is set back, as by a tree that somebody put back, and a client starts anew:
-    it, and those that start after it, get ids that living ones have."""
+    """The counter of client ids is rolled back, as by a tree that somebody restored, and a client starts
+    anew: it, and those that start after it, get ids that living ones have."""
     path = world.state.paths.client_ids
     known = world.zookeeper.find(path)
     given = 0 if known is None else Counter.from_bytes(known.data).value

@@ -1,10 +1,10 @@
 """The disk of a host: the faulty disk of the test kit, with processes, durations and everything that can be
 ordered for it.
 
-A process mounts it (:meth:`SimDisk.mount`) and gets the engine's file seam. When the process ends its file
+A process mounts it (`SimDisk.mount`) and gets the engine's file seam. When the process ends its file
 handles are dead (their use raises ProcessKilled) and its locks are gone, but what it wrote stays in the page
 cache; when the host loses power, what was not synced is lost, torn by sectors or reordered, and so are names
-whose directory was not synced. System calls take virtual time: they add it up in :attr:`SimDisk.charged`, and
+whose directory was not synced. System calls take virtual time: they add it up in `SimDisk.charged`, and
 the executor delivers a job's result that much later. The code of a job runs in one step, but each of its
 changes carries the time at which it happens, and its syncs are done when their time is over: a power cut in
 between finds exactly what was there by then.
@@ -22,12 +22,12 @@ from tests.sim.kernel.process import Process, ProcessKilled
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 DATA_DIRECTORY = "/data"
-_WRITE_BACK_ABOVE = 64  # pending changes of a file, from which on the kernel writes old ones back by itself
+_WRITE_BACK_ABOVE = 64  # pending changes of a file, from which on the kernel writes old ones back on its own
 _SHARES = (0.0, 0.1, 0.5, 0.9, 1.0)  # of the unsynced pieces that survive a power cut
 
 
 class Seconds(NamedTuple):
-    """How long a system call takes: between ``low`` and ``high``, evenly."""
+    """How long a system call takes: between `low` and `high`, evenly."""
 
     low: float
     high: float
@@ -52,10 +52,10 @@ class SimDisk(FaultyDisk):
     """One disk. Owner: the loop. Besides the faults of FaultyDisk (full, short writes, failed syncs and
     reads):
 
-    * ``sync_seconds``, ``read_seconds``: a slow disk.
-    * :meth:`crash_after_calls`: the process dies, or the power fails, inside a job.
-    * :meth:`power_cut`, done by itself when the host of a mounted process is powered off.
-    * :meth:`snapshot`, :meth:`restore`, :meth:`wipe` while nothing has it mounted.
+    * `sync_seconds`, `read_seconds`: a slow disk.
+    * `crash_after_calls`: the process dies, or the power fails, inside a job.
+    * `power_cut`, done on its own when the host of a mounted process is powered off.
+    * `snapshot`, `restore`, `wipe` while nothing has it mounted.
     """
 
     def __init__(self, rng: random.Random) -> None:
@@ -136,8 +136,8 @@ class SimDisk(FaultyDisk):
                 raise ProcessKilled(str(what[0]))
 
     def crash_after_calls(self, calls: int, crash: Callable[[], object], only: Sequence[str] = ()) -> None:
-        """Let ``calls`` more changing system calls happen; the next one calls ``crash`` (which must end the
-        process, or take the power from the host) and does not happen. ``only`` calls of these names count, if
+        """Let `calls` more changing system calls happen; the next one calls `crash` (which must end the
+        process, or take the power from the host) and does not happen. `only` calls of these names count, if
         given."""
         self._crash_only = only
         self._crash_at, self._crash = self.call_count + calls + 1, crash
@@ -162,7 +162,7 @@ class SimDisk(FaultyDisk):
         self.cancel_crash()
 
     def heal(self) -> None:
-        """No fault is on order any more; what was damaged stays damaged."""
+        """No fault is on order any longer; what was damaged stays damaged."""
         self.capacity_bytes = self.fail_sync = self.fail_sync_once = self.fail_read = None
         self.short_writes = False
         self.lose_write = None
@@ -170,7 +170,7 @@ class SimDisk(FaultyDisk):
         self.cancel_crash()
 
     def fill(self, room_bytes: int) -> None:
-        """The disk is full but for ``room_bytes``."""
+        """The disk is full but for `room_bytes`."""
         self.capacity_bytes = self.used_bytes() + room_bytes
 
     # -- whole directories ---------------------------------------------------------------------------------
@@ -202,7 +202,7 @@ class SimDisk(FaultyDisk):
 
 
 class SimFileSystem:
-    """The disk as one process sees it (the engine's ``FileSystem``)."""
+    """The disk as one process sees it (the engine's `FileSystem`)."""
 
     def __init__(self, disk: SimDisk, process: Process, rng: random.Random) -> None:
         self.disk = disk

@@ -2,20 +2,20 @@
 
 A job waits for a free thread and a moment more, then its code runs at once, in one step, in the context of
 the process that submitted it. The virtual time that its system calls took is charged afterwards: a callback
-it hands to the loop (``call_soon_threadsafe``) runs as late as the job was old when it did so, its future is
+it hands to the loop (`call_soon_threadsafe`) runs as late as the job was old when it did so, its future is
 settled when all its time is over. Until then the thread is busy and other things happen: packets, timers,
 kills.
 
-A process that is killed between a job's effects and their delivery has done what it tells nobody; one that is
-killed at a system call inside the job (``SimDisk.crash_after_calls``) has done a part. Both can be ordered
-here (:meth:`SimExecutor.crash_next_job`).
+A process that is killed between a job's effects and their delivery has done what it reports to nobody; one
+that is killed at a system call inside the job (`SimDisk.crash_after_calls`) has done a part. Both can be
+ordered here (`SimExecutor.crash_next_job`).
 
 Because a job's code runs ahead of its time, the memory of a process may know of things that are not on the
-disk yet. Who compares memory and disk after a power cut sets :attr:`SimExecutor.observe` and uses
-:attr:`SimExecutor.told`.
+disk yet. Who compares memory and disk after a power cut sets `SimExecutor.observe` and uses
+`SimExecutor.told`.
 
-One rule differs from real threads: ``Future.result()`` of a job that has not run blocks for ever, for there
-is no other thread; so directories are opened with ``run_in_order``.
+One rule differs from real threads: `Future.result()` of a job that has not run blocks forever, for there
+is no other thread; so directories are opened with `run_in_order`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class Moment(enum.Enum):
     """Where in a job the process ends."""
 
     INSIDE = "inside"  # before one of its system calls
-    UNDELIVERED = "undelivered"  # everything is done, nobody has been told
+    UNDELIVERED = "undelivered"  # everything is done, nobody has been informed
 
 
 class _Job:
@@ -59,7 +59,7 @@ K = TypeVar("K")
 
 
 class SimExecutor(Executor, Generic[K]):
-    """A bounded number of disk threads of one process. Owner: the loop. ``K``: what is observed."""
+    """A bounded number of disk threads of one process. Owner: the loop. `K`: what is observed."""
 
     def __init__(self, loop: SimLoop, disk: SimDisk, process: Process, *, threads: int = 4) -> None:
         self._loop, self._disk, self._process = loop, disk, process
@@ -71,7 +71,7 @@ class SimExecutor(Executor, Generic[K]):
         self.observe: Callable[[], Mapping[int, K]] | None = None
         """What is to be known of the process, by partition; called before and after each job."""
         self.after_job: Callable[[tuple[Any, ...]], object] | None = None
-        """Called with the arguments of each job when its code has run, before anybody is told."""
+        """Called with the arguments of each job when its code has run, before anybody is informed."""
         self.told: dict[int, K] = {}
         """What the jobs whose time is over have changed in it. (No two jobs at once work on one
         partition.)"""
@@ -93,7 +93,7 @@ class SimExecutor(Executor, Generic[K]):
             self._waiting.popleft().future.cancel()
 
     def crash_next_job(self, moment: Moment, crash: Callable[[], object]) -> None:
-        """Call ``crash`` (which must end the process) at a moment of the next job."""
+        """Call `crash` (which must end the process) at a moment of the next job."""
         if moment is Moment.INSIDE:
             self._disk.crash_after_calls(self._rng.randrange(_MOST_CALLS_INSIDE), crash)
         else:

@@ -37,15 +37,15 @@ NO_TIMER = -1.0
 
 
 class StuckError(Exception):
-    """Nothing can happen any more, or too much happens at one moment."""
+    """Nothing can happen any longer, or too much happens at one moment."""
 
 
 class TooSlowError(KeyboardInterrupt):
-    """Somebody outside has lost patience. A KeyboardInterrupt, because every loop lets those through."""
+    """Somebody outside has given up waiting. A KeyboardInterrupt, because every loop lets those through."""
 
 
 class SimHandle:
-    """What :class:`asyncio.Handle` and :class:`asyncio.TimerHandle` are, as far as anybody uses them; it
+    """What `asyncio.Handle` and `asyncio.TimerHandle` are, as far as anybody uses them; it
     knows its process."""
 
     __slots__ = ("args", "callback", "cancelled_", "context", "due", "process", "stood")
@@ -65,7 +65,7 @@ class SimHandle:
         self.process = process
         self.cancelled_ = False
         self.stood = NO_TIMER
-        """A timer on the clock of its host: how long that had stood still when ``due`` was worked out."""
+        """A timer on the clock of its host: how long that had stood still when `due` was worked out."""
 
     def cancel(self) -> None:
         """It will not run."""
@@ -104,7 +104,7 @@ class SimTask(asyncio.Task[Any]):
 
 
 class SimLoop(asyncio.BaseEventLoop):
-    """See the module. ``loop.network`` carries connections, ``loop.rng(name)`` gives independent random
+    """See the module. `loop.network` carries connections, `loop.rng(name)` gives independent random
     streams."""
 
     def __init__(self, seed: int | str, trace: Trace | None = None, *, step_limit: int = 50_000_000) -> None:
@@ -118,7 +118,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self.errors: list[dict[str, Any]] = []
         """What the exception handler was given, dead processes left out."""
         self.thread_seconds: Callable[[], float] | None = None
-        """While a job of a disk thread runs (see ``executor``): virtual seconds it has taken so far."""
+        """While a job of a disk thread runs (see `executor`): virtual seconds it has taken so far."""
         self.hosts: dict[str, Host] = {}
         self._now = 0.0
         self._clocks_differ = False  # some host has been suspended
@@ -143,7 +143,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return self.hosts[name]
 
     def spawn_process(self, name: str, host: Host, main: Callable[[], Coroutine[Any, Any, None]]) -> Process:
-        """Start a process that runs ``main()``."""
+        """Start a process that runs `main()`."""
         process = Process(self, name, host)
         host.processes.append(process)
         self.note(f"start {name}")
@@ -176,7 +176,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     def suspend(self, host: Host) -> None:
         """A virtual machine stops between two instructions: nothing of it runs and its monotonic clock does
-        not move, until :meth:`wake`. (What others send to it is a matter of the links: its kernel does not
+        not move, until `wake`. (What others send to it is a matter of the links: its kernel does not
         answer either.)"""
         if host.suspended_at is None:
             self.note(f"suspend {host.name}")
@@ -199,10 +199,10 @@ class SimLoop(asyncio.BaseEventLoop):
             process.resume()
 
     def run(self, main: Coroutine[Any, Any, Any], *, collect: bool = True) -> Any:
-        """Run ``main`` outside any process to its end; then the world ends, with everything that is still
+        """Run `main` outside any process to its end; then the world ends, with everything that is still
         suspended.
 
-        Without ``collect`` there is no collection of garbage until somebody calls :func:`collect_remains`,
+        Without `collect` there is no collection of garbage until somebody calls `collect_remains`,
         which he does when the last reference to this world is gone.
         """
         collecting = gc.isenabled()
@@ -228,7 +228,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
     @property
     def now(self) -> float:
-        """Virtual seconds of the world. ``time()`` is what the running process takes for it."""
+        """Virtual seconds of the world. `time()` is what the running process takes for it."""
         return self._now
 
     def time(self) -> float:
@@ -297,7 +297,7 @@ class SimLoop(asyncio.BaseEventLoop):
         return handle
 
     def deliver_at(self, when: float, callback: Callable[..., object], context: contextvars.Context) -> None:
-        """Something arrives at ``when``, by the time of the world, whatever the clock of the receiver
+        """Something arrives at `when`, by the time of the world, whatever the clock of the receiver
         does."""
         handle = SimHandle(callback, (), context, when, context.get(CURRENT))
         if not self.ended:
@@ -377,7 +377,7 @@ class SimLoop(asyncio.BaseEventLoop):
             raise StuckError(f"at {now:.3f} s: more than {self.step_limit} steps")
 
     def _postponed(self, handle: SimHandle) -> bool:
-        """Whether the clock of the timer's host is not there yet, because it stood (or stands) still."""
+        """Whether the clock of the timer's host is not there yet, because it was (or is) suspended."""
         if handle.process is None or handle.stood == NO_TIMER:
             return False
         host = handle.process.host
@@ -427,7 +427,7 @@ class SimLoop(asyncio.BaseEventLoop):
 
 
 def _in_the_world(local: float, stood_still: float) -> float:
-    """When a clock that has stood still for so long shows ``local``: never a rounding error earlier, or
+    """When a clock that has stood still for so long shows `local`: never a rounding error earlier, or
     timers would spin."""
     world = local + stood_still
     return world if world - stood_still >= local else math.nextafter(world, math.inf)
@@ -440,10 +440,10 @@ def _say_nothing(tasks: Iterable[asyncio.Task[Any]]) -> None:
 
 
 def collect_remains(worlds: list[Any] | None = None, *, enable: bool = True) -> None:
-    """What was suspended in these worlds, and in those that nobody refers to any more, ends here: before the
-    next one begins.
+    """What was suspended in these worlds, and in those that nobody refers to any longer, ends here: before
+    the next one begins.
 
-    ``worlds`` is emptied: it should hold the last references to them.
+    `worlds` is emptied: it should hold the last references to them.
     """
     with _silent_finalizers():
         if worlds is not None:

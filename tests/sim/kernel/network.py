@@ -1,7 +1,7 @@
 """The network between hosts: links with faults, listening ports, connecting.
 
 A *link* is one direction between two hosts. It may be blocked (what is sent waits, as TCP keeps sending it
-again, until the sender gives up), slow, or late. Connections are in ``transport``. Nothing is ever delivered
+again, until the sender gives up), slow, or late. Connections are in `transport`. Nothing is ever delivered
 out of order or twice: TCP sees to that; but a connection may end anywhere, in the middle of a frame too, and
 one side may learn it long after the other.
 """
@@ -51,7 +51,7 @@ class Link:
 
 
 class SimServer:
-    """A listening port, as much of :class:`asyncio.Server` as is used."""
+    """A listening port, as much of `asyncio.Server` as is used."""
 
     def __init__(
         self, network: SimNetwork, process: Process, port: int, factory: Callable[[], asyncio.BaseProtocol]
@@ -100,7 +100,7 @@ class SimNetwork:
         return link
 
     def block(self, source: str, target: str) -> None:
-        """Nothing gets from one host to the other (one way) until :meth:`unblock`."""
+        """Nothing gets from one host to the other (one way) until `unblock`."""
         self._loop.note(f"block {source}>{target}")
         self.link(source, target).blocked = True
 
@@ -127,7 +127,7 @@ class SimNetwork:
         self.link(source, target).latency_seconds = (low_seconds, high_seconds)
 
     def set_bandwidth(self, source: str, target: str, bytes_per_second: float | None) -> None:
-        """A slow link; ``None`` = without a limit."""
+        """A slow link; `None` = without a limit."""
         self.link(source, target).bytes_per_second = bytes_per_second
 
     def cut_inside_next_frame(self, source: str, target: str) -> None:

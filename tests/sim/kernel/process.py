@@ -1,7 +1,7 @@
 """Processes and hosts of the simulated machine.
 
 A process owns everything that its code started: the owner travels in a context variable, which tasks and
-callbacks inherit. A killed process never runs again, not even its ``finally`` blocks: its handles are dropped
+callbacks inherit. A killed process never runs again, not even its `finally` blocks: its handles are dropped
 by the loop and its coroutines stay suspended until the world ends. That is what SIGKILL does.
 """
 
@@ -24,7 +24,7 @@ CURRENT: contextvars.ContextVar[Process | None] = contextvars.ContextVar("proces
 
 
 class ProcessKilled(BaseException):
-    """The process ended inside this very call. Not an ``Exception``: no handler of the code under test may
+    """The process ended inside this very call. Not an `Exception`: no handler of the code under test may
     catch it."""
 
 
@@ -36,14 +36,14 @@ class Host:
         self.up = True
         self.clock_skew_seconds = 0.0
         self.stood_still = 0.0
-        """Seconds for which its monotonic clock did not move (see :meth:`SimLoop.suspend`)."""
+        """Seconds for which its monotonic clock did not move (see `SimLoop.suspend`)."""
         self.suspended_at: float | None = None
         self.stopped_timers: list[SimHandle] = []
         """Timers that the rest of the world takes for due, while it is suspended."""
         self.processes: list[Process] = []
 
     def power_off(self) -> None:
-        """All processes end, and the peers are told nothing: no FIN, no RST."""
+        """All processes end, and the peers are not informed: no FIN, no RST."""
         self.up = False
         for process in list(self.processes):
             process.kill(silent=True)
@@ -54,7 +54,7 @@ class Host:
 
 
 class Process:
-    """One process. Made by :meth:`SimLoop.spawn_process`."""
+    """One process. Made by `SimLoop.spawn_process`."""
 
     def __init__(self, loop: SimLoop, name: str, host: Host) -> None:
         self.loop, self.name, self.host = loop, name, host
@@ -65,7 +65,7 @@ class Process:
         self.tasks: list[weakref.ref[asyncio.Task[Any]]] = []
         """All its tasks; those that are done may be gone."""
         self.on_death: list[Callable[[bool], None]] = []
-        """Called once with ``silent`` when the process ends for whatever reason (sockets, file locks,
+        """Called once with `silent` when the process ends for whatever reason (sockets, file locks,
         sessions)."""
         self.context = contextvars.copy_context()
         self.context.run(CURRENT.set, self)
@@ -75,7 +75,7 @@ class Process:
         return f"<process {self.name}>"
 
     def start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Run ``main``; the process exits when it returns."""
+        """Run `main`; the process exits when it returns."""
         self.context.run(self._start, main)
 
     def _start(self, main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -95,7 +95,7 @@ class Process:
         self.loop.create_task(run(), name=f"{self.name} main")
 
     def kill(self, *, silent: bool = False) -> None:
-        """SIGKILL; ``silent``: as in a power cut, peers are told nothing. Idempotent."""
+        """SIGKILL; `silent`: as in a power cut, peers are not informed. Idempotent."""
         if self.alive:
             self.loop.note(f"kill {self.name}{' silently' if silent else ''}")
             self._die(silent=silent)
@@ -127,7 +127,7 @@ class Process:
             self.loop.release(self.held)
 
     def monotonic(self) -> float:
-        """Its ``loop.time()``, for who looks at it from outside."""
+        """Its `loop.time()`, for who looks at it from outside."""
         now = self.loop.now if self.host.suspended_at is None else self.host.suspended_at
         return now - self.host.stood_still
 
@@ -141,7 +141,7 @@ class Process:
 
 
 def current() -> Process | None:
-    """The process whose code is running; ``None`` for the simulator itself."""
+    """The process whose code is running; `None` for the simulator itself."""
     return CURRENT.get()
 
 

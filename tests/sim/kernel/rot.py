@@ -35,7 +35,7 @@ class Rot(enum.Enum):
 
 
 def flip(disk: SimDisk, kind: Rot, partition_id: int, rng: random.Random) -> str | None:
-    """Flip one bit of this kind in the files of a partition; where it was, ``None`` when there is no such
+    """Flip one bit of this kind in the files of a partition; where it was, `None` when there is no such
     byte."""
     disk.land_all()
     ranges = [found for found in _ranges(disk, kind, partition_id) if found[1] < found[2]]

@@ -15,7 +15,7 @@ class Trace:
         self.lines = 0
 
     def add(self, seconds: float, process: str, what: str) -> None:
-        """One event at virtual time ``seconds`` in ``process``."""
+        """One event at virtual time `seconds` in `process`."""
         line = f"{seconds:.6f} {process} {what}\n"
         self._hash.update(line.encode())
         self.lines += 1

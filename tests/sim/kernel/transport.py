@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 WINDOW_BYTES = 256 * 1024
 DEFAULT_USER_TIMEOUT_SECONDS = 900.0
-"""How long Linux tries by itself."""
+"""How long Linux tries on its own."""
 
 
 class SimSocket:
@@ -92,7 +92,7 @@ class Connection:
 
 
 class SimTransport(asyncio.Transport):
-    """One end. ``link`` is the direction it sends in."""
+    """One end. `link` is the direction it sends in."""
 
     peer: SimTransport
 
@@ -381,7 +381,7 @@ class SimTransport(asyncio.Transport):
             self.lose(None)
 
     def is_closing(self) -> bool:
-        """After :meth:`close`, :meth:`abort` or the end of the connection."""
+        """After `close`, `abort` or the end of the connection."""
         return self._closing
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:

@@ -1,20 +1,20 @@
 """ZooKeeper on virtual time: the tree of the in-memory twin behind connections that have latency and fail.
 
 Requests, answers and watches travel over the links of the network between the session's host and the host
-``zookeeper``, in order in each direction, so whatever blocks or slows those links works here too. The server
-ends a session when it has heard nothing for the session timeout, never earlier than ``last_contact`` plus the
+`zookeeper`, in order in each direction, so whatever blocks or slows those links works here too. The server
+ends a session when it has heard nothing for the session timeout, never earlier than `last_contact` plus the
 timeout: because the host is cut off, the process is paused, or the process was killed (its ephemeral znodes
 stay until then).
 
 A request may still arrive after its client has given it up, as long as the session has not come back on
-another connection: that is what "outcome unknown" means. The client's side is in ``zookeeper_session``.
+another connection: that is what "outcome unknown" means. The client's side is in `zookeeper_session`.
 
-Reads may be answered by a follower that lags behind (:attr:`SimZooKeeper.follower_lag`). As with the real
+Reads may be answered by a follower that lags behind (`SimZooKeeper.follower_lag`). As with the real
 one, what a session reads never goes back, is never older than its own last write or a watch that it was sent,
 and a watch set on a state that has changed since fires when the follower learns of the change.
 
 A member of the ensemble may be cut off from the majority with the sessions connected to it
-(``zookeeper_minority``).
+(`zookeeper_minority`).
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ TICK_SECONDS = 0.5
 
 NO_DELAY = Seconds(0.0, 0.0)
 FOLLOWER_LAGS = (NO_DELAY, NO_DELAY, Seconds(0.0, 0.02), Seconds(0.0, 0.5))
-"""What a seed may choose for :attr:`SimZooKeeper.follower_lag`: one server, a good ensemble, one under
+"""What a seed may choose for `SimZooKeeper.follower_lag`: one server, a good ensemble, one under
 load."""
 
 FaultChoice = Callable[[str, str, str], Fault | None]
@@ -60,7 +60,7 @@ class _Session:
 
 
 class SimZooKeeper(MemoryTree):
-    """The server. ``watch_delay``: how much later watches arrive (and all answers after them)."""
+    """The server. `watch_delay`: how much later watches arrive (and all answers after them)."""
 
     def __init__(self, loop: SimLoop, host_name: str = HOST) -> None:
         super().__init__()
@@ -73,7 +73,7 @@ class SimZooKeeper(MemoryTree):
         """Of each operation: its connection breaks before the request or before the answer."""
         self.choose_fault: FaultChoice | None = None
         self.expired = 0
-        """Sessions that ended by their timeout or by :meth:`expire`."""
+        """Sessions that ended by their timeout or by `expire`."""
         self.lost_operations = 0
         self._up = True
         self._history = History()
@@ -126,7 +126,7 @@ class SimZooKeeper(MemoryTree):
         return len(found)
 
     def cut_off_member(self, host_names: Collection[str]) -> int:
-        """One member, to which these hosts are connected, hears nothing of the others until :meth:`rejoin`;
+        """One member, to which these hosts are connected, hears nothing of the others until `rejoin`;
         how many sessions it serves. One at a time."""
         if self._minority is not None:
             return 0
@@ -136,7 +136,7 @@ class SimZooKeeper(MemoryTree):
         return len(found)
 
     def rejoin(self, *, with_writes: bool) -> None:
-        """It gives up its connections, as a follower without a leader does; ``with_writes``: what it was
+        """It gives up its connections, as a follower without a leader does; `with_writes`: what it was
         asked to write reaches the leader before."""
         minority, self._minority = self._minority, None
         if minority is None:
@@ -148,7 +148,7 @@ class SimZooKeeper(MemoryTree):
             record = self._records.get(session_id)
             if record is not None and record.connection == connection:
                 self._hang_up(record)
-            else:  # the session has ended meanwhile, and nobody could tell
+            else:  # the session has ended meanwhile, and nobody could know
                 store.answers.send(partial(store.disconnected, connection))
 
     def hold(self, session_id: int, held: Held) -> None:
@@ -168,7 +168,7 @@ class SimZooKeeper(MemoryTree):
         return len(found)
 
     def heal(self) -> None:
-        """No fault is on order any more."""
+        """No fault is on order any longer."""
         self.watch_delay, self.loss_probability, self.choose_fault = NO_DELAY, 0.0, None
 
     def live_sessions(self) -> list[str]:
@@ -193,7 +193,7 @@ class SimZooKeeper(MemoryTree):
         return fault
 
     def accept(self, store: SimSession, session_id: int, connection: int, timeout_seconds: float) -> int:
-        """A connection for an old session, or for a new one (``session_id`` 0): its id, or 0 when it has
+        """A connection for an old session, or for a new one (`session_id` 0): its id, or 0 when it has
         ended."""
         if session_id == 0:
             for earlier in self._records.values():
@@ -215,8 +215,8 @@ class SimZooKeeper(MemoryTree):
     def request(
         self, session_id: int, connection: int, action: Callable[[], Any], *, reads: bool
     ) -> Answer | None:
-        """A request has arrived; ``None`` when nobody is there to answer it, HELD when it has to wait
-        (:meth:`hold`)."""
+        """A request has arrived; `None` when nobody is there to answer it, HELD when it has to wait
+        (`hold`)."""
         minority = self._minority
         if minority is not None and minority.serves(session_id, connection):
             return (
@@ -301,7 +301,7 @@ class SimZooKeeper(MemoryTree):
         return super().find(path) if self._reading_at is None else self._history.at(path, self._reading_at)
 
     def saw_watch(self, session_id: int) -> None:
-        """A session that is told of a change reads nothing older from then on."""
+        """A session that is informed of a change reads nothing older from then on."""
         record = self._records.get(session_id)
         if record is not None:
             record.view = self._history.zxid

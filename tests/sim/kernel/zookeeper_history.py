@@ -45,7 +45,7 @@ class History:
         return states[max(0, index)][1]
 
     def changed_at(self, path: str, zxid: int) -> float:
-        """When the first change after the one of this number touched the znode (``changed_since`` holds)."""
+        """When the first change after the one of this number touched the znode (`changed_since` holds)."""
         later = [number for number, _ in self._states[path] if number > zxid]
         return self._times[later[0]]
 

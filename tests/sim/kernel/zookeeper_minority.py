@@ -1,6 +1,6 @@
 """A member of a ZooKeeper ensemble that is cut off from the majority and does not know it yet.
 
-As with the real one: until it has missed its leader for some ticks (``SYNC_LIMIT_SECONDS``) it answers reads
+As with the real one: until it has missed its leader for some ticks (`SYNC_LIMIT_SECONDS`) it answers reads
 from the tree as it was, and heartbeats, so that those connected to it take their sessions for alive. The
 leader hears neither and ends the sessions by its own clock. Writes wait, and so does everything that a
 session asks for behind a write of its own. In the end the member gives up its connections.

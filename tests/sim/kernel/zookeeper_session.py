@@ -1,4 +1,4 @@
-"""The client's side of the simulated ZooKeeper: one session after another, as ``waltz_cluster.store`` wants
+"""The client's side of the simulated ZooKeeper: one session after another, as `waltz_cluster.store` wants
 it.
 
 Everything that happens here runs in the process that made the session: a paused process sends no heartbeats
@@ -49,7 +49,7 @@ class Pipe:
         return self._link.blocked
 
     def send(self, deliver: Callable[[], object], extra_seconds: float = 0.0) -> None:
-        """Call ``deliver`` at the other end."""
+        """Call `deliver` at the other end."""
         if self._link.blocked:
             self._link.waiting.append(partial(self.send, deliver))
             return
@@ -59,7 +59,7 @@ class Pipe:
 
 
 class SimSession(TreeOperations):
-    """A ``ZooKeeperStore``. Made by :meth:`SimZooKeeper.session` inside the process that owns it."""
+    """A `ZooKeeperStore`. Made by `SimZooKeeper.session` inside the process that owns it."""
 
     def __init__(self, server: SimZooKeeper, timeout_seconds: float) -> None:
         super().__init__(server)
@@ -270,7 +270,7 @@ class SimSession(TreeOperations):
             future.set_result(answer.value)
 
     def watch_set(self, watch: OneShotWatch) -> None:
-        """At the server: the watch stands."""
+        """At the server: the watch is set."""
         self._watching[watch] = None
 
     def deliver_watch(self, watch: OneShotWatch) -> None:

@@ -1,4 +1,4 @@
-"""``python -m tests.sim.mutants``: see ``run``."""
+"""`python -m tests.sim.mutants`: see `run`."""
 
 import sys
 

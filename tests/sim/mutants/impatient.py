@@ -11,7 +11,7 @@ __all__ = ["Violation", "first_violation"]
 
 
 class ImpatientWorld(World):
-    """Stops as soon as something was violated. ``first``: what that was."""
+    """Stops as soon as something was violated. `first`: what that was."""
 
     first: Violation | None = None
 

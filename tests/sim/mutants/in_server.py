@@ -76,7 +76,7 @@ SERVER_MUTANTS = (
             ),
         ),
         expected=("failed_committed", "duplicate"),
-        how="A client asks for a flush while an append of its own is in flight: it is told that it has failed, and then "
+        how="A client asks for a flush while an append of its own is in flight: it is informed that it has failed, and then "
         "it commits.",
         found_at=12,
     ),
@@ -96,9 +96,9 @@ SERVER_MUTANTS = (
             ),
         ),
         expected=("failed_committed", "duplicate"),
-        how="An append waits in the queue (a lock, a recovery) when its connection breaks; the client mounts again, is told "
-        "that it has failed, and then it commits.",
-        guards="a mount stands behind all appends that arrived before it, and connections it replaced are fenced",
+        how="An append waits in the queue (a lock, a recovery) when its connection breaks; the client mounts again, the "
+        "append is reported as failed, and then it commits.",
+        guards="a mount waits for all appends that arrived before it, and connections it replaced are fenced",
         found_at=12,
     ),
     Mutant(

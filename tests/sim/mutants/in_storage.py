@@ -44,7 +44,7 @@ STORAGE_MUTANTS = (
         expected=("fence", "acknowledged", "fork", "failed_committed"),
         how="An old owner appends between the question for the last id and the low-water mark of the new session; "
         "the new session truncates what was acknowledged.",
-        guards="that requests which are refused raise it too matters only to peers that go on after a refusal; "
+        guards="that requests which are refused raise it too matters only to peers that continue after a refusal; "
         "ours take nothing from a refused request, so here no question raises it at all",
         found_at=0,
     ),
@@ -280,7 +280,7 @@ STORAGE_MUTANTS = (
             ),
         ),
         expected=("node_kept", "acknowledged", "progress"),
-        how="A write or sync fails: the node goes on telling a last id that it has not got.",
+        how="A write or sync fails: the node keeps reporting a last id that it has not got.",
         found_at=4,
     ),
     Mutant(

@@ -19,7 +19,7 @@ STORE_MUTANTS = (
             ),
         ),
         expected=("acknowledged", "fork", "failed_committed"),
-        how="A server and one node are cut off from the others: each side goes on by itself.",
+        how="A server and one node are cut off from the others: each side continues on its own.",
         found_at=5,
     ),
     Mutant(
@@ -268,7 +268,7 @@ STORE_MUTANTS = (
             ),
         ),
         expected=("acknowledged", "lost", "fork", "failed_committed", "client_ahead", "progress"),
-        how="A server is in the smaller half of a network with one node: it goes on committing, and the others do too.",
+        how="A server is in the smaller half of a network with one node: it keeps committing, and the others do too.",
         found_at=28,
     ),
     Mutant(
@@ -282,7 +282,7 @@ STORE_MUTANTS = (
             ),
         ),
         expected=("acknowledged", "fork", "failed_committed", "feed_order", "progress", "replicas_settle"),
-        how="The metadata of a partition is put back from a copy of an earlier session: session ids are given out twice, and who took "
+        how="The metadata of a partition is restored from a copy of an earlier session: session ids are given out twice, and who took "
         "part in the last one counts as one that dropped out before.",
         profile="older-copy",
         found_at=None,
@@ -298,7 +298,7 @@ STORE_MUTANTS = (
             ),
         ),
         expected=("acknowledged", "fork", "failed_committed", "feed_order", "progress", "replicas_settle"),
-        how="The metadata is put back from a copy of the same session, made before a replica was listed in it.",
+        how="The metadata is restored from a copy of the same session, made before a replica was listed in it.",
         profile="older-copy",
         found_at=None,
     ),

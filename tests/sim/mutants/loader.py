@@ -18,7 +18,7 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 class PatchError(Exception):
-    """An edit does not fit the source any more: the catalogue has to follow the code."""
+    """An edit does not fit the source any longer: the catalogue has to follow the code."""
 
 
 def apply_edits(edits: Iterable[Edit], source: str) -> str:
@@ -42,7 +42,7 @@ def changed_sources(mutant: Mutant) -> dict[str, str]:
 
 
 def module_of(file: str) -> str:
-    """Name of the module in a source file of a member: what follows ``src``."""
+    """Name of the module in a source file of a member: what follows `src`."""
     parts = Path(file).with_suffix("").parts
     inside = parts[parts.index("src") + 1 :]
     return ".".join(inside[:-1] if inside[-1] == "__init__" else inside)
@@ -64,7 +64,7 @@ class PatchFinder(MetaPathFinder):
     """Finds the modules that are to be changed, before anybody else does."""
 
     def __init__(self, sources: Mapping[str, str]) -> None:
-        """``sources``: module -> text."""
+        """`sources`: module -> text."""
         self._sources = sources
         self.loaded: set[str] = set()
 

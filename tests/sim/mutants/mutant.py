@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Edit:
-    """One replacement in the text of a source file; ``old`` occurs there exactly once."""
+    """One replacement in the text of a source file; `old` occurs there exactly once."""
 
     file: str
     """Relative to the repository."""
@@ -17,7 +17,7 @@ class Edit:
 
 @dataclass(frozen=True, slots=True)
 class Mutant:
-    """One planted bug. More than one edit where a second guard would hide it: ``guards`` names what else was
+    """One planted bug. More than one edit where a second guard would hide it: `guards` names what else was
     removed."""
 
     name: str

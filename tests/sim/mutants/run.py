@@ -1,8 +1,8 @@
 """Looks for the first seed that finds each planted bug, and prints the table.
 
-``python -m tests.sim.mutants [--only NAME ...] [--seeds N] [--from N] [--workers N] [--profile NAME]``
+`python -m tests.sim.mutants [--only NAME ...] [--seeds N] [--from N] [--workers N] [--profile NAME]`
 
-Each bug runs in a process of its own (``--child``), which plants it before anything of the product is
+Each bug runs in a process of its own (`--child`), which plants it before anything of the product is
 imported. A seed that fails with the bug is run without it as well: only if that run is clean, the bug was
 found. The exit code is 1 when a bug survives all seeds or something else goes wrong.
 """
@@ -32,7 +32,7 @@ MAX_DIRTY_SEEDS = 20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """What came of one planted bug. ``seed`` None: it survived, or ``error`` says what went wrong."""
+    """What came of one planted bug. `seed` None: it survived, or `error` says what went wrong."""
 
     name: str
     seed: int | None
@@ -102,7 +102,7 @@ def _is_clean(seed: int, profile: str) -> bool:
 
 
 def look_for(name: str, first: int, end: int, profile: str) -> Found:
-    """The first seed in ``first`` to ``end`` - 1 that fails with the bug and not without it."""
+    """The first seed in `first` to `end` - 1 that fails with the bug and not without it."""
     started = time.monotonic()
     dirty: list[int] = []
 

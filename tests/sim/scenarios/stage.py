@@ -73,7 +73,7 @@ class Audience:
 
 
 class Stage(World):
-    """See the module. ``script`` gets the stage once the cluster serves."""
+    """See the module. `script` gets the stage once the cluster serves."""
 
     def __init__(
         self,
@@ -187,8 +187,8 @@ class Stage(World):
         return self.loop.time() - start
 
     async def takeover(self, new_owner: ServerRole, when: str) -> None:
-        """Wait until another server has the partition: when it serves it (``after``), or at some moment
-        between its taking the session id and that (``during``)."""
+        """Wait until another server has the partition: when it serves it (`after`), or at some moment
+        between its taking the session id and that (`during`)."""
         if when == "after":
             await self.until(lambda: 0 in new_owner.served(), 30.0, "the other server takes over")
             return
@@ -232,7 +232,7 @@ class Stage(World):
         self.loop.network.heal_all()
 
     def dark(self, roles: Sequence[Machine]) -> None:
-        """Power fails for all of them in one moment; they stay down until ``light``."""
+        """Power fails for all of them in one moment; they stay down until `light`."""
         for role in roles:
             role.hold()
             role.power_off()
@@ -244,7 +244,7 @@ class Stage(World):
 
 
 def seeds(usual: int) -> range:
-    """The seeds of a scenario; more of them with ``SCENARIO_SEEDS=...`` in the environment."""
+    """The seeds of a scenario; more of them with `SCENARIO_SEEDS=...` in the environment."""
     return range(int(os.environ.get("SCENARIO_SEEDS", usual)))
 
 

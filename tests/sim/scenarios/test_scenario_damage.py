@@ -22,7 +22,8 @@ def test_scenario_nats_2_12_1_one_flipped_bit_on_one_replica(seed: int, moment: 
 
     Here a bit of every kind is flipped on one of three replicas, noticed while running, at a restart of the
     node, after a power cut of all nodes, or in the recovery of a new owner. Nothing is lost, nobody is shown
-    anything else, the two others go on without it, and a copy that the node refuses is rebuilt from theirs.
+    anything else, the two others continue without it, and a copy that the node refuses is rebuilt from
+    theirs.
     """
 
     async def script(stage: Stage) -> None:
@@ -123,7 +124,7 @@ def test_scenario_tigerbeetle_0_16_11_total_loss_of_every_disk_one_after_the_oth
             role.power_off()
             role.disk.wipe()
             role.memory.forget()
-            assert len(await stage.write(10)) == 10  # the others go on
+            assert len(await stage.write(10)) == 10  # the others continue
             role.release()
             await stage.repairs.refill(name)
             await stage.whole()

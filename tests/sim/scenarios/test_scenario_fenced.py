@@ -41,7 +41,7 @@ def test_scenario_bufstream_0_1_0_append_of_a_fenced_server_arrives_late(
     Here the owner's appends to its storage nodes (or the answers, or those of some nodes) are held by the
     network while its session ends and another server recovers and serves the partition; then, or in the
     middle of the recovery, all of it is delivered at once. The fence refuses it, no id gets a second record,
-    and what the client was told stays true.
+    and what was acknowledged to the client stays true.
     """
 
     async def script(stage: Stage) -> None:
@@ -99,11 +99,11 @@ def test_scenario_client_server_9_append_of_an_old_connection_after_the_new_moun
 @pytest.mark.parametrize("seed", seeds(4))
 @pytest.mark.parametrize("when", ["during", "after"])
 def test_scenario_etcd_3_4_3_ownership_is_not_mutual_exclusion(when: str, seed: int) -> None:
-    """etcd 3.4.3: a lock's holder may be stopped for longer than its lease and go on as if it still had it;
-    locks alone exclude nobody.
+    """etcd 3.4.3: a lock's holder may be stopped for longer than its lease and continue as if it still had
+    it; locks alone exclude nobody.
 
     Here the owner of a partition is stopped for longer than its session, with appends on their way; another
-    server takes over; then, or while that is at it, the old one goes on. It commits nothing any more and
+    server takes over; then, or while that is at it, the old one continues. It commits nothing any longer and
     shows nobody anything but the one log.
     """
 

@@ -1,4 +1,4 @@
-"""Nodes that are slow, not dead; and callers that must not wait for ever."""
+"""Nodes that are slow, not dead; and callers that must not wait forever."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_scenario_tigerbeetle_0_16_11_one_slow_node_slows_nobody(slow: str, seed
 
 @pytest.mark.parametrize("seed", seeds(1))
 def test_scenario_tigerbeetle_0_16_11_no_call_waits_for_ever(seed: int) -> None:
-    """TigerBeetle 0.16.11: a client retried for ever and could not be given a deadline.
+    """TigerBeetle 0.16.11: a client retried forever and could not be given a deadline.
 
     Here the majority is gone for longer than the callers want to wait: each call ends when its deadline says,
     certainly failed or unknown, and the calls of later, with the majority back, succeed.

@@ -15,7 +15,7 @@ from tests.sim.scenarios.stage import Stage, play, seeds
 from waltz_storage.engine.layout import DATA_SUFFIXES, INDEX_SUFFIX, SIDECAR_NAME, WITNESS_NAME
 
 Lose = Callable[[StorageRole], bool]
-"""Takes files away; whether the node can go on without them."""
+"""Takes files away; whether the node can continue without them."""
 INSIDE = partition_directory(0)
 WITNESS = f"{DATA_DIRECTORY}/{WITNESS_NAME}"
 FILES = 5  # of two segments, and the side file
@@ -45,7 +45,7 @@ async def told_by_two(stage: Stage, lose: Lose, *, reset: bool = False) -> None:
         stage.state.destroyed(lost.name, [0])
     stage.light([lagging, lost, owner])
     if harmless:
-        await stage.until(stage.serving, 60.0, "the two go on")
+        await stage.until(stage.serving, 60.0, "the two continue")
     else:
         assert await stage.write(3, deadline_seconds=20.0) == []
         assert not stage.serving()

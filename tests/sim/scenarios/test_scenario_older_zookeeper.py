@@ -1,4 +1,4 @@
-"""ZooKeeper is put back from an older copy. No disk is lost; one node is merely down."""
+"""ZooKeeper is restored from an older copy. No disk is lost; one node is merely down."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Client ids that are given out twice: the counter in ZooKeeper went back (a backup put back, a tree
+"""Client ids that are given out twice: the counter in ZooKeeper went back (a backup restored, a tree
 copied)."""
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tests.sim.workloads.tracked import TrackedClient
 @pytest.mark.parametrize("seed", seeds(3))
 def test_scenario_safety_e5_two_living_clients_have_one_id(seed: int, when: str) -> None:
     """Both counted their requests from 1, in the same generation: the first, cut off with an append on its
-    way, was told that the second one's commit was its own. Side by side the second was never mounted."""
+    way, was informed that the second one's commit was its own. Side by side the second was never mounted."""
 
     async def script(stage: Stage) -> None:
         assert len(await stage.write(5)) == 5

@@ -16,12 +16,12 @@ from waltz_cluster.store import ZooKeeperStore
 
 @pytest.mark.parametrize("seed", seeds(4))
 def test_scenario_kafka_0_8_recovery_after_the_set_has_shrunk(seed: int) -> None:
-    """Kafka 0.8: the set of replicas in sync shrank to the leader alone, which went on acknowledging; then it
+    """Kafka 0.8: the set of replicas in sync shrank to the leader alone, which kept acknowledging; then it
     died and one that was behind was elected: what was acknowledged was gone.
 
     Here one replica falls behind while the two others acknowledge; the session closes without it; then the
-    two die and it alone is left with the servers. It must not decide the mark by itself: the partition waits,
-    nothing is truncated, and everything is there when one of the two is back.
+    two die and it alone is left with the servers. It must not decide the mark on its own: the partition
+    waits, nothing is truncated, and everything is there when one of the two is back.
     """
 
     async def script(stage: Stage) -> None:
@@ -91,7 +91,7 @@ def test_scenario_storage_7_25_lost_metadata_stops_and_never_truncates(how: str,
     """Release 0.13.2, whose partition metadata in ZooKeeper is lost, takes the log for empty and truncates it
     on every node.
 
-    Here a new owner refuses to open the partition, loudly, for as long as the metadata is missing; put back,
+    Here a new owner refuses to open the partition, loudly, for as long as the metadata is missing; restored,
     everything is there.
     """
 

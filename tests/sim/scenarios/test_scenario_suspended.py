@@ -24,7 +24,7 @@ Use = Callable[[TrackedClient], Awaitable[None]]
 
 class LateUser:
     """A client from before, mounted with the old owner, that hears nothing of ZooKeeper either until
-    ``heal``."""
+    `heal`."""
 
     def __init__(self, stage: Stage, use: Use) -> None:
         self.stage = stage
@@ -39,8 +39,8 @@ class LateUser:
         self.process = stage.user(LATE, main)
 
     async def start(self, old: ServerRole) -> None:
-        """The old owner is suspended, another server takes over and goes on; the old one is awake, and so is
-        this."""
+        """The old owner is suspended, another server takes over and continues; the old one is awake, and so
+        is this."""
         stage = self.stage
         stage.cut_off(LATE, [ZOOKEEPER])
         with suspended(stage, old):
@@ -68,7 +68,7 @@ def test_safety_d4_suspended_owner_acknowledges_and_confirms_nothing(
 ) -> None:
     """Rule D4: what a server says of its session is asked of the storage nodes, never read off its own clock.
 
-    A client that knows the old assignment only comes back to the old owner. It is not told READY, and no
+    A client that knows the old assignment only comes back to the old owner. It does not get READY, and no
     append of its own is acknowledged before the new owner has it.
     """
 
@@ -99,7 +99,7 @@ def test_safety_d4_suspended_owner_acknowledges_and_confirms_nothing(
 
 @pytest.mark.parametrize("seed", seeds(3))
 def test_safety_d4_owner_at_a_cut_off_member_of_zookeeper_confirms_nothing(seed: int) -> None:
-    """Heartbeats are answered, the session is over: by its lease (D8) the server may serve, and it is told
+    """Heartbeats are answered, the session is over: by its lease (D8) the server may serve, and it is given
     READY nowhere."""
 
     async def script(stage: Stage) -> None:
@@ -136,7 +136,7 @@ def test_safety_d4_owner_at_a_cut_off_member_of_zookeeper_confirms_nothing(seed:
 @pytest.mark.parametrize("seed", seeds(2))
 def test_scenario_suspended_owner_answers_marks_that_are_old(seed: int) -> None:
     """What is *not* promised: marks are not confirmed. For up to a session timeout by its own clock the old
-    owner answers with the mark that it knew, as long as no storage node tells it that it is fenced."""
+    owner answers with the mark that it knew, as long as no storage node informs it that it is fenced."""
     marks: list[int | None] = []
 
     async def script(stage: Stage) -> None:

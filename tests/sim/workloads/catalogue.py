@@ -20,7 +20,7 @@ from tests.sim.workloads.registers import Registers
 
 
 def all_workloads(partitions: int, rng: random.Random) -> list[Workload]:
-    """One of each, on partitions drawn by ``rng``."""
+    """One of each, on partitions drawn by `rng`."""
 
     def partition() -> int:
         return rng.randrange(partitions)

@@ -1,7 +1,7 @@
 """Tellers with callbacks and transaction contexts: the balances and the high-water mark live in one database.
 
 Each attempt of a context is an append of its own in the history. That another attempt is made, or that it
-expires, says that the one before certainly failed; that ``on_completion(True)`` is called says that the last
+expires, says that the one before certainly failed; that `on_completion(True)` is called says that the last
 one is committed.
 """
 
@@ -217,10 +217,12 @@ class Contexts:
                 await self._finish(client, teller)
         for context in contexts:
             if not context.ending:
-                access.history.report(Violation("context_ended", f"{name}: a context was never told its end"))
+                access.history.report(
+                    Violation("context_ended", f"{name}: a context was never informed of its end")
+                )
 
     async def _finish(self, client: TrackedClient, teller: Teller) -> None:
-        """The faults are over: everything committed must be applied. Violation: ``progress``."""
+        """The faults are over: everything committed must be applied. Violation: `progress`."""
         loop = asyncio.get_running_loop()
         deadline = loop.time() + CATCH_UP_SECONDS
         mark = await client.high_water_mark(self._partition, CATCH_UP_SECONDS)

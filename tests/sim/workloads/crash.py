@@ -1,4 +1,4 @@
-"""A process that dies by itself: at the place where it hurts, which faults from outside seldom hit."""
+"""A process that dies on its own: at the place where it hurts, which faults from outside seldom hit."""
 
 from __future__ import annotations
 

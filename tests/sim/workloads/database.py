@@ -20,12 +20,12 @@ class DatabaseError(Exception):
 
 
 class SimDatabase:
-    """Rows and a high-water mark, and whatever ``commit`` is given to change with them."""
+    """Rows and a high-water mark, and whatever `commit` is given to change with them."""
 
     def __init__(
         self, state: AppliedState, rng: random.Random, failure_rate: float = 0.01, crash_rate: float = 0.003
     ) -> None:
-        """``failure_rate``: share of the commits that raise, half of them after the commit. ``crash_rate``:
+        """`failure_rate`: share of the commits that raise, half of them after the commit. `crash_rate`:
         of the process."""
         self.state = state
         self._rng = rng
@@ -38,7 +38,7 @@ class SimDatabase:
         return self.state.mark
 
     async def commit(self, rows: list[Row], mark: int, change: Callable[[], None] | None = None) -> None:
-        """Add rows, set the mark, and call ``change``, all at one moment. DatabaseError; a kill can come on
+        """Add rows, set the mark, and call `change`, all at one moment. DatabaseError; a kill can come on
         either side."""
         await self._travel()
         await self._perhaps_crash()
@@ -54,7 +54,7 @@ class SimDatabase:
             raise DatabaseError("the answer was lost")
 
     async def _perhaps_crash(self) -> None:
-        """Before the commit, or after it with nobody told."""
+        """Before the commit, or after it with nobody informed."""
         if self._rng.random() < self._crash_rate:
             await crash()
 

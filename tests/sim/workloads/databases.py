@@ -1,6 +1,6 @@
 """Consumers that apply a partition to a database, together with their high-water mark, and are killed.
 
-After each start they go on after the mark that the database has. One reads payloads, the other headers in
+After each start they continue after the mark that the database has. One reads payloads, the other headers in
 batches.
 """
 
@@ -79,12 +79,12 @@ class Databases:
         await client.follow({self._partition: mark}, take, with_data=with_data)
 
     async def _finish(self, client: TrackedClient, database: SimDatabase) -> None:
-        """The faults are over: everything committed must reach the database. Violation: ``progress``."""
+        """The faults are over: everything committed must reach the database. Violation: `progress`."""
         mark = await client.high_water_mark(self._partition, CATCH_UP_SECONDS)
         deadline = asyncio.get_running_loop().time() + CATCH_UP_SECONDS
         while mark is None or database.state.mark < mark:
             if asyncio.get_running_loop().time() >= deadline:
-                text = f"{client.name}: the database stands at {database.state.mark} of {mark}"
+                text = f"{client.name}: the database is at {database.state.mark} of {mark}"
                 client.history.report(Violation("progress", text))
                 return
             await asyncio.sleep(STEP_SECONDS)

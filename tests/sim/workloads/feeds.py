@@ -75,7 +75,7 @@ async def _wait_for_marks(client: TrackedClient, places: dict[int, int]) -> None
             if places != seen:
                 seen, deadline = dict(places), loop.time() + CATCH_UP_SECONDS
             if loop.time() >= deadline:
-                text = f"{client.name}: stands at {places[partition]} of {mark} in partition {partition}"
+                text = f"{client.name}: is at {places[partition]} of {mark} in partition {partition}"
                 client.history.report(Violation("progress", text))
                 break
             await asyncio.sleep(0.5)

@@ -22,7 +22,7 @@ async def pause(access: ClusterAccess, rng: random.Random, mean_seconds: float) 
 
 
 async def meet(access: ClusterAccess, rng: random.Random, mean_seconds: float) -> bool:
-    """Like :meth:`pause`, often until a moment when the rivals come too."""
+    """Like `pause`, often until a moment when the rivals come too."""
     goes_on = await pause(access, rng, mean_seconds)
     if goes_on and rng.random() < 0.5:
         await asyncio.sleep(MEETING_SECONDS - access.time() % MEETING_SECONDS)

@@ -1,5 +1,5 @@
 """A client whose every call is written into the history: what workloads use in place of a bare
-``WaltzClient``."""
+`WaltzClient`."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REOPEN_SECONDS = 0.5
 
 
 class TrackedClient:
-    """Calls of one client object. ``ops``: its appends, which must all have an outcome once it is closed."""
+    """Calls of one client object. `ops`: its appends, which must all have an outcome once it is closed."""
 
     def __init__(self, client: WaltzClient, history: History, process: str) -> None:
         self.client = client
@@ -190,7 +190,7 @@ class TrackedClient:
             self.history.report(
                 Violation(
                     "acknowledged",
-                    f"append {op.uid} to {op.partition} was told partition {done.partition_id}",
+                    f"append {op.uid} to {op.partition} got partition {done.partition_id}",
                 )
             )
         self.history.committed(op, done.transaction_id)
@@ -213,7 +213,7 @@ class TrackedClient:
             self.history.failed(op, kind)
 
     def _check_not_early(self, op: AppendOp, kind: str) -> None:
-        """Only a deadline or a close leaves an outcome open. Violation: ``outcome_early``."""
+        """Only a deadline or a close leaves an outcome open. Violation: `outcome_early`."""
         waited = self.history.now() - op.invoked_at
         if not self.closing and (op.deadline is None or waited < op.deadline - 1e-6):
             text = f"{self.name}: append {op.uid} ended as {kind} after {waited:.3f} s of {op.deadline} s"
@@ -264,7 +264,7 @@ class TrackedClient:
                 self.history.report(
                     Violation(
                         "own_reads",
-                        f"{self.name}: was shown {own} in partition {partition}, and is told: {error}",
+                        f"{self.name}: was shown {own} in partition {partition}, and gets: {error}",
                     )
                 )
             return None
@@ -283,8 +283,8 @@ class TrackedClient:
         until: Mapping[int, int] | None = None,
         in_batches: bool = False,
     ) -> None:
-        """Hand committed transactions of these partitions to ``take``, from after these ids until cancelled
-        (or ``until``)."""
+        """Hand committed transactions of these partitions to `take`, from after these ids until cancelled
+        (or `until`)."""
         name = f"{self.name}/feed-{len(self.history.feeds)}"
         logs = {
             partition: self.history.feed(name, partition, place, self._seen.get(partition, -1))
@@ -344,12 +344,10 @@ class TrackedClient:
 
     def check_ended(self, ops: Sequence[AppendOp]) -> None:
         """The client was flushed or closed: none of these may be left without an outcome. Violation:
-        ``outcome_given``."""
+        `outcome_given`."""
         for op in ops:
             if op.outcome is Outcome.PENDING:
-                self.history.report(
-                    Violation("outcome_given", f"{self.name}: append {op.uid} was told nothing")
-                )
+                self.history.report(Violation("outcome_given", f"{self.name}: append {op.uid} got no answer"))
 
 
 @asynccontextmanager

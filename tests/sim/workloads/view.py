@@ -16,13 +16,13 @@ CATCH_UP_SECONDS = 60.0
 
 
 class LogView:
-    """Follows a partition with one client. ``applied``: id of the last transaction the state has taken into
+    """Follows a partition with one client. `applied`: id of the last transaction the state has taken into
     account."""
 
     def __init__(
         self, partition: int, header: int, apply: Callable[[int, Payload], None], *, fetch_all: bool = False
     ) -> None:
-        """``apply`` gets what was written with this header. ``fetch_all``: let the feed fetch every payload,
+        """`apply` gets what was written with this header. `fetch_all`: let the feed fetch every payload,
         also of others."""
         self.partition = partition
         self.applied = -1
@@ -60,7 +60,7 @@ class LogView:
             self._apply(transaction.transaction_id, payload)
 
     async def wait_for(self, mark: int, timeout_seconds: float) -> bool:
-        """Wait until everything up to ``mark`` is applied; False after the timeout."""
+        """Wait until everything up to `mark` is applied; False after the timeout."""
         if self.applied >= mark:
             return True
         event = asyncio.Event()
@@ -74,16 +74,14 @@ class LogView:
 
 
 async def catch_up(client: TrackedClient, view: LogView) -> None:
-    """The faults are over: everything committed must reach the view. Violation: ``progress``."""
+    """The faults are over: everything committed must reach the view. Violation: `progress`."""
     history, partition = client.history, view.partition
     mark = await client.high_water_mark(partition, CATCH_UP_SECONDS)
     if mark is None:
         history.report(Violation("progress", f"{client.name}: no high-water mark of partition {partition}"))
     elif not await view.wait_for(mark, CATCH_UP_SECONDS):
         history.report(
-            Violation(
-                "progress", f"{client.name}: stands at {view.applied} of {mark} in partition {partition}"
-            )
+            Violation("progress", f"{client.name}: is at {view.applied} of {mark} in partition {partition}")
         )
 
 

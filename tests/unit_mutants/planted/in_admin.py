@@ -63,7 +63,7 @@ ADMIN_BUGS = (
         "replica_rules.py",
         "    if answer.session_id < listed_session_id:\n",
         "    if answer.session_id < listed_session_id - 1:\n",
-        "A replica that was set back to an older session counts for the proof.",
+        "A replica that was rolled back to an older session counts for the proof.",
     ),
     _rule(
         "replica_of_a_later_session_is_a_proof",
@@ -225,7 +225,7 @@ ADMIN_BUGS = (
         "offline_copy.py",
         "            if newer <= target:\n",
         "            if newer >= target:\n",
-        "What the source was told to be committed during the copy is left out.",
+        "What was reported to the source as committed during the copy is left out.",
     ),
     # ---- checks
     _rule(
@@ -242,7 +242,7 @@ ADMIN_BUGS = (
         "verify.py",
         "        for node in replicas\n    }\n",
         "        for node in replicas[:1]\n    }\n",
-        "A listed node whose disk was set back is reported as well, unless it is the first one.",
+        "A listed node whose disk was rolled back is reported as well, unless it is the first one.",
     ),
     _bug(
         "health_without_a_quorum",

@@ -289,6 +289,6 @@ CLIENT_BUGS = (
         "readers.py",
         "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n            self._partition.end_backfill(cursor)\n",
         "        if cursor.state is CursorState.PARKED:\n            self.backfills.remove(cursor)\n",
-        "The server goes on feeding a reader whose buffer is full.",
+        "The server keeps feeding a reader whose buffer is full.",
     ),
 )

@@ -183,7 +183,7 @@ SERVER_BUGS = (
         "markers.py",
         "len(self._outstanding) + self._queued_dead >= self._max_outstanding",
         "len(self._outstanding) >= self._max_outstanding",
-        "Mounts that were given up and stand in the queue have no bound.",
+        "Mounts that were given up and are in the queue have no bound.",
     ),
     _bug(
         "passed_marker_still_counts_as_queued",
@@ -223,7 +223,7 @@ SERVER_BUGS = (
         "partition.py",
         "        elif self._mounts.valid(client) is not marker.mount:\n            self._give_up(marker)\n",
         "",
-        "A mount that was replaced while it waited is told READY; its appends are dropped.",
+        "A mount that was replaced while it waited gets READY; its appends are dropped.",
     ),
     _bug(
         "mounted_one_transaction_early",
@@ -239,7 +239,7 @@ SERVER_BUGS = (
         "partition.py",
         "        elif marker.client_high_water_mark > mark:\n",
         "        elif marker.client_high_water_mark >= mark:\n",
-        "A client that has everything is told that it is ahead of the log.",
+        "A client that has everything is informed that it is ahead of the log.",
     ),
     _bug(
         "newer_generation_wakes_nobody",
@@ -255,7 +255,7 @@ SERVER_BUGS = (
         "partition.py",
         "            self._appends.generation = generation\n            self.store.set_generation(generation)\n",
         "            self._appends.generation = generation\n",
-        "The store goes on with sessions of the generation before.",
+        "The store continues with sessions of the generation before.",
     ),
     _bug(
         "gap_in_the_commits_is_no_fault",

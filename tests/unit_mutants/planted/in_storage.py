@@ -200,7 +200,7 @@ STORAGE_BUGS = (
         "partition.py",
         "        if low_water_mark < info.low_water_mark:\n",
         "        if low_water_mark < info.low_water_mark - 1:\n",
-        "What a node was told to be committed is taken back.",
+        "What was reported to a node as committed is taken back.",
     ),
     _engine(
         "failed_partition_answers_an_append",
@@ -459,7 +459,7 @@ STORAGE_BUGS = (
         "jobs.py",
         "        partition.require_running()\n        return self._max_reply(request, partition.max_txid)\n",
         "        return self._max_reply(request, partition.max_txid)\n",
-        "A partition whose sync failed goes on telling its last record.",
+        "A partition whose sync failed keeps reporting its last record.",
     ),
     _service(
         "left_requests_turn_round",
@@ -475,7 +475,7 @@ STORAGE_BUGS = (
         "disk_pool.py",
         "            sum(item.size_bytes for item in result.left) - sum(item.size_bytes for item in items)\n",
         "            -sum(item.size_bytes for item in items)\n",
-        "Requests that a job did not reach are not counted any more: the bound on bytes rises.",
+        "Requests that a job did not reach are no longer counted: the bound on bytes rises.",
     ),
     _service(
         "raise_answered_before_it_is_durable",

@@ -80,7 +80,7 @@ STORE_BUGS = (
         "recovery.py",
         "            if replica.answered and replica.info.low_water_mark > floor:\n",
         "            if replica.answered and replica.info.low_water_mark > floor and replica.listed:\n",
-        "A low-water mark that a node outside the quorum was told does not count as proof of what was committed.",
+        "A low-water mark that a node outside the quorum got does not count as proof of what was committed.",
     ),
     _bug(
         "floor_ignores_closing_marks",
@@ -120,7 +120,7 @@ STORE_BUGS = (
         "recovery_replica.py",
         "        return Kind.CLOSED, under_mark, False\n    return",
         "        pass\n    return",
-        "A closed replica whose disk was set back counts void records up to its closing mark as good.",
+        "A closed replica whose disk was rolled back counts void records up to its closing mark as good.",
     ),
     _bug(
         "equal_session_is_not_vouched_for",
@@ -144,7 +144,7 @@ STORE_BUGS = (
         "recovery.py",
         "        replica.compared = replica.marked = False\n",
         "        replica.marked = False\n",
-        "A replica that answers anew, perhaps with another log, is not compared any more.",
+        "A replica that answers anew, perhaps with another log, is no longer compared.",
     ),
     _bug(
         "mark_survives_a_reconnect",
@@ -176,7 +176,7 @@ STORE_BUGS = (
         "recovery.py",
         "        absent = len(self._metadata.replicas) - len(present)\n",
         "        absent = sum(n in self._replicas for n in self._metadata.replicas) - len(present)\n",
-        "An old replica that is not assigned any more is forgotten instead of counted as absent.",
+        "An old replica that is no longer assigned is forgotten instead of counted as absent.",
     ),
     _shared(
         "session_from_the_future_is_no_fault",
@@ -216,7 +216,7 @@ STORE_BUGS = (
         "recovery.py",
         "                stable += replica.kind is Kind.VOTER or replica.marked or replica.good_mark >= resolved\n",
         "                stable += 1\n",
-        "A node is told a mark that rests on copies which the next recovery would cut.",
+        "A node gets a mark that depends on copies which the next recovery would cut.",
     ),
     _bug(
         "node_mark_above_the_log_is_no_contradiction",
@@ -434,6 +434,6 @@ STORE_BUGS = (
         "frames.py",
         "        return self.frames[bisect_right(self.frames, txid, key=lambda frame: frame.first) - 1]\n",
         "        return self.frames[bisect_right(self.frames, txid + 1, key=lambda frame: frame.first) - 1]\n",
-        "A replica that stands at the last record of a frame is given the one after it.",
+        "A replica whose position is the last record of a frame is given the one after it.",
     ),
 )

@@ -1,5 +1,5 @@
 """The way out when ZooKeeper was restored from an older copy: the metadata of a partition made again from
-what its nodes hold (rule A8, ADR 8). What is written is decided in ``restored_metadata``; here nodes and
+what its nodes hold (rule A8, ADR 8). What is written is decided in `restored_metadata`; here nodes and
 servers are asked, and ZooKeeper is written.
 """
 
@@ -124,8 +124,8 @@ async def accept_restored(
     is wrong.
 
     All are checked before the first is written, each under the version that was read, with the assignment in
-    the same transaction. Doing it twice does nothing. ``lost``: storage nodes whose disks are lost for good;
-    ``removed``: those that were taken out of the partitions since the copy was made. NothingToAcceptError
+    the same transaction. Doing it twice does nothing. `lost`: storage nodes whose disks are lost for good;
+    `removed`: those that were taken out of the partitions since the copy was made. NothingToAcceptError
     when nothing is wrong with any; UnsafeChangeError when another node does not answer, or a server is
     serving the partition; AdminError without metadata. Nothing was changed then.
     """

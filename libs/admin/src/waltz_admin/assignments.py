@@ -1,7 +1,7 @@
-"""Giving partitions to storage nodes and taking them away (ZooKeeper layout, tools).
+"""Giving partitions to storage nodes and taking them away (docs/zookeeper-layout.md, *How it is used*).
 
 Only ZooKeeper is changed here; servers notice and start new sessions, nodes are informed by
-``storage_admin``. Each call is one transaction: all partitions or none, after the check of safety rule A6 for
+`storage_admin`. Each call is one transaction: all partitions or none, after the check of safety rule A6 for
 every one of them. Repeating a call changes nothing: what is assigned (or not) already is left as it is.
 """
 
@@ -38,7 +38,7 @@ async def assign(
     """Add the partitions to the node; returns those that were not there yet.
 
     AssignmentError for an unknown node or partition, UnsafeChangeError by rule A6 (see
-    ``safety.check_change`` for ``allow_pause``). ``tls`` is for the admin ports of the nodes that are asked.
+    `safety.check_change` for `allow_pause`). `tls` is for the admin ports of the nodes that are asked.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -76,7 +76,7 @@ async def unassign(
     """Take the partitions from the node; returns those that were there.
 
     AssignmentError for an unknown node or partition, and when the node's group would hold no other copy
-    (unless ``keep_group_copy`` is False); UnsafeChangeError by rule A6.
+    (unless `keep_group_copy` is False); UnsafeChangeError by rule A6.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -158,7 +158,7 @@ async def change_assignments(
     lock_wait_seconds: float = 60.0,
 ) -> bool:
     """Add partitions to nodes and take others away, exactly once, decided on the assignments of data version
-    ``expect_version``.
+    `expect_version`.
 
     For callers that decide on what they read before: AssignmentError when the assignments have another
     version by now, unless they are already what was wanted (then False: nothing to do). UnsafeChangeError by

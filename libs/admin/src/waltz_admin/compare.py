@@ -22,7 +22,7 @@ class DifferenceError(OfflineCopyError):
 
 
 class Comparison(NamedTuple):
-    """Both sides hold the same ``records`` up to and with id ``through``; ``checksum``: SHA-256 over all of
+    """Both sides hold the same `records` up to and with id `through`; `checksum`: SHA-256 over all of
     them, hexadecimal."""
 
     through: int
@@ -39,8 +39,8 @@ async def compare_partition(
     batch_size: int = DEFAULT_BATCH_SIZE,
     progress: Callable[[int], None] = lambda _: None,
 ) -> Comparison:
-    """Compare all records from 0 to ``through`` (-1: none). DifferenceError; what the nodes answer.
-    ``progress`` gets the last equal id."""
+    """Compare all records from 0 to `through` (-1: none). DifferenceError; what the nodes answer.
+    `progress` gets the last equal id."""
     digest = hashlib.sha256()
     first = 0
     while first <= through:

@@ -16,8 +16,8 @@ _GROUP = "waltz-storage"
 class NodeDisk:
     """One node's disk, as of its last look (every ten seconds). Sizes in bytes; None = not known to the node.
 
-    ``growth_bytes_per_day`` is that of the last ``window_seconds`` (24 hours, or since the node's start).
-    ``days_to_full`` is the time until only the reserve is left and appends are refused.
+    `growth_bytes_per_day` is that of the last `window_seconds` (24 hours, or since the node's start).
+    `days_to_full` is the time until only the reserve is left and appends are refused.
     """
 
     log_bytes: int | None

@@ -1,7 +1,7 @@
 """A ZooKeeper store that reads and never writes: an administrative action runs through all its checks and
 changes nothing.
 
-What it would have written is in ``DryRunStore.writes``, in order. A lock is "taken" without a trace, so two
+What it would have written is in `DryRunStore.writes`, in order. A lock is "taken" without a trace, so two
 dry runs, or a dry run and a real change, do not wait for each other.
 """
 
@@ -25,7 +25,7 @@ from waltz_cluster.store import (
 
 
 class DryRunStore:
-    """Reads of ``store``; writes are remembered as (verb, path)."""
+    """Reads of `store`; writes are remembered as (verb, path)."""
 
     def __init__(self, store: ZooKeeperStore) -> None:
         self._store = store

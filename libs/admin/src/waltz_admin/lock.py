@@ -1,7 +1,7 @@
-"""The admin lock (ZooKeeper layout, admin lock): who changes anything below ``store`` holds it.
+"""The admin lock (docs/zookeeper-layout.md, *How it is used*): who changes anything below `store` holds it.
 
 It is an ephemeral znode, so it can be lost with the session. Loss is noticed: the lock belongs to the session
-epoch it was taken in, ``transaction`` refuses to write in another one, and the transaction itself contains
+epoch it was taken in, `transaction` refuses to write in another one, and the transaction itself contains
 the check that the znode is there. All writes inside also name the data versions read inside the lock, so even
 the narrowest race with the next holder ends in a version conflict, not in a lost change.
 """
@@ -21,9 +21,9 @@ _log = logging.getLogger(__name__)
 
 
 class AdminLock:
-    """``async with AdminLock(store, paths) as lock: … await lock.transaction(ops)``.
+    """`async with AdminLock(store, paths) as lock: … await lock.transaction(ops)`.
 
-    Entering waits up to ``wait_seconds`` (AdminLockBusyError); cancellation while waiting leaves nothing
+    Entering waits up to `wait_seconds` (AdminLockBusyError); cancellation while waiting leaves nothing
     behind.
     """
 

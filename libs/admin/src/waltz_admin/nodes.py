@@ -1,4 +1,5 @@
-"""Adding and removing storage nodes (ZooKeeper layout, tools): three znodes, changed in one transaction."""
+"""Adding and removing storage nodes (docs/zookeeper-layout.md, *How it is used*): three znodes, changed in
+one transaction."""
 
 import asyncio
 

@@ -1,5 +1,5 @@
-"""Copying a partition from one storage node to another, past the servers (ZooKeeper layout,
-recover-partition).
+"""Copying a partition from one storage node to another, past the servers (docs/operations.md,
+*Copy a partition past the servers*).
 
 The destination must have the partition assigned and *unavailable*; the source may be in use. Both are asked
 over their admin ports, and the destination is written over its storage port with the offline flag and its own
@@ -36,7 +36,7 @@ MAX_BATCH_SIZE = 65_536
 
 
 class Progress(NamedTuple):
-    """``copied`` records so far; the destination holds everything up to ``current`` of ``target``."""
+    """`copied` records so far; the destination holds everything up to `current` of `target`."""
 
     copied: int
     current: int
@@ -120,7 +120,7 @@ async def copy_connections(
     destination_tls: TlsSettings,
 ) -> AsyncIterator[tuple[StorageAdminConnection, StorageAdminConnection, StorageConnection]]:
     """Admin port of the source, admin port and storage port of the destination. UnreachableError for
-    everything that goes wrong with one of them, also inside the block. Needs no ZooKeeper: ``params`` come
+    everything that goes wrong with one of them, also inside the block. Needs no ZooKeeper: `params` come
     from who has it."""
     key, count = params.cluster_key, params.num_partitions
     source_context, destination_context = client_context(source_tls), client_context(destination_tls)
@@ -199,7 +199,7 @@ async def copy_partition(
 async def _equal_through(
     source: AdminPort, destination: AdminPort, partition_id: int, through: int, last: int, batch_size: int
 ) -> int:
-    """The last id up to ``last`` such that both hold the same records after ``through``."""
+    """The last id up to `last` such that both hold the same records after `through`."""
     while through < last:
         first, count = through + 1, min(batch_size, last - through)
         theirs = await source.record_list(partition_id, first, count)
@@ -238,7 +238,7 @@ async def _check_status(source: AdminPort, destination: AdminPort, partition_id:
 
 
 def check_records(records: Sequence[Record], first: int, target: int) -> None:
-    """OfflineCopyError unless these are intact records ``first``, ``first + 1``, … not beyond ``target``.
+    """OfflineCopyError unless these are intact records `first`, `first + 1`, … not beyond `target`.
     Pure."""
     if not records:
         raise OfflineCopyError(

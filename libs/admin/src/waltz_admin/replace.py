@@ -4,7 +4,7 @@ Nothing is remembered between runs: what has been done is seen in ZooKeeper and 
 is done in the order of the procedure, a few partitions at a time:
 
 1. the new node becomes known, in the group of the old one, and is informed of its partitions;
-2. what the others hold up to their local low-water mark is copied to it past the servers (``offline_copy``);
+2. what the others hold up to their local low-water mark is copied to it past the servers (`offline_copy`);
 3. the new node is added to the replicas, and everything waits until every replica, the new one included,
    takes part in the present store session of each partition;
 4. the old node is taken away from the replicas, and the same is waited for; the old node is informed;
@@ -12,7 +12,7 @@ is done in the order of the procedure, a few partitions at a time:
 
 Where the old node does not answer, or its replica does not take part, 3 and 4 are one change: waiting for it
 would never end. Before every change the proof of safety rule A6 is made anew, for every partition
-(``assignments``); without it the action ends with UnsafeChangeError and everything done so far is good and
+(`assignments`); without it the action ends with UnsafeChangeError and everything done so far is good and
 stays.
 """
 
@@ -38,7 +38,7 @@ from waltz_protocol.aio.tls import TlsSettings
 
 
 class ReplaceOptions(NamedTuple):
-    """How it is done. ``group`` None = that of the old node; ``timeout_seconds`` bounds every single wait."""
+    """How it is done. `group` None = that of the old node; `timeout_seconds` bounds every single wait."""
 
     group: int | None = None
     at_once: int = 16
@@ -50,7 +50,7 @@ class ReplaceOptions(NamedTuple):
 
 
 class ReplaceEvent(NamedTuple):
-    """What is in progress: ``done`` of ``total`` partitions have moved, and ``text`` is under way."""
+    """What is in progress: `done` of `total` partitions have moved, and `text` is under way."""
 
     text: str
     done: int

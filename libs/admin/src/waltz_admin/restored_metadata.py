@@ -53,8 +53,8 @@ class Nodes:
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """What must be written for one partition, and why, replica by replica. ``reassign``: nodes that are
-    listed and that the assignment, older too, does not name; ``unassign``: nodes that it names and that were
+    """What must be written for one partition, and why, replica by replica. `reassign`: nodes that are
+    listed and that the assignment, older too, does not name; `unassign`: nodes that it names and that were
     taken out."""
 
     partition_id: int

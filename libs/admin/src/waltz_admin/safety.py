@@ -94,7 +94,7 @@ class AdminPortProbe:
 async def ask_copy(connection: StorageAdminConnection, partition_id: int, available: bool) -> ReplicaAnswer:
     """What a node says of a copy that it has. A question about it that the node refuses is an answer too.
 
-    ``available``: by its list of partitions. WaltzProtocolError, OSError: it did not answer.
+    `available`: by its list of partitions. WaltzProtocolError, OSError: it did not answer.
     """
     try:
         info = await connection.last_session_info(partition_id)
@@ -125,7 +125,7 @@ async def check_change(
     *,
     allow_pause: bool = False,
 ) -> int | None:
-    """UnsafeChangeError unless replacing the replicas ``old`` by ``new`` is proven to be safe now
+    """UnsafeChangeError unless replacing the replicas `old` by `new` is proven to be safe now
     (`why_not_change`).
 
     Returns the version of the partition's metadata that the proof depends on (None: nothing changes, or it
@@ -149,7 +149,7 @@ async def check_removal(
     assigned: Collection[str],
 ) -> None:
     """UnsafeChangeError unless the copy of a partition on a node is proven to be of no use now
-    (`why_not_remove`), by fresh answers. ``assigned``: the nodes that ZooKeeper assigns it to."""
+    (`why_not_remove`), by fresh answers. `assigned`: the nodes that ZooKeeper assigns it to."""
     if await metadata.never_started(partition_id):
         _raise(partition_id, why_still_needed(NeverStarted(), connect_string, assigned))
         return

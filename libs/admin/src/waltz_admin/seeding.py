@@ -1,6 +1,6 @@
-"""Creating, deleting and naming a cluster in ZooKeeper (ZooKeeper layout, fresh cluster).
+"""Creating, deleting and naming a cluster in ZooKeeper (docs/zookeeper-layout.md).
 
-``create`` is one transaction: all znodes or none. It completes the tree of an older tool that died half-way,
+`create` is one transaction: all znodes or none. It completes the tree of an older tool that died half-way,
 but only while nothing shows that the cluster was ever used; and once a cluster key has been recorded
 somewhere (operator status, control files of storage nodes) a tree that is missing, or has another key, is a
 fault and never seeded again: new keys would cut all storage nodes off from their own data.
@@ -46,7 +46,7 @@ Tree = dict[str, tuple[bytes | None, ZnodeStat]]
 
 @dataclass(frozen=True, slots=True)
 class CreateResult:
-    """``created`` is False when the complete cluster was there already."""
+    """`created` is False when the complete cluster was there already."""
 
     created: bool
     params: StoreParams
@@ -64,8 +64,8 @@ async def create(
 ) -> CreateResult:
     """Make the cluster, or complete a half-made one of the same name and number of partitions.
 
-    ClusterExistsError: it is there (unless ``exist_ok``) or another one is. ClusterTreeLostError: see the
-    module; give ``recorded_cluster_key`` whenever one is known. ConnectionLostError: run it again.
+    ClusterExistsError: it is there (unless `exist_ok`) or another one is. ClusterTreeLostError: see the
+    module; give `recorded_cluster_key` whenever one is known. ConnectionLostError: run it again.
     """
     paths = ClusterPaths(root)
     if num_partitions < 0:
@@ -244,9 +244,9 @@ async def delete(
     """Delete the cluster and everything below its root. There is no way back.
 
     WrongClusterNameError unless the name is that of the cluster (a half-made one that never got a name and
-    was never used may go under any); ClusterInUseError while servers are registered. ``force`` skips both
+    was never used may go under any); ClusterInUseError while servers are registered. `force` skips both
     checks. Running it again after a crash completes it: the root with the name and the store with the key go
-    last, together. With ``cluster_key`` only the cluster of this key is deleted (WrongClusterNameError).
+    last, together. With `cluster_key` only the cluster of this key is deleted (WrongClusterNameError).
     """
     paths = ClusterPaths(root)
     tree = await _read(store, paths)

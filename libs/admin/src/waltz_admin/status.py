@@ -28,7 +28,7 @@ from waltz_protocol.types import Endpoint
 
 @dataclass(frozen=True, slots=True)
 class Replica:
-    """One copy of one partition. ``last_transaction``, ``lag``: None when the node does not report it."""
+    """One copy of one partition. `last_transaction`, `lag`: None when the node does not report it."""
 
     node: str
     standing: Standing
@@ -46,7 +46,7 @@ class Replica:
 
 @dataclass(frozen=True, slots=True)
 class PartitionStatus:
-    """One partition. ``problem`` is empty when it takes appends and all its replicas are current."""
+    """One partition. `problem` is empty when it takes appends and all its replicas are current."""
 
     partition_id: int
     server: Endpoint | None
@@ -69,7 +69,7 @@ class PartitionStatus:
 
 @dataclass(frozen=True, slots=True)
 class ServerStatus:
-    """One registered server. ``unreached``: storage nodes it should reach and does not; None when it does not
+    """One registered server. `unreached`: storage nodes it should reach and does not; None when it does not
     answer."""
 
     server_id: int
@@ -129,7 +129,7 @@ class ClusterStatus:
 async def read_status(
     store: ZooKeeperStore, root: str, *, tls: TlsSettings, timeout_seconds: float = 10.0
 ) -> ClusterStatus:
-    """Ask everybody. Who does not answer within ``timeout_seconds`` is shown so; ClusterNotFoundError,
+    """Ask everybody. Who does not answer within `timeout_seconds` is shown so; ClusterNotFoundError,
     AdminError."""
     view = await read_view(store, root)
     answers, statuses = await asyncio.gather(

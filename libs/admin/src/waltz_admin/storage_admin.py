@@ -1,5 +1,4 @@
-"""Talking to storage nodes over their admin ports (storage document, admin protocol; ZooKeeper layout,
-tools)."""
+"""Talking to storage nodes over their admin ports (docs/protocol.md, *Admin port of storage nodes*)."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Iterable, Mapping
@@ -59,8 +58,8 @@ class NodeStatus:
 class NodeInspection:
     """A complete answer of one node. Sizes in bytes; None where the node does not report it (release 0.13.2).
 
-    ``holds_mark``: partitions whose record at the low-water mark the node produced (or whose mark is -1).
-    ``out_of_service``: partitions that are switched on and do not serve all the same (damage, a failed disk).
+    `holds_mark`: partitions whose record at the low-water mark the node produced (or whose mark is -1).
+    `out_of_service`: partitions that are switched on and do not serve all the same (damage, a failed disk).
     """
 
     partitions: tuple[NodePartition, ...]
@@ -74,7 +73,7 @@ class NodeInspection:
 
 @dataclass(slots=True)
 class SyncReport:
-    """What ``sync_partitions`` did, per connect string."""
+    """What `sync_partitions` did, per connect string."""
 
     assigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
     unassigned: dict[str, tuple[PartitionId, ...]] = field(default_factory=dict)
@@ -118,7 +117,7 @@ async def list_nodes(
     timeout_seconds: float | None = None,
 ) -> list[NodeStatus]:
     """The partitions of one node, or of all nodes of the cluster; a node that does not answer (within
-    ``timeout_seconds``; without it within the limits of a connection) has an ``error``."""
+    `timeout_seconds`; without it within the limits of a connection) has an `error`."""
     _, params = await read_params(store, root)
     if admin is not None:
         return [await _status(admin, params, tls, timeout_seconds)]
@@ -252,7 +251,7 @@ async def set_assignment(
     delete_files: bool = False,
 ) -> None:
     """Assign these partitions to a node, or remove them from it. Un-assigning resets their marks;
-    ``delete_files`` deletes the data too, also what a deletion left that did not come to its end. Without it
+    `delete_files` deletes the data too, also what a deletion left that did not come to its end. Without it
     partitions that the node does not have are skipped when un-assigning."""
     _, params = await read_params(store, root)
     chosen = _ids(partitions, params)
@@ -292,9 +291,9 @@ async def remove_replica(
     lock_wait_seconds: float = 60.0,
 ) -> bool:
     """Take a partition off a node of which it is proven, now, that its copy is not needed
-    (``safety.check_removal``). False: the node does not have it. UnsafeChangeError without the proof.
+    (`safety.check_removal`). False: the node does not have it. UnsafeChangeError without the proof.
 
-    ``admin``: where the node is, if it is no longer registered. The admin lock is held, so nobody assigns
+    `admin`: where the node is, if it is no longer registered. The admin lock is held, so nobody assigns
     meanwhile; taking it is a write, so what is read after it is not older than that.
     """
     _, params = await read_params(store, root)
@@ -325,12 +324,12 @@ async def sync_partitions(
     remove_surplus: bool = False,
     dry_run: bool = False,
 ) -> SyncReport:
-    """Make every node have the partitions ``store/assignment`` gives it; continues when a node cannot be
+    """Make every node have the partitions `store/assignment` gives it; continues when a node cannot be
     reached.
 
-    What a node has beyond that is only reported, unless ``remove_surplus``; and also then it is kept while
+    What a node has beyond that is only reported, unless `remove_surplus`; and also then it is kept while
     the last store session of the partition may still need that copy. Files always stay. Running it again
-    completes it. ``dry_run``: the same report, and no node is changed.
+    completes it. `dry_run`: the same report, and no node is changed.
     """
     _, params = await read_params(store, root)
     maps = await read_maps(store, ClusterPaths(root))
@@ -437,7 +436,7 @@ async def max_transaction_id(
     """The highest transaction id a node holds (uncommitted ones included), asked with its own persisted
     session.
 
-    ``offline`` is needed when the partition is unavailable there, and forbidden when it is available.
+    `offline` is needed when the partition is unavailable there, and forbidden when it is available.
     """
     _, params = await read_params(store, root)
     _ids([partition_id], params)

@@ -43,7 +43,7 @@ async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
     """All three, as they are now; AdminError when one is missing or unreadable.
 
     A member of the ensemble that lags behind would show what was assigned before the last command, and a
-    command that brings storage nodes in line with the tree (``sync_partitions``) would leave its change out.
+    command that brings storage nodes in line with the tree (`sync_partitions`) would leave its change out.
     """
     await store.sync(paths.store)
     try:
@@ -61,7 +61,7 @@ async def read_maps(store: ZooKeeperStore, paths: ClusterPaths) -> NodeMaps:
 
 
 def parse_connect_string(text: str) -> Endpoint:
-    """``host:port`` or ``[IPv6 address]:port``; StorageNodeError otherwise."""
+    """`host:port` or `[IPv6 address]:port`; StorageNodeError otherwise."""
     try:
         endpoint = Endpoint.parse(text)
     except ValueError as error:

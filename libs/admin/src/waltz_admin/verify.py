@@ -1,9 +1,9 @@
-"""Is the cluster what ZooKeeper says it is? (ZooKeeper layout, verify)
+"""Is the cluster what ZooKeeper says it is? (docs/operations.md, *Is all well?*)
 
-``gather`` asks everybody once, at the same time, each within the timeout; ``check`` is pure and turns the
+`gather` asks everybody once, at the same time, each within the timeout; `check` is pure and turns the
 answers into one result per partition and check. A question without an answer fails the checks that need it.
 Against 0.13.2: the quorum is that of the partition's own replicas, a partition without replicas is a failure
-and not a crash, health also needs a quorum of available nodes, and ``passed`` says the whole truth (a tool
+and not a crash, health also needs a quorum of available nodes, and `passed` says the whole truth (a tool
 exits with it).
 
 Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
@@ -54,7 +54,7 @@ class Check(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class CheckResult:
-    """``reason`` is empty when the check passed."""
+    """`reason` is empty when the check passed."""
 
     partition_id: PartitionId
     check: Check
@@ -67,7 +67,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True)
 class VerifyReport:
-    """All results; ``passed`` only if every one did and there was at least one."""
+    """All results; `passed` only if every one did and there was at least one."""
 
     results: tuple[CheckResult, ...]
 
@@ -149,7 +149,7 @@ async def verify_cluster(
 async def gather(
     view: ClusterView, tls: TlsSettings, timeout_seconds: float, chosen: Collection[int]
 ) -> Answers:
-    """Ask every registered server and every storage node at the same time, about copies only of ``chosen``
+    """Ask every registered server and every storage node at the same time, about copies only of `chosen`
     partitions."""
     servers, nodes = list(view.servers), sorted(view.nodes.partitions)
     found = await asyncio.gather(

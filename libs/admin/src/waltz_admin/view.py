@@ -1,6 +1,6 @@
-"""Everything ZooKeeper knows about a cluster, read once, as values (ZooKeeper layout, list).
+"""Everything ZooKeeper knows about a cluster, read once, as values (docs/zookeeper-layout.md).
 
-``read_view`` is for those who know that the cluster is there; ``probe`` is for those who must not mistake
+`read_view` is for those who know that the cluster is there; `probe` is for those who must not mistake
 "not there" for "cannot be read": each of its answers is a positive one, and everything else is an error.
 """
 
@@ -29,7 +29,7 @@ from waltz_protocol.types import PartitionId
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """``metadata`` holds None for a partition whose metadata znode is missing, a text for one that is
+    """`metadata` holds None for a partition whose metadata znode is missing, a text for one that is
     unreadable."""
 
     params: ClusterParams
@@ -61,8 +61,8 @@ class NoTree:
 
 @dataclass(frozen=True, slots=True)
 class BrokenTree:
-    """ZooKeeper answered: what is at the root is no complete cluster. ``name`` and ``cluster_key`` as far as
-    they can be read; ``bare``: there is nothing below the root."""
+    """ZooKeeper answered: what is at the root is no complete cluster. `name` and `cluster_key` as far as
+    they can be read; `bare`: there is nothing below the root."""
 
     reason: str
     name: str | None = None

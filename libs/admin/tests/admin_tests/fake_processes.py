@@ -65,7 +65,7 @@ class FakeNode:
     """The same on the storage port."""
     orders: list[Any] = field(default_factory=list)
     other_sessions: dict[int, SessionInfo | None] = field(default_factory=dict)
-    """Partitions that have another session than ``session``; None = the question fails."""
+    """Partitions that have another session than `session`; None = the question fails."""
     asked: list[int] = field(default_factory=list)
 
     @property

@@ -1,4 +1,4 @@
-"""ZooKeeper was put back from an older copy: who is listed again, who is asked, and what is refused (rule
+"""ZooKeeper was restored from an older copy: who is listed again, who is asked, and what is refused (rule
 A8)."""
 
 from __future__ import annotations

@@ -16,7 +16,7 @@ def record(transaction_id: int, data: bytes = b"data") -> Record:
 
 
 class Copy:
-    """The admin port of a node; ``most``: it answers with fewer records than asked for."""
+    """The admin port of a node; `most`: it answers with fewer records than asked for."""
 
     def __init__(self, count: int, most: int = 1000) -> None:
         self.records = [record(i) for i in range(count)]

@@ -86,7 +86,7 @@ async def test_safety_a1_a_replica_that_is_well_is_not_forgotten(lost: ReplicaAn
 
 
 async def test_where_it_is_well_it_is_kept() -> None:
-    """Told for all partitions of a node, some of which were refilled meanwhile."""
+    """The command is given for all partitions of a node, some of which were refilled meanwhile."""
     store, metadata = await _cluster(2)
     await metadata.create_partition(0, _metadata(1, 2, 3))
     older = {name: replace(state, session_id=2) for name, state in _metadata(1, 2, 3).replicas.items()}

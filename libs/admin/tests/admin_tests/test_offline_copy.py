@@ -115,7 +115,7 @@ async def test_uncertain_records_of_the_destination_are_replaced() -> None:
 @pytest.mark.parametrize("mark", [9, 14])
 async def test_records_that_the_source_has_too_are_never_cut(mark: int) -> None:
     """The destination's vote for them may have been counted: in a recovery of the old quorum it is the only
-    one that tells."""
+    one that reports it."""
     a, b = source(26, mark), destination(24, session=8, mark=9)
     done = await copy_partition(a, b, b, 3, 7)
     assert done == Progress(0, mark, mark)

@@ -275,8 +275,8 @@ async def test_assignment_and_availability_on_nodes(world: World) -> None:
     await storage_admin.set_assignment(world.store, ROOT, node.admin, [1], False, tls=PLAIN)
     assert node.status == {0: False}
     assert [order.delete_files for order in node.orders[1:]] == [True]
-    # A node that died while it deleted has files of a partition that it does not have any more: asking again
-    # ends the work.
+    # A node that died while it deleted has files of a partition that it does not have any longer: asking
+    # again ends the work.
     await storage_admin.set_assignment(
         world.store, ROOT, node.admin, [1], False, tls=PLAIN, delete_files=True
     )

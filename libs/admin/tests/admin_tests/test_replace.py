@@ -22,7 +22,7 @@ GROUP = 0
 
 
 def at_operation(store: MemoryStore, number: int, work: Callable[[], Awaitable[Any]]) -> Callable[[], bool]:
-    """Before the operation of this number of the store does ``work``; says whether it came to that."""
+    """Before the operation of this number of the store does `work`; says whether it came to that."""
     call, numbers, done = store._call, itertools.count(), []
 
     async def counted(name: str, path: str, action: Callable[[], Any]) -> Any:
@@ -36,7 +36,7 @@ def at_operation(store: MemoryStore, number: int, work: Callable[[], Awaitable[A
 
 
 async def two_administrators(moment: int, *, same_target: bool) -> bool:
-    """One runs from beginning to end before the operation ``moment`` of the other; False when the other has
+    """One runs from beginning to end before the operation `moment` of the other; False when the other has
     fewer."""
     zookeeper = MemoryZooKeeper()
     setup, one, other = (zookeeper.session() for _ in range(3))

@@ -19,7 +19,7 @@ P0 = PartitionId(0)
 
 
 class Probe:
-    """Answers as told; None = silent."""
+    """Answers as prepared; None = silent."""
 
     def __init__(self, **answers: ReplicaAnswer | None) -> None:
         self.answers = answers

@@ -65,7 +65,7 @@ def page(
     connected: bool = True,
     disks: dict[str, NodeDisk | None] | None = None,
 ) -> ClusterStatus:
-    """A cluster of one partition; a text instead of a node's answer is its error. ``healthy`` None: no
+    """A cluster of one partition; a text instead of a node's answer is its error. `healthy` None: no
     answer."""
     view = _view(known, registered=registered)
     reached = dict.fromkeys(NODES, connected)

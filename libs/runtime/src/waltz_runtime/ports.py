@@ -26,11 +26,11 @@ _ATTEMPTS = 2_000
 
 
 class PortReservations:
-    """Ports of 127.0.0.1 that are held until :meth:`close`, or until ``most`` newer ones are. Owner: who made
+    """Ports of 127.0.0.1 that are held until `close`, or until `most` newer ones are. Owner: who made
     it."""
 
     def __init__(self, most: int = 256) -> None:
-        """``most``: open sockets at a time."""
+        """`most`: open sockets at a time."""
         self._most = most
         self._held: dict[int, socket.socket] = {}
 

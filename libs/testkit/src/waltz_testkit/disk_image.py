@@ -27,7 +27,7 @@ class CrashMode(enum.Enum):
 
 @dataclass(slots=True)
 class Write:
-    """Bytes at an offset; ``at``: when, in seconds of the disk's clock."""
+    """Bytes at an offset; `at`: when, in seconds of the disk's clock."""
 
     offset: int
     data: bytes
@@ -71,7 +71,7 @@ def sectors(write: Write) -> list[Write]:
 
 @dataclass(slots=True, eq=False)
 class Flight:
-    """A sync that has begun at ``began``, with the changes that it takes along."""
+    """A sync that has begun at `began`, with the changes that it takes along."""
 
     began: float
     changes: list[Change]
@@ -98,7 +98,7 @@ class Inode:
         self.pending.append(change)
 
     def begin_sync(self, now: float) -> Flight:
-        """What was changed by ``now`` is on its way."""
+        """What was changed by `now` is on its way."""
         flight = Flight(now, self._take_pending(now))
         self.flights.append(flight)
         return flight
@@ -124,11 +124,11 @@ class Inode:
                 apply(self.platter, change)
 
     def lose_sector(self, chance: random.Random, now: float) -> int | None:
-        """One sector of the changes pending ``now`` will not reach the platter, whatever a sync says: it
+        """One sector of the changes pending `now` will not reach the platter, whatever a sync says: it
         keeps what it held, or zeros.
 
-        Returns its first byte; ``None`` when nothing is pending. Programs see the new content until
-        :meth:`forget_page`.
+        Returns its first byte; `None` when nothing is pending. Programs see the new content until
+        `forget_page`.
         """
         starts = [
             piece.offset - piece.offset % SECTOR_SIZE
@@ -156,7 +156,7 @@ class Inode:
         self.seen[start:end] = bytes(self.platter[start:end]).ljust(max(0, end - start), b"\0")
 
     def write_back(self, keep: int, now: float) -> None:
-        """All but the newest ``keep`` changes pending ``now`` reach the platter."""
+        """All but the newest `keep` changes pending `now` reach the platter."""
         for flight in [one for one in self.flights if one.began <= now]:
             self.land(flight)
         taken = self._take_pending(now)
@@ -166,7 +166,7 @@ class Inode:
         self.pending = taken[count:] + self.pending
 
     def fail_sync(self, *, drop_pages: bool, now: float) -> None:
-        """The changes pending ``now`` will never be written. Programs see them still, or what the platter
+        """The changes pending `now` will never be written. Programs see them still, or what the platter
         has: then sizes stay, they are not in those pages."""
         lost = self._take_pending(now)
         for change in lost if drop_pages else ():
@@ -176,7 +176,7 @@ class Inode:
                 self.seen[change.offset : end] = old.ljust(max(0, end - change.offset), b"\0")
 
     def crash(self, mode: CrashMode, chance: random.Random, share: float, now: float) -> None:
-        """Locks are gone; what programs see from here on is what reached the platter by ``now``."""
+        """Locks are gone; what programs see from here on is what reached the platter by `now`."""
         self.locked_by = None
         if mode is CrashMode.KEEP:
             return  # the page cache lives on, pending writes included

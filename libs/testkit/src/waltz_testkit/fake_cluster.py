@@ -55,7 +55,7 @@ class FakeCluster:
         return self.zookeeper.session()
 
     async def publish(self, *, absent: tuple[FakeServer, ...] = ()) -> None:
-        """Write who serves what now; servers in ``absent`` are gone from discovery."""
+        """Write who serves what now; servers in `absent` are gone from discovery."""
         store = self._store
         if store is None:
             raise RuntimeError("start the cluster first")
@@ -105,7 +105,7 @@ async def fake_cluster(
     versions: tuple[int, ...] = (0, 1, 2, 3, 4),
     tls: ServerTls | None = None,
 ) -> AsyncIterator[FakeCluster]:
-    """A running :class:`FakeCluster`, closed at the end."""
+    """A running `FakeCluster`, closed at the end."""
     cluster = FakeCluster(num_partitions)
     await cluster.start(num_servers, versions=versions, tls=tls)
     try:

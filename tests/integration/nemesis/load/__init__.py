@@ -1,1 +1,1 @@
-"""Processes that use the cluster and write down, before anything else happens, what they were told."""
+"""Processes that use the cluster and write down, before anything else happens, the answers they got."""

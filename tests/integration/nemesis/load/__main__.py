@@ -36,7 +36,7 @@ _WINDOW = 100
 
 
 async def run(kind: str, context: Context, config: Path) -> None:
-    """One client object after the other, until told to stop."""
+    """One client object after the other, until asked to stop."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, context.stop.set)

@@ -1,4 +1,4 @@
-"""The journal of one load process: a line per event, given to the kernel before the process goes on, so a
+"""The journal of one load process: a line per event, given to the kernel before the process continues, so a
 SIGKILL loses none.
 
     I id                     an append is about to be sent

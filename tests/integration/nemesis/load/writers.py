@@ -1,4 +1,4 @@
-"""The writers. Each works in all partitions of one client object, at a measured pace, until it is told to
+"""The writers. Each works in all partitions of one client object, at a measured pace, until it is asked to
 stop."""
 
 import asyncio
