@@ -1,6 +1,6 @@
 """Transactions, bytes and checksums per partition of any log, as a stream: `log_totals.py --help`.
 
-Says whether two readers saw the same log: a plain reader that adds up the same numbers must come to the same
+Shows whether two readers saw the same log: a plain reader that adds up the same numbers must come to the same
 totals. With `--until-end` the job ends at what is committed when it starts, and prints its result as one
 line of JSON.
 """

@@ -1,9 +1,9 @@
 """Batch reads: exact ranges of what is committed when the query is planned.
 
 Two classes, because Spark refuses a reader that has `pushFilters` while
-`spark.sql.python.filterPushdown.enabled` is off, and does not say beforehand whether it is on. It asks for
-filters in a worker program of its own, which runs only when the switch is on: `filters_are_asked_for`
-looks for that program.
+`spark.sql.python.filterPushdown.enabled` is off, and gives no way to know beforehand whether it is on. It
+asks for filters in a worker program of its own, which runs only when the switch is on:
+`filters_are_asked_for` looks for that program.
 
 The option `pushFilters` must be given besides. Spark (4.1 to 4.3) keeps the plan of a reader that took
 filters over with the DataFrame it was loaded as: a later query on the same DataFrame with fewer or other

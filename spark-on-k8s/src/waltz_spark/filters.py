@@ -83,7 +83,7 @@ class Selection:
         return found
 
     def header_test(self) -> Callable[[int], bool] | None:
-        """A function that says whether a header is wanted; None when all are."""
+        """A function that decides whether a header is read; None when all are."""
         conditions = self.header
         if not conditions:
             return None

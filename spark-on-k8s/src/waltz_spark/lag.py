@@ -51,7 +51,7 @@ class Lag:
 
 def lag_of_source(query: str, batch_id: int, end_offset: str | None, latest_offset: str | None) -> Lag | None:
     """The lag that the offsets of one source of a progress report show; None when it is not one of our
-    sources, or says nothing."""
+    sources, or reports nothing."""
     try:
         end, latest = (Offsets.from_json(json.loads(text or "null")) for text in (end_offset, latest_offset))
     except (ValueError, TypeError, AttributeError, PlaceError):
@@ -88,7 +88,7 @@ class LagListener(StreamingQueryListener):
                     self._on_lag(found)
 
     def onQueryIdle(self, event: QueryIdleEvent) -> None:  # noqa: N802
-        """Nothing new: what was said last still holds."""
+        """Nothing new: what was reported last still holds."""
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:  # noqa: N802
         """The figures of an ended query stay readable."""

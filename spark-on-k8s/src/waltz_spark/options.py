@@ -1,6 +1,6 @@
 """Options of reads: names, checks, defaults, and the settings of the client inside.
 
-Spark hands options over as text with names in lower case. A table of `Option` says what there is;
+Spark hands options over as text with names in lower case. A table of `Option` lists what there is;
 `parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
 the nearest name. The keys of the client library (`zookeeper.`, `cluster.`, `client.`) pass through to
 it. The sink has a table of its own and uses the same functions.

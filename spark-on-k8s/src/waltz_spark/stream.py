@@ -41,7 +41,7 @@ else:
 log = logging.getLogger("waltz_spark")
 
 MARK_SECONDS = 2.0
-"""How long a trigger waits for a partition that does not say where it ends."""
+"""How long a trigger waits for a partition that does not report where it ends."""
 SAMPLES = 8
 """Payloads looked at per partition and trigger to know how large they are."""
 BEHIND_SECONDS = 30.0

@@ -167,5 +167,5 @@ def _replica(node: str, standing: Standing, held: list[tuple[int, Replica]]) -> 
             return Advice(f"{where} no store session yet", "start a server; the first session is opened then")
         case (
             Standing.CURRENT | Standing.UNREACHABLE | Standing.AHEAD
-        ):  # nothing to do, or said of the node or partition
+        ):  # nothing to do, or reported of the node or partition
             return None

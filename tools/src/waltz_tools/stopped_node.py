@@ -11,8 +11,8 @@ from waltz_tools.errors import ToolError
 
 
 def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int]:
-    """Reset what the control file of a restored storage directory says of store sessions; the partitions
-    reset.
+    """Reset what the control file of a restored storage directory records about store sessions; the
+    partitions reset.
 
     The node must be stopped (its lock is taken); None = all assigned partitions. Doing it twice is fine.
     """

@@ -26,14 +26,14 @@ _QUESTIONS = 16
 """How many copies of nodes of release 0.13.2 are asked for their last record at a time."""
 
 Copies = Mapping[str, Sequence[NodePartition]]
-"""What each node that answers says of its copies."""
+"""What each node that answers reports about its copies."""
 
 
 async def lowest_free_session(store: ZooKeeperStore, root: str, partition: int, *, tls: TlsSettings) -> int:
     """The lowest session that was surely never given out: all that were stay fenced off by a fence at it.
 
     Every other storage node must answer, with the partition or without: at most one may be silent, so it is
-    the one that is stopped for its fence to be lowered, and not one that knows of a later session.
+    the one that is stopped for its fence to be lowered, and not one that knows a later session.
     UnsafeChangeError when not, or when a node knows more than ZooKeeper, which must be settled first;
     AdminError without metadata.
     """
@@ -64,8 +64,8 @@ def _known(view: ClusterView) -> set[str]:
 async def _copies(
     store: ZooKeeperStore, root: str, view: ClusterView, tls: TlsSettings, partitions: Collection[int]
 ) -> Copies:
-    """What each node that answers says of its copies; of these partitions with the last record, where it can
-    be had."""
+    """What each node that answers reports about its copies; of these partitions with the last record, where
+    it can be had."""
     statuses = await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)
     by_endpoint = {status.admin: status for status in statuses if status.error is None}
     places = asyncio.Semaphore(_QUESTIONS)

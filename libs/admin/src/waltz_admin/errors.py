@@ -2,7 +2,7 @@
 
 
 class AdminError(Exception):
-    """Base: the action was refused or failed; nothing was changed unless the text says so."""
+    """Base: the action was refused or failed; nothing was changed unless the text states it."""
 
     retriable: bool = False
     user_error: bool = True

@@ -70,7 +70,7 @@ Report = Callable[[ReplaceEvent], None]
 
 
 def _silent(event: ReplaceEvent) -> None:
-    """Nobody watches."""
+    """The default: reports nothing."""
 
 
 class NodeReplacement:

@@ -2,7 +2,7 @@
 copy (rule A8, ADR 8). Nobody is asked here, and nothing is written.
 
 Let L be the last session that an intact copy wrote down; who wrote it down took part in it. Intact means that
-the copy holds everything up to its own marks: one that a recovery marked early and did not fill knows of a
+the copy holds everything up to its own marks: one that a recovery marked early and did not fill knows a
 session and holds nothing of it.
 
 * Everything acknowledged before L lies on each of those who took part in L; what was acknowledged in L lies
@@ -43,7 +43,7 @@ class Nodes:
     assigned: Collection[str]
     answering: Collection[str]
     held: Mapping[str, NodePartition]
-    """The copy of each node that answers and has one. A copy that does not say what its last record is counts
+    """The copy of each node that answers and has one. A copy that does not report its last record counts
     as silent."""
     lost: Collection[str] = ()
     """Nodes that a person names as lost: they may have been replicas."""
@@ -149,7 +149,7 @@ class _Rebuild:
         silent = sorted(asked - {*self._nodes.answering})
         if silent:
             raise self._unsafe(
-                f"{', '.join(silent)} does not answer, and may know of a later session; bring back: {', '.join(silent)}, or name "
+                f"{', '.join(silent)} does not answer, and may know a later session; bring back: {', '.join(silent)}, or name "
                 "it with --lost if its disk is lost for good"
             )
 

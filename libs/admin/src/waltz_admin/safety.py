@@ -92,7 +92,8 @@ class AdminPortProbe:
 
 
 async def ask_copy(connection: StorageAdminConnection, partition_id: int, available: bool) -> ReplicaAnswer:
-    """What a node says of a copy that it has. A question about it that the node refuses is an answer too.
+    """What a node reports about a copy that it has. A question about it that the node refuses is an answer
+    too.
 
     `available`: by its list of partitions. WaltzProtocolError, OSError: it did not answer.
     """

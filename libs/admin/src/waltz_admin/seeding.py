@@ -300,8 +300,8 @@ def _check_key(paths: ClusterPaths, tree: Tree, cluster_key: UUID) -> None:
 
 
 async def _delete_tree(store: ZooKeeperStore, paths: ClusterPaths) -> None:
-    """From the leaves up; what says whose it is, the root with the name and the store with the key, together
-    at the end."""
+    """From the leaves up; what identifies the cluster, the root with the name and the store with the key,
+    together at the end."""
     await _delete_below(store, paths.root, keep=paths.store)
     await _delete_below(store, paths.store)
     left = [path for path in (paths.store, paths.root) if await store.exists(path) is not None]

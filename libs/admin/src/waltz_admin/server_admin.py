@@ -133,7 +133,7 @@ class ServerInspection:
 async def inspect_server(
     endpoint: Endpoint, tls: TlsSettings, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
 ) -> ServerInspection:
-    """Everything a server says of itself, over one connection; UnreachableError when any part of it is
+    """Everything a server reports about itself, over one connection; UnreachableError when any part of it is
     missing."""
     async with ServerAdminConnection(endpoint, tls, timeout_seconds=timeout_seconds) as server:
         partitions = frozenset(await server.partitions())

@@ -120,8 +120,8 @@ class ClusterStatus:
         return lines
 
     def cut_off(self, server: ServerStatus) -> list[str]:
-        """Storage nodes that answer us and not the server. Of one that answers nobody it is said once, of the
-        node."""
+        """Storage nodes that answer us and not the server. Of one that answers nobody it is reported once, of
+        the node."""
         silent = {node.node for node in self.nodes if node.error}
         return [node for node in server.unreached or () if node not in silent]
 
@@ -253,7 +253,7 @@ def _replica(
 ) -> Replica:
     """By the rule of all tools, and one thing more: a copy on a full disk is complete and takes no append."""
     if status is None or status.error is not None:
-        return Replica(node, Standing.UNREACHABLE)  # why is said once, of the node
+        return Replica(node, Standing.UNREACHABLE)  # why is reported once, of the node
     held: NodePartition | None = next((p for p in status.partitions if p.partition_id == partition), None)
     standing, reason = standing_of(metadata, node, answers.copy(node, partition), later_session_passes=True)
     if status.disk is not None and status.disk.full and standing in _LIMITED_BY_A_FULL_DISK:

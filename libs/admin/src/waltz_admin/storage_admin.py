@@ -27,7 +27,7 @@ FLAG_ASSIGNED = 4
 
 @dataclass(frozen=True, slots=True)
 class NodePartition:
-    """What a node says of one of its partitions. All 64 bits of ids and marks."""
+    """What a node reports about one of its partitions. All 64 bits of ids and marks."""
 
     partition_id: PartitionId
     session_id: int
@@ -147,8 +147,8 @@ async def _status(
 
 
 async def inspect_node(endpoint: Endpoint, params: StoreParams, tls: TlsSettings) -> NodeInspection:
-    """Everything a node says of itself, over one connection; UnreachableError or AdminError when any part of
-    it is missing."""
+    """Everything a node reports about itself, over one connection; UnreachableError or AdminError when any
+    part of it is missing."""
     async with admin_connection(endpoint, params, tls) as connection:
         metrics = await connection.metrics()
         partitions = parse_metrics(metrics)
@@ -381,7 +381,7 @@ async def _not_needed(
     connection: StorageAdminConnection,
 ) -> bool:
     """Whether ZooKeeper needs the copy on this node no longer (or no session of the partition ever ran), and
-    the node itself knows of no later one: then ZooKeeper is an older copy (rule A8), and this may be the
+    the node itself knows no later one: then ZooKeeper is an older copy (rule A8), and this may be the
     replica that reports it."""
     if await metadata.never_started(partition_id):
         return True

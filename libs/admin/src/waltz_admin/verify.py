@@ -1,9 +1,9 @@
-"""Is the cluster what ZooKeeper says it is? (docs/operations.md, *Is all well?*)
+"""Is the cluster what its records in ZooKeeper describe? (docs/operations.md, *Is all well?*)
 
 `gather` asks everybody once, at the same time, each within the timeout; `check` is pure and turns the
 answers into one result per partition and check. A question without an answer fails the checks that need it.
 Against 0.13.2: the quorum is that of the partition's own replicas, a partition without replicas is a failure
-and not a crash, health also needs a quorum of available nodes, and `passed` says the whole truth (a tool
+and not a crash, health also needs a quorum of available nodes, and `passed` covers all checks (a tool
 exits with it).
 
 Recovery is not believed from ZooKeeper alone: every replica must be current by its node's own answer
@@ -88,7 +88,7 @@ class VerifyReport:
 
 @dataclass(frozen=True, slots=True)
 class ServerAnswer:
-    """What one server said; None = it did not answer that question."""
+    """What one server answered; None = it did not answer that question."""
 
     partitions: frozenset[int] | None = None
     connectivity: Mapping[str, bool] | None = None
@@ -97,8 +97,8 @@ class ServerAnswer:
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """What one storage node said: which partitions are available (None = no answer), and what it says of its
-    copies."""
+    """What one storage node answered: which partitions are available (None = no answer), and what it reports
+    about its copies."""
 
     partitions: Mapping[int, bool] | None = None
     copies: Mapping[int, ReplicaAnswer] = field(default_factory=dict)
@@ -120,11 +120,11 @@ class Answers:
     nodes: Mapping[str, NodeAnswer]
 
     def partitions(self, node: str) -> Mapping[int, bool] | None:
-        """The partitions a storage node says it has; None = no answer."""
+        """The partitions a storage node reports to have; None = no answer."""
         return self.nodes.get(node, NodeAnswer()).partitions
 
     def copy(self, node: str, partition_id: int) -> Answer:
-        """What a storage node says of its copy of a partition."""
+        """What a storage node reports about its copy of a partition."""
         return self.nodes.get(node, NodeAnswer()).copy(partition_id)
 
 

@@ -23,7 +23,7 @@ class NotCompleteError(AdminError):
 
 
 def _silent(text: str) -> None:
-    """Nobody watches."""
+    """The default: reports nothing."""
 
 
 async def wait_complete(

@@ -1,7 +1,7 @@
 """Reports metrics to Graphite: the plaintext protocol over TCP (a connection per report) or UDP.
 
-Off unless a host name is configured. The key that says milliseconds counts seconds, as in release 0.13.2.
-A Graphite that does not answer costs one log line per outage and never disturbs the service.
+Off unless a host name is configured. The key whose name means milliseconds counts seconds, as in release
+0.13.2. A Graphite that does not answer costs one log line per outage and never disturbs the service.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The HTTP port of a service: `/ping`, `/buildinfo`, `/health`, `/metrics`, on the service's own loop.
 
 GET and HEAD; any other path is 404, any other method 405. `/metrics` is Prometheus text, and the JSON of
-release 0.13.2 for a request that accepts `application/json` or does not say what it accepts: tools of 0.13.2
+release 0.13.2 for a request that accepts `application/json` or has no Accept header: tools of 0.13.2
 send no Accept header and read JSON, Prometheus, browsers and curl always send one. `?pretty=true` indents
 JSON. Every answer forbids caching. Metrics are put into words at most once a second, health once per turn of
 the loop, however often they are asked for. Bodies of requests are never read; connections are watched by
@@ -39,7 +39,7 @@ _NO_CACHE = "must-revalidate,no-cache,no-store"
 class HttpEndpoints:
     """One HTTP server. Owner: the service's main coroutine, which calls `start` and `close`.
 
-    `service_name` and `version` are what `/buildinfo` says; `health_name` is the member under which a health
+    `service_name` and `version` are what `/buildinfo` shows; `health_name` is the member under which a health
     check that raised is reported. While started, it brings the registry's rates up to date every five
     seconds.
     """
@@ -65,7 +65,7 @@ class HttpEndpoints:
         self._guard: ConnectionGuard | None = None
         self._texts: dict[tuple[bool, bool], tuple[float, str]] = {}
         self._health_now: tuple[bool, dict[str, object]] | None = None
-        """What the check said in this turn of the loop."""
+        """The result of the check in this turn of the loop."""
         self._ticker: asyncio.TimerHandle | None = None
         self._port: int | None = None
 

@@ -58,7 +58,7 @@ class MetricsRegistry:
         return self._named(name, Timer, lambda: Timer(self._clock()))
 
     def remove_prefix(self, prefix: str) -> None:
-        """Forget every metric whose full name starts with `prefix` (say, `waltz-storage.partition-3.`)."""
+        """Forget every metric whose full name starts with `prefix` (such as `waltz-storage.partition-3.`)."""
         for name in [name for name in self._metrics if name.startswith(prefix)]:
             del self._metrics[name]
 

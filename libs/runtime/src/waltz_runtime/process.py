@@ -35,7 +35,7 @@ log = structlog.get_logger(__name__)
 def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """Run `main(stop)` until it returns; the exit code of the process.
 
-    0 when main returned; 1 and one line `Error: …` for an error whose class says `user_error = True` (also
+    0 when main returned; 1 and one line `Error: …` for an error whose class has `user_error = True` (also
     inside an exception group); 70 and a logged stack trace for anything else. `main` has
     `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70). A second signal
     exits with 128 + its number.
@@ -62,7 +62,7 @@ def _raise_file_limit() -> None:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    except (OSError, ValueError) as error:  # some systems allow less than they say
+    except (OSError, ValueError) as error:  # some systems allow less than they report
         log.debug("the limit of open files stays as it is", reason=str(error))
 
 
@@ -102,7 +102,7 @@ async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
 
 
 def _report(failure: BaseException) -> int:
-    """Say what went wrong and choose the exit code; what ends an interpreter on purpose passes through."""
+    """Report what went wrong and choose the exit code; what ends an interpreter on purpose passes through."""
     user_error = find_user_error(failure)
     if user_error is not None:
         line = " ".join(str(user_error).split())

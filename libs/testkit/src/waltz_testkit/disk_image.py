@@ -124,7 +124,7 @@ class Inode:
                 apply(self.platter, change)
 
     def lose_sector(self, chance: random.Random, now: float) -> int | None:
-        """One sector of the changes pending `now` will not reach the platter, whatever a sync says: it
+        """One sector of the changes pending `now` will not reach the platter, whatever a sync returns: it
         keeps what it held, or zeros.
 
         Returns its first byte; `None` when nothing is pending. Programs see the new content until

@@ -27,7 +27,7 @@ class CrashError(BaseException):
 
 
 class LostWrite(NamedTuple):
-    """An order to a disk: the next sync of a file whose path matches says that all is well, and one sector
+    """An order to a disk: the next sync of a file whose path matches reports success, and one sector
     was not written. `evicted`: programs read the old content from then on, else after a crash."""
 
     matches: Callable[[str], bool]

@@ -101,7 +101,7 @@ class EmbeddedZooKeeper:
                 self.kill()
                 tail = (self.data_dir / "zookeeper.log").read_text(errors="replace")[-2000:]
                 raise ZooKeeperUnavailableError(f"ZooKeeper did not start:\n{tail}")
-            time.sleep(0.05)  # a poll: the process has no other way to say that it is ready
+            time.sleep(0.05)  # a poll: the process has no other way to report that it is ready
 
     def _answers(self) -> bool:
         try:
@@ -121,7 +121,7 @@ class EmbeddedZooKeeper:
         self._end(signal.SIGKILL)
 
     def pause(self) -> None:
-        """SIGSTOP: it keeps its connections and says nothing. On a busy machine some of its threads run on
+        """SIGSTOP: it keeps its connections and answers nothing. On a busy machine some of its threads run on
         for a moment: it waits for them."""
         if self._process is not None:
             os.kill(self._process.pid, signal.SIGSTOP)

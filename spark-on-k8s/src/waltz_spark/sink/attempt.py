@@ -18,7 +18,7 @@ locks that are checked in the order of the log, and the client id in every trans
 * Whenever a row does not commit, for whatever reason, the attempt claims again, which settles all of its
   rows without a lock of their own, and reads the log up to the claim. There is no other recovery.
 
-`Attempt` is the state of this, immutable; `next_action` says what to do with the log and the
+`Attempt` is the state of this, immutable; `next_action` decides what to do with the log and the
 `after_...` functions take in what came of it. Pure: no log, no clock, no random number. The shell that
 performs the actions is `task_writer`; a test walks through all interleavings of several attempts, faults
 and delays.
@@ -76,7 +76,7 @@ class AppendClaim:
 
 @dataclass(frozen=True, slots=True)
 class ReadBack:
-    """Read the transactions after `after` up to and with `until`, and say which are claims of the place
+    """Read the transactions after `after` up to and with `until`, and report which are claims of the place
     and rows of the task."""
 
     after: int
@@ -260,11 +260,11 @@ def _check_rival(state: Attempt, seen: ClaimSeen) -> None:
     if key.batch > mine.batch:
         raise StaleBatchError(
             f"batch {mine.batch} of query {mine.query} has ended: batch {key.batch} is being written (transaction "
-            f"{seen.transaction_id} says so)"
+            f"{seen.transaction_id} shows it)"
         )
     if key.batch == mine.batch and seen.claim.attempt != state.me.attempt and state.claimed:
         raise SupersededError(
-            f"another attempt at task {mine.task} of batch {mine.batch} has taken over (transaction {seen.transaction_id} says so)"
+            f"another attempt at task {mine.task} of batch {mine.batch} has taken over (transaction {seen.transaction_id} shows it)"
         )
 
 

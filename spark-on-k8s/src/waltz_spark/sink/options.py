@@ -14,7 +14,7 @@ from waltz_spark.sink.task_writer import WriteSettings
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 _WINDOW = "client.maxConcurrentTransactions"
 _PIPELINE = "1024"
-"""Appends on their way per partition where the options say nothing: a client's own default is for programs
+"""Appends on their way per partition where the options set none: a client's own default is for programs
 that append one by one."""
 
 

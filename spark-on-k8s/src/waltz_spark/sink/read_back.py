@@ -1,7 +1,7 @@
 """Reading back: which transactions of a stretch of the log belong to a task.
 
 A transaction belongs to the task when the newest claim before it that names its client is a claim of the task
-in the same batch. Pure: it is given headers and payloads and says which payloads it needs.
+in the same batch. Pure: it is given headers and payloads and returns which payloads it needs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Claims: how one attempt of a Spark task says, in the log itself, that the task is its own from here on.
+"""Claims: how one attempt of a Spark task records, in the log itself, that the task is its own from here on.
 
 A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task
 (`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
@@ -18,7 +18,7 @@ from typing import Self
 from waltz_protocol.locks import LockId
 
 CLAIM_HEADER = 0x57434C4D
-"""Header of a claim unless the option `claimHeader` says otherwise: "WCLM" as four bytes."""
+"""Header of a claim unless the option `claimHeader` is set: "WCLM" as four bytes."""
 
 _FORMAT = "waltz-spark-claim/1"
 

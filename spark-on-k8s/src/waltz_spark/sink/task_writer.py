@@ -1,4 +1,4 @@
-"""Performs what `attempt` says: one attempt of a Spark task, with the client of the log.
+"""Performs what `attempt` decides: one attempt of a Spark task, with the client of the log.
 
 `TaskWriter` has one `Attempt` per log partition that rows of the task go
 to; it claims a partition when its first row comes. A `LogPort` is the log as one attempt uses it; tests put

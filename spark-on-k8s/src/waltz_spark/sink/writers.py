@@ -1,8 +1,9 @@
 """The writers that Spark knows: made on the driver, sent to the tasks, notified there of the end of the
 batch.
 
-The driver makes one for every micro-batch (and another one to say that it is complete), so what must outlast
-a batch is in the folder of `batch_starts`. A task learns its query and batch from Spark's task context.
+The driver makes one for every micro-batch (and another one to record that it is complete), so what must
+outlast a batch is in the folder of `batch_starts`. A task learns its query and batch from Spark's task
+context.
 """
 
 from __future__ import annotations
@@ -174,7 +175,7 @@ def _context() -> TaskContext:
 
 
 def _next_start(starts: Starts, batch: int, messages: Sequence[TaskMessage | None]) -> Marks:
-    """Per partition the last transaction that a task of the batch knows of: nothing of the next batch is at
+    """Per partition the last transaction that a task of the batch knows: nothing of the next batch is at
     or below it."""
     marks = dict(starts.of(batch))
     for message in messages:

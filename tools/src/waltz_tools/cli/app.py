@@ -51,5 +51,5 @@ app.add_typer(k8s.app, name="k8s", help="Clusters that the operator runs on Kube
 
 @app.command(hidden=True, context_settings={"ignore_unknown_options": True, "allow_extra_args": True})
 def demo() -> None:
-    """Only says where the demo is: it was a sub-command, with options."""
+    """Only prints where the demo is: it was a sub-command, with options."""
     raise UsageError("the demo is an example of the repository: run `make demo` in a checkout of it")

@@ -16,7 +16,7 @@ DryRunOption = Annotated[
 
 
 def confirm(what: str, yes: bool) -> None:
-    """Ask on a terminal; elsewhere --yes has to be said. ToolError or UsageError of one line: nothing was
+    """Ask on a terminal; elsewhere --yes has to be passed. ToolError or UsageError of one line: nothing was
     changed."""
     if yes:
         return

@@ -262,7 +262,7 @@ def report(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Everything that somebody who helps needs to see in one archive: objects, events, logs, plan. Secrets
+    """Collect in one archive what a supporter needs: objects, events, logs, plan. Secrets
     are left out."""
     path = file or Path(f"waltz-{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}.tar.gz")
 

@@ -41,7 +41,7 @@ def restore_reset(
     """Prepare a storage directory that was restored from a copy, before its node starts again.
 
     Resets what the node remembers of store sessions, so that it comes back as a replica that has to catch up
-    and never votes with a log that is older than it says.
+    and never votes with a log that is older than it claims.
     """
     chosen = None if partition is None else parse_partitions(partition)
     would = stopped_node.resettable(directory, chosen)
@@ -120,7 +120,7 @@ def lower_fence(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Put down session fences that somebody raised to where no session comes.
+    """Lower session fences that were raised to where no session comes.
 
     Each is put to the session after the last that ZooKeeper gave out and that any node completed, so every
     session that ever was stays fenced off. All other replicas must answer.

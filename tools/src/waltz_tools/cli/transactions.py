@@ -43,7 +43,7 @@ class HeaderFilter:
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One transaction to append; None = what the command line says."""
+    """One transaction to append; None = as on the command line."""
 
     data: bytes
     header: int | None = None

@@ -1,4 +1,4 @@
-"""`waltz k8s report`: what somebody who is to help needs to see, in one archive, without secrets.
+"""`waltz k8s report`: what a supporter needs, in one archive, without secrets.
 
 Secrets are not even read. Whatever cannot be read is in the archive as the reason why, so that a person with
 few permissions gets a report too.

@@ -23,7 +23,7 @@ _POLL_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """One migration as the command line says it; exactly one of the first four."""
+    """One migration as given on the command line; exactly one of the first four."""
 
     move: str | None = None
     """`<group>-<node>:<group>-<node>`."""

@@ -37,7 +37,7 @@ def overview(bodies: Sequence[Body]) -> Listing:
 
 
 def details(body: Body, migrations: Sequence[Body]) -> list[Listing]:
-    """Everything the status of one cluster says."""
+    """Everything in the status of one cluster."""
     status = body.get("status", {})
     conditions = Listing("conditions", "Conditions", ["Type", "Status", "Reason", "Message"])
     for one in status.get("conditions", ()):

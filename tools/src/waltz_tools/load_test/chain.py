@@ -1,4 +1,4 @@
-"""What the transactions of a validation say, and whether the log agrees.
+"""What the transactions of a validation contain, and whether the log agrees.
 
 Every transaction of a run names the run's previous transaction in its partition, as its writer saw it under
 the run's write lock. If locks and order hold, these names form one chain per partition, whoever else writes

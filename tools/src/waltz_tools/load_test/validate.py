@@ -1,7 +1,7 @@
 """Producers that append under one write lock, and a consumer that checks what came of it.
 
 Other writers may use the same partitions. Nothing waits without an end: whatever is not done at the deadline
-is an error that says how far it got.
+is an error that shows how far it got.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Report = Callable[[int], object]
 
 
 def quiet(done: int) -> None:
-    """Nobody watches."""
+    """The default: reports nothing."""
 
 
 async def marks(client: WaltzClient, partitions: Sequence[int], deadline_seconds: float) -> dict[int, int]:

@@ -5,7 +5,7 @@ which survives exec); then the program takes the place of this process, under th
 program is started without that protection and the pid files of the cluster directory find left-overs at the
 next start.
 
-What the program makes is readable by its user alone, unless it says otherwise.
+What the program makes is readable by its user alone, unless it sets another umask.
 
 FD is the writing end of a pipe (or `-`); it is closed when the program starts, which shows the parent
 that the guard has done its work.

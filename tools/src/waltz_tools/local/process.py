@@ -121,7 +121,7 @@ class ManagedProcess:
         self._paused = False
 
     def last_words(self) -> str:
-        """The line of the log that most likely says why it ended, for an error message of one line."""
+        """The line of the log that most likely shows why it ended, for an error message of one line."""
         try:
             with self.log_path.open("rb") as log:
                 log.seek(max(0, log.seek(0, os.SEEK_END) - _LOG_TAIL_BYTES))
