@@ -1,4 +1,5 @@
-"""The end of a run: heal, see that everything continues, wait until it is quiet, and find out what is true."""
+"""The end of a run: heal, see that everything continues, wait until it is quiet, and find out what is
+true."""
 
 from __future__ import annotations
 
