@@ -269,8 +269,8 @@ def render() -> str:
     ]
     return f"""# Configuration
 
-For those who write a configuration file: every key of every role, its default and its meaning. The page is
-made from the settings classes by `tests/repo/test_configuration_doc.py`;
+This page is for those who write a configuration file: every key of every role, its default and its meaning.
+It is made from the settings classes by `tests/repo/test_configuration_doc.py`;
 `WALTZ_WRITE_DOCS=1 .venv/bin/pytest tests/repo/test_configuration_doc.py` writes it again.
 
 Every role reads one YAML file. Keys may be dotted, nested, or both (`server.port: 1`, `server: {{port: 1}}`);
