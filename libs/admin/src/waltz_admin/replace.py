@@ -97,7 +97,7 @@ class NodeReplacement:
         self._copied = 0
 
     async def plan(self) -> list[str]:
-        """What a run would do now, one line per step; the refusals of a run as errors. Changes nothing."""
+        """What a run would do now, one line per step; the refusals of a run as errors. It changes nothing."""
         params, maps = await self._start()
         if self._old not in maps.partitions:
             return []

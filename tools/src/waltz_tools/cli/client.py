@@ -63,7 +63,7 @@ def validate(
 ) -> None:
     """Append from several clients under one lock and check that the log holds exactly that, in order.
 
-    Others may write to the same partitions meanwhile. Exit code 3 when the log is not right.
+    Others may write to the same partitions meanwhile. Exit code 3 when the log differs.
     """
     with progress("validating", 2 * num_clients * txn_per_client) as advance:
         work = load_test.validate(
@@ -89,8 +89,8 @@ def create_producer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """One producer of a validation. It reads the partitions from their beginning first, to know the run so
-    far."""
+    """Run one producer of a validation. It reads the partitions from their beginning first, to know the run
+    so far."""
 
     async def work() -> int:
         async with WaltzClient.connect(config) as client:
@@ -118,8 +118,8 @@ def create_consumer(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """The consumer of a validation: reads from the beginning until it has found that many transactions of the
-    run."""
+    """Run the consumer of a validation: it reads from the beginning until it has found that many transactions
+    of the run."""
 
     async def work() -> ChainCheck:
         async with WaltzClient.connect(config) as client:
@@ -142,7 +142,7 @@ def high_water_mark(
     timeout_seconds: TimeoutOption = 30.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Id of the last committed transaction of a partition, -1 when it is empty."""
+    """Print the id of the last committed transaction of a partition, -1 when it is empty."""
     chosen = parse_single_partition(partition)
 
     async def work() -> int:

@@ -82,7 +82,7 @@ def verify_(
 
 @app.command("check-connectivity")
 def check_connectivity(config: ConfigOption, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Which storage nodes does each server reach? Exit code 3 when one is not reached."""
+    """Show which storage nodes each server reaches. Exit code 3 when one is not reached."""
     answers = run_admin(config, lambda c: server_admin.check_connectivity(c.store, c.root, tls=c.tls))
     listing = Listing("connectivity", "Servers and storage nodes", ["Server", "Storage node", "Reached"])
     broken = 0
@@ -108,7 +108,7 @@ TimeoutOption = Annotated[float, typer.Option("--timeout", "-t", min=0.1, help="
 def status_(
     config: ConfigOption, timeout_seconds: TimeoutOption = 10.0, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """Servers, storage nodes, partitions, replicas, who is behind and why. Exit code 3 when something is
+    """Show servers, storage nodes, partitions, replicas, who is behind and why. Exit code 3 when something is
     wrong."""
     status = run_admin(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
@@ -128,7 +128,8 @@ def top(
     ] = 0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """The status, again and again, with appends per second of each partition; as JSON one object per look."""
+    """Show the status again and again, with appends per second of each partition; as JSON one object per
+    observation."""
     if output is OutputFormat.JSON:
         run_admin(
             config,
@@ -146,7 +147,7 @@ def top(
 def doctor(
     config: ConfigOption, timeout_seconds: TimeoutOption = 10.0, output: OutputOption = OutputFormat.TABLE
 ) -> None:
-    """What is wrong here, and the next step for each finding. Exit code 3 when there is one."""
+    """Show what is wrong, and the next step for each finding. Exit code 3 when there is one."""
     status = run_admin(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )

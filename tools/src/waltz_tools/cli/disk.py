@@ -80,8 +80,8 @@ def dump_control_file(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an entry is
-    damaged."""
+    """Show cluster key, partition count and, per partition, session, marks and flags. Exit code 3 when an
+    entry is damaged."""
     from waltz_storage.engine.inspect import inspect_control_file
 
     directory = path if path.is_dir() else path.parent
@@ -139,7 +139,8 @@ def dump_segment(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Header and records of one segment. Exit code 3 when the file continues after its last valid record."""
+    """Show header and records of one segment. Exit code 3 when the file continues after its last valid
+    record."""
     if not metadata and not record:
         raise UsageError("pass what to show: --metadata, --record or both")
     from waltz_storage.engine.segment_view import segment_records
@@ -179,7 +180,7 @@ def verify_segment_(
     ] = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Does the index lead to each transaction, and are the checksums right? Exit code 3 when not."""
+    """Check that the index leads to each transaction, and all checksums. Exit code 3 when not."""
     from waltz_storage.engine.segment_view import verify_segment
 
     view = _view(path)
@@ -198,7 +199,7 @@ def verify_segment_(
 
 @app.command("segment-statistic")
 def segment_statistic(path: SegmentArgument, output: OutputOption = OutputFormat.TABLE) -> None:
-    """Number of records, and the longest, shortest, mean and median data, in bytes."""
+    """Show the number of records, and the longest, shortest, mean and median data, in bytes."""
     from waltz_storage.engine.segment_view import data_lengths
 
     lengths = data_lengths(_view(path))

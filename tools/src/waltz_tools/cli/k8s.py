@@ -82,7 +82,7 @@ def status(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Conditions, nodes, what is under way. Exit code 3 when a cluster is not Available."""
+    """Show conditions, nodes, what is in progress. Exit code 3 when a cluster is not Available."""
 
     async def work(session: Session) -> list[Any]:
         from waltz_operator.kube import kinds
@@ -121,8 +121,8 @@ def plan(
     operator_namespace: OperatorNamespaceOption = "waltz-system",
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """What the operator would do next, and what blocks it. Exit code 3 when something is blocked. Changes
-    nothing."""
+    """Show what the operator would do next, and what blocks it. Exit code 3 when something is blocked.
+    Changes nothing."""
 
     async def work(session: Session) -> dict[str, Any]:
         from waltz_tools.k8s.preview import ask_plan
@@ -176,7 +176,7 @@ def migrate(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have copies of partitions moved between nodes (a WaltzMigration). With --wait, exit code 1 when it
+    """Move copies of partitions between nodes (by a WaltzMigration). With --wait, exit code 1 when it
     fails."""
     partitions = None if partition is None else tuple(parse_partitions(partition))
     called = name or f"{cluster}-{datetime.now(UTC):%Y%m%d-%H%M%S}"
@@ -211,7 +211,7 @@ def restart(
     context: ContextOption = None,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Have all pods of one part restarted, one at a time, each when no partition loses its quorum by it."""
+    """Restart all pods of one part, one at a time, each when no partition loses its quorum by it."""
     if part not in ("storage", "server", "zookeeper"):
         raise ToolError(f"restart storage, server or zookeeper, not {part!r}")
     now = datetime.now(UTC).isoformat(timespec="seconds")
@@ -294,7 +294,7 @@ def render(
     namespace: NamespaceOption = "default",
     output: Annotated[OutputFormat | None, typer.Option("--output", help="json; YAML without it.")] = None,
 ) -> None:
-    """The manifests of a cluster, for a Kubernetes without the operator. Connects to nothing."""
+    """Print the manifests of a cluster, for a Kubernetes without the operator; connects to nothing."""
     _check_extra()
     import yaml
 

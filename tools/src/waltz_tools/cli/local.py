@@ -43,7 +43,7 @@ def up(
 ) -> None:
     """Run a cluster until Ctrl-C; prints the path of a configuration file for clients.
 
-    The same directory comes up again with all its data. A process that dies is started again.
+    The same directory comes up again with all its data. A process that dies is restarted.
     """
     if data is None:
         with tempfile.TemporaryDirectory(prefix="waltz-local-") as folder:

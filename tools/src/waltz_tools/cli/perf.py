@@ -64,7 +64,8 @@ def producers(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """How fast clients can append. One unmeasured transaction per client and partition comes first."""
+    """Measure how fast clients can append. One unmeasured transaction per client and partition comes
+    first."""
     settings = ClientSettings.load(config)
     test = performance.ProducerTest(
         txn_size,
@@ -91,7 +92,7 @@ def consumers(
     timeout_seconds: TimeoutOption = 600.0,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """How fast one client reads back, with data, what is written first."""
+    """Measure how fast one client reads back, with data, what is written first."""
     with progress("reading back", num_txn) as advance:
         work = performance.consume(
             lambda: WaltzClient.connect(config), txn_size, num_txn, num_active_partitions, advance

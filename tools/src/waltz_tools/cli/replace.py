@@ -55,7 +55,7 @@ def replace(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Replace a storage node: add the new one, copy, verify, switch, take the old one away, forget it.
+    """Replace a storage node: add the new one, copy, verify, switch, remove the old one, forget it.
 
     Before each change it is proven that nothing can be lost. Whatever interrupts it: run the same command
     again.

@@ -35,7 +35,7 @@ def list_(
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
-    """Partitions of a server and the storage nodes of each."""
+    """List the partitions of a server and the storage nodes of each."""
     endpoint = parse_endpoint(server)
     count, replicas = run(server_admin.list_server(endpoint))
     listing = Listing("partitions", f"{endpoint}: {count} partitions", ["Partition", "Storage nodes"])
@@ -56,7 +56,7 @@ def add_preferred_partition(
     partition: PartitionsOption,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Let a server prefer partitions: they move to it."""
+    """Make a server prefer partitions: they move to it."""
     _change(config, server, partition, output, preferred=True)
 
 

@@ -55,7 +55,7 @@ def list_(
     output: OutputOption = OutputFormat.TABLE,
     logger: LoggerOption = False,
 ) -> None:
-    """Partitions of the nodes: sessions, marks, flags. Exit code 3 when a node does not answer."""
+    """List the partitions of the nodes: sessions, marks, flags. Exit code 3 when a node does not answer."""
     admin = None if storage is None else parse_endpoint(storage)
     statuses = run_admin(config, lambda c: storage_admin.list_nodes(c.store, c.root, c.tls, admin=admin))
     columns = [
@@ -166,7 +166,7 @@ def availability(
     online: Annotated[str, typer.Option("--online", "-o", help="true or false.", show_default=False)],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make partitions of a node available to servers, or take them off."""
+    """Make partitions of a node available to servers, or take them offline."""
     admin, chosen = parse_endpoint(storage), parse_partitions(partition)
     available = parse_truth("--online", online)
     run_admin(

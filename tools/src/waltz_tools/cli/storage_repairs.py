@@ -122,7 +122,7 @@ def lower_fence(
 ) -> None:
     """Lower session fences that were raised to where no session comes.
 
-    Each is put to the session after the last that ZooKeeper gave out and that any node completed, so every
+    Each is set to the session after the last that ZooKeeper gave out and that any node completed, so every
     session that ever was stays fenced off. All other replicas must answer.
     """
     chosen = parse_partitions(partition)

@@ -30,8 +30,8 @@ def usage(
     ] = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Bytes of the logs, how fast they grow, and when the disks are full. Exit code 3 when one is, or a node
-    is silent.
+    """Show the bytes of the logs, how fast they grow, and when the disks are full. Exit code 3 when one is,
+    or a node is silent.
 
     Growth is that of the last 24 hours, or since the node's start. The log is kept forever: a disk that
     fills up must be enlarged.

@@ -62,7 +62,7 @@ def create(
     ],
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Create a cluster; refuses when there is one."""
+    """Create a cluster; fails when there is one."""
     result = run_admin(config, lambda c: seeding.create(c.store, c.root, name, partitions))
     key = result.params.cluster_key
     render_result(
@@ -159,7 +159,7 @@ def assign_partition(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Give partitions to a storage node (after a check that nothing can be lost)."""
+    """Assign partitions to a storage node (after a check that nothing can be lost)."""
     endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
 
     async def work(c: Context) -> tuple[int, ...]:
@@ -186,7 +186,7 @@ def unassign_partition(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Take partitions from a storage node (after a check that nothing can be lost)."""
+    """Unassign partitions from a storage node (after a check that nothing can be lost)."""
     endpoint, chosen = str(parse_endpoint(storage)), parse_partitions(partition)
 
     async def work(c: Context) -> tuple[int, ...]:
@@ -243,7 +243,7 @@ def accept_restored_(
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
-    """Make the metadata of partitions again from what their storage nodes hold, after ZooKeeper was restored
+    """Rebuild the metadata of partitions from what their storage nodes hold, after ZooKeeper was restored
     from an older copy.
 
     All storage nodes must answer, or be named as lost or removed; nodes that this copy does not know must be
