@@ -72,18 +72,18 @@ def test_no_piece_of_code_in_a_document_is_broken_over_two_lines() -> None:
 # Words of our own, and what is said instead, are in the glossary of STYLE.md. Tests are
 # free.
 PRIVATE = re.compile(
-    r"\b(?:told|tells?|telling|stands?|rest(?:s|ed|ing)? on|any ?more|for ever|by our hand|is no wanted"
+    r"\b(?:told|tells?|telling|stands?|(?<!the )rest on|rest(?:s|ed|ing) on|any ?more|for ever|by our hand|is no wanted"
     r"|(?:goes|go|going|went|gone) on|patience|ladder|by hand|trouble|so many seconds)\b",
     re.IGNORECASE,
 )
 ALLOWED = {
     "client": 46,
-    "crds": 6,
-    "docs": 10,
+    "crds": 1,
+    "docs": 3,
     "libs/cluster": 12,
-    "libs/protocol": 17,
+    "libs/protocol": 16,
     "libs/testkit": 1,
-    "operator": 234,
+    "operator": 34,
     "services/server": 67,
     "services/storage": 30,
 }
@@ -113,12 +113,11 @@ def test_private_words_only_become_fewer() -> None:
 # Names of code are in single backticks, without roles of Sphinx; comments begin with "# ".
 DIALECT = re.compile(r"(?<!`)``(?!`)[^`]|:(?:class|meth|func|mod|attr|data|exc):`|^\s*#: ", re.MULTILINE)
 OTHER_DIALECTS = {
-    "client": 250,
-    "libs/cluster": 116,
-    "libs/protocol": 21,
+    "client": 246,
+    "libs/cluster": 1,
     "operator": 316,
     "services/server": 2,
-    "services/storage": 216,
+    "services/storage": 3,
 }
 """Members in which other dialects of docstrings are left, by lines. These numbers may only shrink."""
 

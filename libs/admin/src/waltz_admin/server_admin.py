@@ -1,4 +1,4 @@
-"""Questions and orders to servers, over their client port (ZooKeeper layout, RPCs used) and their HTTP port.
+"""Questions and orders to servers, over their client port (docs/protocol.md) and their HTTP port.
 
 One connection, one question at a time, answers matched by their type. Nothing here takes a client id from
 ZooKeeper: the ReqId of such a question has client id -1.
