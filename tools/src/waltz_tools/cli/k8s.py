@@ -188,7 +188,7 @@ def migrate(
         await changes.migrate(session, cluster, called, wish)
         if not wait:
             return {}
-        return await changes.follow(session, called, timeout, _tell)
+        return await changes.follow(session, called, timeout, _show_status)
 
     status_ = _run(work, namespace, kubeconfig, context)
     phase = str(status_.get("phase", "Pending"))
@@ -197,7 +197,7 @@ def migrate(
         raise ToolError(f"migration {called}: {phase}: {status_.get('message', '')}")
 
 
-def _tell(status_: Mapping[str, Any]) -> None:
+def _show_status(status_: Mapping[str, Any]) -> None:
     parts = (status_.get("phase"), status_.get("progress"), status_.get("message"))
     sys.stderr.write(" ".join(str(part) for part in parts if part) + "\n")
 

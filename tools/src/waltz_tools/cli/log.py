@@ -85,12 +85,12 @@ def append(
                     as_of=as_of,
                     deadline_seconds=deadline_seconds,
                 )
-                _tell(output, place, committed.transaction_id)
+                _show_committed(output, place, committed.transaction_id)
 
     run(work())
 
 
-def _tell(output: OutputFormat, partition: int, transaction: int) -> None:
+def _show_committed(output: OutputFormat, partition: int, transaction: int) -> None:
     try:
         if output is OutputFormat.JSON:
             print_json({"partition": partition, "transaction": transaction})
