@@ -1,6 +1,6 @@
 """The client library of Waltz: append transactions under optimistic locks, read them back in commit order.
 
-Start with :class:`WaltzClient`; ``waltz_client.blocking`` is the same without an event loop.
+Start with `WaltzClient`; `waltz_client.blocking` is the same without an event loop.
 """
 
 from waltz_client._internal.append.pending import PendingAppend

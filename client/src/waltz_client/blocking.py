@@ -1,11 +1,11 @@
 """The client for programs without an event loop: the same calls, blocking, from any thread.
 
-The client runs on a loop in a thread of its own. Callbacks, ``on_result`` functions and transaction contexts
+The client runs on a loop in a thread of its own. Callbacks, `on_result` functions and transaction contexts
 run in that thread and must not call this facade (that would wait for itself). An interrupted call
 (KeyboardInterrupt) is cancelled in the loop.
 
 A client belongs to the process that entered it. A fork copies it without its thread: there every call is
-refused, and ``close`` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
+refused, and `close` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
 because the loop's selector and the sockets are the parent's too.
 """
 
@@ -33,11 +33,11 @@ T = TypeVar("T")
 
 
 class BlockingWaltzClient:
-    """``with BlockingWaltzClient.connect("client.yaml") as client: ...``; see
-    :class:`waltz_client.WaltzClient`."""
+    """`with BlockingWaltzClient.connect("client.yaml") as client: ...`; see
+    `waltz_client.WaltzClient`."""
 
     def __init__(self, make_client: Callable[[], WaltzClient]) -> None:
-        """Use :meth:`connect`."""
+        """Use `connect`."""
         self._make_client = make_client
         self._client: WaltzClient | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -55,7 +55,7 @@ class BlockingWaltzClient:
         *,
         store: Callable[[], ZooKeeperStore] | None = None,
     ) -> Self:
-        """A client to be entered with ``with``. ``store`` (made on the client's loop) is for tests."""
+        """A client to be entered with `with`. `store` (made on the client's loop) is for tests."""
         return cls(lambda: WaltzClient.connect(settings, callbacks, store=None if store is None else store()))
 
     def __enter__(self) -> Self:
@@ -102,7 +102,7 @@ class BlockingWaltzClient:
         self.close()
 
     def close(self) -> None:
-        """See ``WaltzClient.close``; ends the thread. Idempotent. After a fork it leaves the parent's client
+        """See `WaltzClient.close`; ends the thread. Idempotent. After a fork it leaves the parent's client
         alone."""
         if self._in_other_process():
             return
@@ -166,27 +166,27 @@ class BlockingWaltzClient:
 
     @property
     def client_id(self) -> int:
-        """See ``WaltzClient.client_id``."""
+        """See `WaltzClient.client_id`."""
         return self._open_client.client_id
 
     @property
     def cluster_name(self) -> str:
-        """See ``WaltzClient.cluster_name``."""
+        """See `WaltzClient.cluster_name`."""
         return self._open_client.cluster_name
 
     @property
     def num_partitions(self) -> int:
-        """See ``WaltzClient.num_partitions``."""
+        """See `WaltzClient.num_partitions`."""
         return self._open_client.num_partitions
 
     def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
-        """See ``WaltzClient.high_water_mark``."""
+        """See `WaltzClient.high_water_mark`."""
         return self._call(self._open_client.high_water_mark(partition, deadline_seconds=deadline_seconds))
 
     def get_data(
         self, partition: int, transaction_id: int, *, deadline_seconds: float | None = None
     ) -> bytes:
-        """See ``WaltzClient.get_data``."""
+        """See `WaltzClient.get_data`."""
         return self._call(
             self._open_client.get_data(partition, transaction_id, deadline_seconds=deadline_seconds)
         )
@@ -204,7 +204,7 @@ class BlockingWaltzClient:
         deadline_seconds: float | None = None,
         max_attempts: int | None = None,
     ) -> Committed:
-        """See ``WaltzClient.append``."""
+        """See `WaltzClient.append`."""
         return self._call(
             self._open_client.append(
                 partition=partition,
@@ -222,27 +222,27 @@ class BlockingWaltzClient:
     def append_many(
         self, appends: Iterable[Append], *, deadline_seconds: float | None = None
     ) -> Sequence[Committed | AppendError]:
-        """See ``WaltzClient.append_many``."""
+        """See `WaltzClient.append_many`."""
         return self._call(self._open_client.append_many(list(appends), deadline_seconds=deadline_seconds))
 
     def submit(self, context: TransactionContext) -> None:
-        """See ``WaltzClient.submit``; the context's methods run in the client's thread."""
+        """See `WaltzClient.submit`; the context's methods run in the client's thread."""
         self._call(self._open_client.submit(context))
 
     def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
-        """See ``WaltzClient.flush_transactions``."""
+        """See `WaltzClient.flush_transactions`."""
         self._call(self._open_client.flush_transactions(deadline_seconds=deadline_seconds))
 
     def has_pending_transactions(self) -> bool:
-        """See ``WaltzClient.has_pending_transactions``."""
+        """See `WaltzClient.has_pending_transactions`."""
         return self._open_client.has_pending_transactions()
 
     def set_partitions(self, partitions: Iterable[int]) -> None:
-        """See ``WaltzClient.set_partitions``."""
+        """See `WaltzClient.set_partitions`."""
         self._call(self._open_client.set_partitions(list(partitions)))
 
     def get_partitions(self) -> list[int]:
-        """See ``WaltzClient.get_partitions``."""
+        """See `WaltzClient.get_partitions`."""
         return self._open_client.get_partitions()
 
     def feed(
@@ -254,7 +254,7 @@ class BlockingWaltzClient:
         headers_only: bool = False,
         until: int | Mapping[int, int] | None = None,
     ) -> Iterator[FeedTransaction]:
-        """See ``WaltzClient.feed``; a generator, closed when it is dropped or ``close()``d."""
+        """See `WaltzClient.feed`; a generator, closed when it is dropped or `close()`d."""
         client = self._open_client
 
         async def begin() -> Feed:

@@ -26,7 +26,7 @@ class WaltzClientCallbacks(Protocol):
         """Apply one committed transaction (anybody's, own ones included).
 
         Must store the new mark together with its effects and be idempotent: delivery resumes at the stored
-        mark + 1. If it raises, ``uncaught_exception`` is called and the same transaction is delivered again
+        mark + 1. If it raises, `uncaught_exception` is called and the same transaction is delivered again
         after a growing delay (10 ms to 10 s); later transactions of the partition wait, other partitions do
         not. A StopApplyingError ends that: the partition is not applied any more by this client.
         """
@@ -35,5 +35,5 @@ class WaltzClientCallbacks(Protocol):
     def uncaught_exception(
         self, partition_id: int, transaction_id: int, error: Exception
     ) -> Awaitable[None] | None:
-        """``apply_transaction`` raised. An error of this callback is logged and ignored."""
+        """`apply_transaction` raised. An error of this callback is logged and ignored."""
         ...

@@ -1,9 +1,9 @@
 """WaltzClient: the public face of the client.
 
-Two ways to use it. *Plain*: ``await client.append(...)`` and ``async for transaction in client.feed(...)``.
-*Callbacks*: give callbacks that apply committed transactions to the application's state, and ``submit``
+Two ways to use it. *Plain*: `await client.append(...)` and `async for transaction in client.feed(...)`.
+*Callbacks*: give callbacks that apply committed transactions to the application's state, and `submit`
 transaction contexts that build on it (client-server protocol, application contract). One client object serves
-both and all partitions; it belongs to one event loop. ``waltz_client.blocking`` has the same for programs
+both and all partitions; it belongs to one event loop. `waltz_client.blocking` has the same for programs
 without one.
 """
 
@@ -52,8 +52,8 @@ MOCK_DRIVER = "client.mockDriver"
 
 @runtime_checkable
 class MockDriver(Discovery, Protocol):
-    """A log for tests in place of a cluster (``waltz_client.testing.InProcessLog``), given in the settings as
-    ``client.mockDriver``: the object itself, so only a mapping can hold one."""
+    """A log for tests in place of a cluster (`waltz_client.testing.InProcessLog`), given in the settings as
+    `client.mockDriver`: the object itself, so only a mapping can hold one."""
 
     def client_settings(self, settings: Mapping[str, object]) -> Mapping[str, object]:
         """The keys given, and those that only a cluster needs."""
@@ -71,10 +71,10 @@ class MockDriver(Discovery, Protocol):
 
 
 class WaltzClient:
-    """``async with WaltzClient.connect("client.yaml") as client: ...``
+    """`async with WaltzClient.connect("client.yaml") as client: ...`
 
-    Leaving the block (or ``close``) ends everything at once: appends without an outcome end as unknown. Call
-    ``flush_transactions`` first to wait for them.
+    Leaving the block (or `close`) ends everything at once: appends without an outcome end as unknown. Call
+    `flush_transactions` first to wait for them.
     """
 
     def __init__(
@@ -88,8 +88,8 @@ class WaltzClient:
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
     ) -> None:
-        """Use :meth:`connect`. ``store``, ``discovery``, ``random``, ``wall_clock`` and ``connector`` are for
-        tests and simulation. ``random`` must give no two clients the same numbers: their request ids start
+        """Use `connect`. `store`, `discovery`, `random`, `wall_clock` and `connector` are for
+        tests and simulation. `random` must give no two clients the same numbers: their request ids start
         from it."""
         self._settings = settings
         self._callbacks = callbacks
@@ -111,8 +111,8 @@ class WaltzClient:
         discovery: Discovery | None = None,
         random: Random | None = None,
     ) -> Self:
-        """A client to be entered with ``async with``; ``settings`` is a ClientSettings, a mapping or the path
-        of a file. A mapping may hold a log for tests as ``client.mockDriver`` (see ``waltz_client.testing``)
+        """A client to be entered with `async with`; `settings` is a ClientSettings, a mapping or the path
+        of a file. A mapping may hold a log for tests as `client.mockDriver` (see `waltz_client.testing`)
         and nothing else then.
 
         Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each
@@ -274,16 +274,16 @@ class WaltzClient:
     ) -> Committed:
         """Append one transaction and wait until it is committed.
 
-        Write and read locks are checked against ``as_of``, the id of the last transaction the caller's
+        Write and read locks are checked against `as_of`, the id of the last transaction the caller's
         decision has taken into account (None: everything this client has received, or applied through its
         callbacks). A certain failure other than by a lock (a server moved or dropped it) is retried with
-        growing, spread delays until the deadline (default ``client.appendDeadline``) or ``max_attempts``.
+        growing, spread delays until the deadline (default `client.appendDeadline`) or `max_attempts`.
         With write or read locks a retry keeps the view of the first attempt, so a commit by others in between
-        is a conflict. An ``as_of`` beyond what this client has received or been told of is held against the
+        is a conflict. An `as_of` beyond what this client has received or been told of is held against the
         server's high-water mark first.
 
         Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before
-        ``as_of``), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
+        `as_of`), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
         sent, but the deadline came first. TransactionTooLargeError, PartitionNotFoundError,
         PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
         it leaves the outcome unknown.
@@ -307,12 +307,12 @@ class WaltzClient:
         as_of: int | None = None,
         context: object = None,
     ) -> PendingAppend:
-        """Send one append now, without a task or a future; ``on_done(pending)`` is called on the loop with
+        """Send one append now, without a task or a future; `on_done(pending)` is called on the loop with
         its outcome.
 
-        ``pending.committed``, ``.transaction_id``, ``.error``, ``.context``. No retry, no deadline.
-        WindowFullError when ``client.maxConcurrentTransactions`` are on their way (wait with
-        :meth:`writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when ``as_of`` is
+        `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline.
+        WindowFullError when `client.maxConcurrentTransactions` are on their way (wait with
+        `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is
         beyond what this client has received or been told of: nothing was sent.
         """
         appender = self._entered.appender
@@ -340,11 +340,11 @@ class WaltzClient:
         on_result: Callable[[Append, Committed | AppendError], object] | None = None,
         deadline_seconds: float | None = None,
     ) -> Sequence[Committed | AppendError]:
-        """Append many in a pipeline, as many at a time as ``client.maxConcurrentTransactions`` allows per
+        """Append many in a pipeline, as many at a time as `client.maxConcurrentTransactions` allows per
         partition.
 
-        Results come in the order of ``appends`` (and to ``on_result`` as they are known): Committed, or the
-        error ``append`` would raise (as AppendFailedError where that is not an AppendError). Nothing is
+        Results come in the order of `appends` (and to `on_result` as they are known): Committed, or the
+        error `append` would raise (as AppendFailedError where that is not an AppendError). Nothing is
         retried, so the committed ones of a partition are in the order given. At the deadline what is on its
         way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
         """
@@ -363,9 +363,9 @@ class WaltzClient:
     ) -> Feed:
         """Committed transactions of one or several partitions, in id order within each.
 
-        ``after``: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
-        None = only what commits from now on. ``until``: stop after this id (default: follow forever).
-        ``headers_only`` (or ``with_data=False``) leaves the payload out: no request per transaction.
+        `after`: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
+        None = only what commits from now on. `until`: stop after this id (default: follow forever).
+        `headers_only` (or `with_data=False`) leaves the payload out: no request per transaction.
         """
         core = self._open
         ids = [partitions] if isinstance(partitions, int) else list(partitions)
@@ -392,14 +392,14 @@ class WaltzClient:
         batch_bytes: int = BATCH_BYTES,
         timeout_seconds: float = 60.0,
     ) -> RangeRead:
-        """Exactly the committed transactions ``first`` to ``last`` (both included) of a partition, in order,
+        """Exactly the committed transactions `first` to `last` (both included) of a partition, in order,
         in large batches.
 
-        ``where(header)`` leaves out transactions by their header before their payload is asked for. A batch
-        has about ``batch_transactions`` or ``batch_bytes`` of payload, whichever is less; two of them are
+        `where(header)` leaves out transactions by their header before their payload is asked for. A batch
+        has about `batch_transactions` or `batch_bytes` of payload, whichever is less; two of them are
         read ahead. Moves, lost connections and failing reads are waited for; when nothing at all was read for
-        ``timeout_seconds``: RequestDeadlineError, or TransactionNotFoundError when the log ends before
-        ``last``. ClientClosedError.
+        `timeout_seconds`: RequestDeadlineError, or TransactionNotFoundError when the log ends before
+        `last`. ClientClosedError.
         """
         core = self._open
         core.partitions.check(partition)
@@ -423,7 +423,7 @@ class WaltzClient:
         """Run a transaction context until it ends (see there). Returns when the first attempt is sent or has
         ended it.
 
-        An error of the first attempt goes to ``on_exception`` and is raised here.
+        An error of the first attempt goes to `on_exception` and is raised here.
         """
         await self._open.submissions.submit(context)
 
@@ -444,7 +444,7 @@ class WaltzClient:
         return core.submissions.retrying > 0 or core.partitions.has_pending()
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
-        """Choose the partitions to take part in (``client.autoMount: false`` only); the others are flushed
+        """Choose the partitions to take part in (`client.autoMount: false` only); the others are flushed
         and let go."""
         await self._open.partitions.choose(set(partitions), deadline_seconds)
 

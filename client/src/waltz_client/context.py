@@ -16,11 +16,11 @@ T = TypeVar("T")
 
 PartitionLocalLock = LockId
 """A lock: a name and a number, meaningful within one partition only. The reference's name for
-:class:`LockId`."""
+`LockId`."""
 
 
 class TransactionBuilder:
-    """Filled by ``TransactionContext.execute``, once per attempt."""
+    """Filled by `TransactionContext.execute`, once per attempt."""
 
     def __init__(self, client_high_water_mark: int = -1) -> None:
         self.client_high_water_mark = client_high_water_mark
@@ -57,7 +57,7 @@ class TransactionBuilder:
         return self
 
     def payload(self) -> bytes:
-        """The payload as set; UsageError when ``execute`` returned true without setting it."""
+        """The payload as set; UsageError when `execute` returned true without setting it."""
         if self.data is None:
             raise UsageError("execute() returned true without set_transaction_data()")
         return self.data
@@ -66,17 +66,17 @@ class TransactionBuilder:
 class TransactionContext(abc.ABC):
     """One logical transaction. Every method may be a plain method or a coroutine function.
 
-    ``execute`` runs once per attempt. Then exactly one of: ``on_completion(True)`` (committed; before the
-    local apply) followed by ``on_application()`` (after it); ``on_completion(False)`` (execute declined);
-    ``on_expiration()``; ``on_exception(error)``. An exception out of a callback is logged and changes nothing
+    `execute` runs once per attempt. Then exactly one of: `on_completion(True)` (committed; before the
+    local apply) followed by `on_application()` (after it); `on_completion(False)` (execute declined);
+    `on_expiration()`; `on_exception(error)`. An exception out of a callback is logged and changes nothing
     else.
     """
 
     def __init__(self, *, expires_after_seconds: float | None = None) -> None:
         self._created_at = time.time()
         self.expires_after_seconds = expires_after_seconds
-        """Seconds after ``creation_time`` when it is not tried again; None =
-        ``client.transactionExpirationMs``."""
+        """Seconds after `creation_time` when it is not tried again; None =
+        `client.transactionExpirationMs`."""
 
     @property
     def creation_time(self) -> int:
@@ -108,7 +108,7 @@ class TransactionContext(abc.ABC):
         """A lock was touched by another transaction; informational, another attempt follows."""
 
     def on_completion(self, committed: bool) -> Awaitable[None] | None:  # noqa: B027 -- optional by contract
-        """The end without an error: committed, or declined by ``execute``."""
+        """The end without an error: committed, or declined by `execute`."""
 
     def on_application(self) -> Awaitable[None] | None:  # noqa: B027 -- optional by contract
         """The committed transaction has been applied by this client's callbacks."""
@@ -117,4 +117,4 @@ class TransactionContext(abc.ABC):
         """It expired before it could be committed; certainly not in the log."""
 
     def on_exception(self, error: BaseException) -> Awaitable[None] | None:  # noqa: B027 -- optional by contract
-        """It ended with an error; for an AppendError ``error.outcome`` says whether it can be in the log."""
+        """It ended with an error; for an AppendError `error.outcome` says whether it can be in the log."""

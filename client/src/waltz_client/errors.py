@@ -1,7 +1,7 @@
 """Everything the client raises, in one hierarchy.
 
-Each class says whether trying again can help (``retriable``). Errors about one append also say what became of
-the transaction (``outcome``): *failed* means certainly not in the log, *unknown* means it may be there or
+Each class says whether trying again can help (`retriable`). Errors about one append also say what became of
+the transaction (`outcome`): *failed* means certainly not in the log, *unknown* means it may be there or
 come to be there. Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge; a caller needs this
 module only.
 """
@@ -50,7 +50,7 @@ class PartitionNotFoundError(WaltzClientError, LookupError):
 
 
 class PartitionInactiveError(WaltzClientError):
-    """The partition is not among those chosen with ``set_partitions``."""
+    """The partition is not among those chosen with `set_partitions`."""
 
     def __init__(self, partition_id: int) -> None:
         super().__init__(
@@ -81,7 +81,7 @@ class ClientAheadError(WaltzClientError):
 
 
 class StopApplyingError(WaltzClientError):
-    """Raise it (or a subclass) from ``apply_transaction`` or ``client_high_water_mark`` to stop a partition:
+    """Raise it (or a subclass) from `apply_transaction` or `client_high_water_mark` to stop a partition:
     it is reported once, the callback is not called again, and other partitions go on. Contexts submitted to
     the partition end with it."""
 
@@ -99,7 +99,7 @@ class TransactionNotFoundError(WaltzClientError, LookupError):
 
 
 class WindowFullError(WaltzClientError):
-    """``append_nowait`` found the window of concurrent transactions full; nothing was sent."""
+    """`append_nowait` found the window of concurrent transactions full; nothing was sent."""
 
     retriable = True
 
@@ -111,7 +111,7 @@ class ServerRequestError(WaltzClientError):
 
 
 class AppendError(WaltzClientError):
-    """Base of the errors of one append; ``outcome`` says whether the transaction can be in the log."""
+    """Base of the errors of one append; `outcome` says whether the transaction can be in the log."""
 
     outcome: Outcome = Outcome.FAILED
 
@@ -121,7 +121,7 @@ class AppendError(WaltzClientError):
 
 
 class LockConflictError(AppendError):
-    """A lock was touched above the caller's view: read up to ``conflicting_high_water_mark`` and decide
+    """A lock was touched above the caller's view: read up to `conflicting_high_water_mark` and decide
     again."""
 
     retriable = True
@@ -136,7 +136,7 @@ class LockConflictError(AppendError):
 
 
 class ViewAheadError(AppendError):
-    """``as_of`` is beyond the end of the partition's log: nobody can have seen that much of it, and a check
+    """`as_of` is beyond the end of the partition's log: nobody can have seen that much of it, and a check
     of locks against such a view would find nothing. Mostly it is the id of another partition. Nothing is in
     the log."""
 
@@ -172,8 +172,8 @@ class OutcomeUnknownError(AppendError):
 
 
 class TransactionTooLargeError(AppendError):
-    """The payload is larger than ``client.maxTransactionBytes``, or the locks are more than
-    ``client.maxLocksPerAppend``; nothing was sent."""
+    """The payload is larger than `client.maxTransactionBytes`, or the locks are more than
+    `client.maxLocksPerAppend`; nothing was sent."""
 
     user_error = True
 

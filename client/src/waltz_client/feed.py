@@ -38,12 +38,12 @@ class _Partition:
 
 
 class Feed(AsyncIterator[FeedTransaction]):
-    """``async for transaction in feed``; or ``async for batch in feed.batches()`` for lists.
+    """`async for transaction in feed`; or `async for batch in feed.batches()` for lists.
 
-    Close it (``async with``, :meth:`aclose`, or closing the client) when done early. Not for use by two tasks
+    Close it (`async with`, `aclose`, or closing the client) when done early. Not for use by two tasks
     at once. Errors: ClientAheadError when a place is beyond the log, ClientClosedError,
-    PartitionInactiveError. Memory: ``client.feedBufferTransactions`` headers per partition and
-    ``client.prefetchBytes`` of payload.
+    PartitionInactiveError. Memory: `client.feedBufferTransactions` headers per partition and
+    `client.prefetchBytes` of payload.
     """
 
     def __init__(

@@ -42,8 +42,8 @@ _MARK_PAUSE_SECONDS = 0.2
 class RangeBatch:
     """Consecutive transactions of a range (without those a filter left out), one array per field.
 
-    ``data`` is all payloads in one block: that of transaction i is ``data[offsets[i]:offsets[i + 1]]``.
-    ``data``, ``offsets`` and ``checksums`` (CRC-32 of the payload as a signed number, compared with the
+    `data` is all payloads in one block: that of transaction i is `data[offsets[i]:offsets[i + 1]]`.
+    `data`, `offsets` and `checksums` (CRC-32 of the payload as a signed number, compared with the
     payload on arrival) are None when the range is read without data.
     """
 
@@ -91,8 +91,8 @@ class RangeBatch:
 
 
 class _Piece:
-    """Transactions in order on their way to a batch: complete, or waiting for the payloads of ``call``.
-    ``start``: how many of them have gone into batches."""
+    """Transactions in order on their way to a batch: complete, or waiting for the payloads of `call`.
+    `start`: how many of them have gone into batches."""
 
     __slots__ = ("call", "fields", "start")
 
@@ -107,7 +107,7 @@ class _Piece:
 
     def take(self, max_count: int, max_bytes: int) -> tuple[list[FeedFields], list[bytes], list[int]]:
         """The next transactions, their payloads and checksums (none without data), as many as fit, in
-        ``max_count`` > 0."""
+        `max_count` > 0."""
         start, end = self.start, min(self.start + max_count, len(self.fields))
         if self.call is None:
             self.start = end
@@ -139,12 +139,12 @@ class RangeSource(Protocol):
 
 
 class RangeRead(AsyncIterator[RangeBatch]):
-    """``async for batch in client.read_range(...)``; see there. Close it (``async with``, :meth:`aclose`)
+    """`async for batch in client.read_range(...)`; see there. Close it (`async with`, `aclose`)
     when done early.
 
     Reading goes on while a batch is being worked on, up to two batches ahead. Invariants: pieces are in order
-    and cover everything taken from the cursor; ``_ahead`` transactions are in them, ``_outstanding`` of them
-    in incomplete pieces, and ``_loaded_bytes`` of payload in the complete ones; a batch is made of complete
+    and cover everything taken from the cursor; `_ahead` transactions are in them, `_outstanding` of them
+    in incomplete pieces, and `_loaded_bytes` of payload in the complete ones; a batch is made of complete
     pieces.
     """
 

@@ -1,6 +1,6 @@
 """Settings of a client: the keys of release 0.13.2, and ours. Times are milliseconds, sizes bytes.
 
-A file may also hold the keys of the command line (``ssl.`` and ``cli.``), so that one file can serve both;
+A file may also hold the keys of the command line (`ssl.` and `cli.`), so that one file can serve both;
 unknown keys are refused with the nearest name.
 """
 
@@ -21,8 +21,8 @@ __all__ = ["ClientSettings", "ConfigError"]
 
 
 class ClientSettings(ZooKeeperSettings):
-    """What a client can be told. Required: ``zookeeper.connectString``, ``zookeeper.sessionTimeout``,
-    ``cluster.root``."""
+    """What a client can be told. Required: `zookeeper.connectString`, `zookeeper.sessionTimeout`,
+    `cluster.root`."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl",)
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"client.numConsumerThreads", "client.mockDriver"})
@@ -30,7 +30,7 @@ class ClientSettings(ZooKeeperSettings):
 
     auto_mount: bool = Field(default=True, alias="client.autoMount")
     """With callbacks: take part in all partitions. Without: in those that are used. False: in those of
-    ``set_partitions``."""
+    `set_partitions`."""
     retry_workers: int = Field(default=1, alias="client.numTransactionRetryThreads", ge=0)
     """Retries of transaction contexts that may run at the same time; 0 = failed contexts end with an
     error."""
@@ -45,13 +45,13 @@ class ClientSettings(ZooKeeperSettings):
     mount_wait_ms: int = Field(default=10_000, alias="client.mountWait", gt=0)
     """How long an attempt of a transaction context waits for its partition."""
     append_deadline_ms: int = Field(default=30_000, alias="client.appendDeadline", gt=0)
-    """Deadline of ``append`` when the call gives none."""
+    """Deadline of `append` when the call gives none."""
     request_deadline_ms: int = Field(default=30_000, alias="client.requestDeadline", gt=0)
     """Deadline of data, high-water mark and administrative requests when the call gives none."""
     request_resend_ms: int = Field(default=2_000, alias="client.requestResend", gt=0)
     """A request without an answer for this long is sent again (later each time)."""
     append_max_attempts: int = Field(default=0, alias="client.appendMaxAttempts", ge=0)
-    """Attempts of ``append`` that failed for certain, other than by a lock; 0 = as many as the deadline
+    """Attempts of `append` that failed for certain, other than by a lock; 0 = as many as the deadline
     allows."""
     max_transaction_attempts: int = Field(default=0, alias="client.maxTransactionAttempts", ge=0)
     """Attempts of a transaction context; 0 = no limit."""

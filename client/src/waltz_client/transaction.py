@@ -1,7 +1,7 @@
 """Committed transactions as the application sees them.
 
-Two shapes: :class:`Transaction` is handed to ``apply_transaction`` and fetches its payload on demand;
-:class:`FeedTransaction` comes out of ``client.feed`` with the payload already there (or left out).
+Two shapes: `Transaction` is handed to `apply_transaction` and fetches its payload on demand;
+`FeedTransaction` comes out of `client.feed` with the payload already there (or left out).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Committed(NamedTuple):
 
 
 class FeedTransaction:
-    """One committed transaction out of a feed. ``data`` is None when the feed was opened without data."""
+    """One committed transaction out of a feed. `data` is None when the feed was opened without data."""
 
     __slots__ = ("_fields", "data")
 

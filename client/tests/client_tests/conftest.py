@@ -29,7 +29,7 @@ async def cluster() -> AsyncIterator[FakeCluster]:
 
 @pytest.fixture
 async def connect(cluster: FakeCluster) -> AsyncIterator[ConnectClient]:
-    """``await connect(callbacks, **settings)``: a client of the fake cluster."""
+    """`await connect(callbacks, **settings)`: a client of the fake cluster."""
     async with AsyncExitStack() as stack:
 
         async def make(callbacks: WaltzClientCallbacks | None = None, **settings: object) -> WaltzClient:

@@ -8,7 +8,7 @@ from waltz_testkit.fake_cluster import FakeCluster
 
 
 def settings_for(cluster: FakeCluster, **overrides: object) -> dict[str, object]:
-    """Settings of a client of the fake cluster; keys with ``_`` for ``.`` inside the client's name."""
+    """Settings of a client of the fake cluster; keys with `_` for `.` inside the client's name."""
     return {
         "zookeeper.connectString": "memory:2181",
         "zookeeper.sessionTimeout": 10_000,

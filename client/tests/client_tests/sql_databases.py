@@ -66,7 +66,7 @@ def contents(
 
 
 def transactions(first: int, last: int, partition_id: int = 0) -> list[FeedTransaction]:
-    """Transactions ``first`` to ``last`` as a feed gives them."""
+    """Transactions `first` to `last` as a feed gives them."""
     return [
         FeedTransaction((7, 1, partition_id, txid + 1, txid, 0), f"{txid}".encode())
         for txid in range(first, last + 1)
@@ -74,7 +74,7 @@ def transactions(first: int, last: int, partition_id: int = 0) -> list[FeedTrans
 
 
 class Failing:
-    """Wraps an apply function: raises what ``plan`` says at a transaction, as often as it says."""
+    """Wraps an apply function: raises what `plan` says at a transaction, as often as it says."""
 
     def __init__(self, apply: Callable[[sa.Connection, FeedTransaction], None] = record) -> None:
         self.plan: dict[int, tuple[Exception, int]] = {}

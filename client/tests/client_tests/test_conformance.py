@@ -1,7 +1,7 @@
 """The in-process log behaves as a server does: the same tests run over both, with the same client.
 
 *server*: the client-facing half of the shipped server on a loopback port (its stores are in memory).
-*in-process*: ``waltz_client.testing``.
+*in-process*: `waltz_client.testing`.
 """
 
 import asyncio
@@ -65,7 +65,7 @@ class StaticDiscovery:
 
 
 class Cluster:
-    """Either of the two. ``await cluster.client(...)`` is a client that is closed at the end."""
+    """Either of the two. `await cluster.client(...)` is a client that is closed at the end."""
 
     def __init__(self, stack: AsyncExitStack) -> None:
         self._stack = stack

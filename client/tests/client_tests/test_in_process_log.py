@@ -248,7 +248,7 @@ async def test_collisions_only_where_locks_have_slots_or_one_hash() -> None:
 
 
 async def test_the_log_as_mock_driver_of_the_settings() -> None:
-    """As with 0.13.2: the object under ``client.mockDriver``, beside whatever else the application's settings
+    """As with 0.13.2: the object under `client.mockDriver`, beside whatever else the application's settings
     say."""
     log = InProcessLog(2, name="of a test")
     settings = {

@@ -208,7 +208,7 @@ async def test_a_mark_that_went_back_is_an_error_not_a_gap(engine: sa.Engine) ->
 
 
 class _SlowReading(SqlTables):
-    """Tables whose next look at a mark, when ``hold`` is set, comes back only after ``go``."""
+    """Tables whose next look at a mark, when `hold` is set, comes back only after `go`."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -91,7 +91,7 @@ class Session:
 
 
 def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartition, Session]:
-    """A partition that has seen everything up to ``received`` and is mounted there, in generation 1."""
+    """A partition that has seen everything up to `received` and is mounted there, in generation 1."""
     ids = ReqIdSource(OWN, 0, random.Random(1))
     ids.raise_generation(1)
     partition, session = StreamPartition(ids, host or Host(), 10, random.Random(1)), Session()

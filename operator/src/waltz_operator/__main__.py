@@ -1,4 +1,4 @@
-"""``waltz-operator run``, ``plan`` and ``copy-partition``: process 1 of the operator's pods.
+"""`waltz-operator run`, `plan` and `copy-partition`: process 1 of the operator's pods.
 
 Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on
 standard error), 2 for a wrong command line, 70 for an error nobody foresaw.
@@ -82,7 +82,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def operator_settings(options: argparse.Namespace) -> settings.OperatorSettings:
-    """Of the command ``run``."""
+    """Of the command `run`."""
     return settings.OperatorSettings(
         namespaces=tuple(dict.fromkeys(options.namespace)),
         kubeconfig=options.kubeconfig,

@@ -14,10 +14,10 @@ DEFAULT_HTTP_PORT = 8080
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """``namespaces``: the ones to work in; empty = all. Times in seconds.
+    """`namespaces`: the ones to work in; empty = all. Times in seconds.
 
-    ``resync_seconds``: every object is looked at again after so long, whatever happens. ``identity``: this
-    process, in the Lease and in Events. ``operator_image``: what copy jobs run.
+    `resync_seconds`: every object is looked at again after so long, whatever happens. `identity`: this
+    process, in the Lease and in Events. `operator_image`: what copy jobs run.
     """
 
     namespaces: tuple[str, ...] = ()
@@ -35,7 +35,7 @@ class OperatorSettings:
 
 
 def own_namespace() -> str:
-    """The namespace of this pod; ``waltz-system`` outside of one."""
+    """The namespace of this pod; `waltz-system` outside of one."""
     told = os.environ.get("POD_NAMESPACE")
     if told:
         return told

@@ -34,7 +34,7 @@ YIELD_EVERY = 256
 
 
 class Append(NamedTuple):
-    """One append of a batch; the fields mean what the parameters of ``WaltzClient.append`` mean."""
+    """One append of a batch; the fields mean what the parameters of `WaltzClient.append` mean."""
 
     partition: int
     data: bytes
@@ -63,7 +63,7 @@ class Appender:
     async def append(
         self, request: AppendRequest, deadline_seconds: float | None, max_attempts: int | None
     ) -> Committed:
-        """See ``WaltzClient.append``."""
+        """See `WaltzClient.append`."""
         settings = self._settings
         seconds = settings.append_deadline_ms / 1000 if deadline_seconds is None else deadline_seconds
         limit = settings.append_max_attempts if max_attempts is None else max_attempts
@@ -185,7 +185,7 @@ class Appender:
     def append_nowait(
         self, request: AppendRequest, context: object, on_done: Callable[[PendingAppend], object]
     ) -> PendingAppend:
-        """See ``WaltzClient.append_nowait``."""
+        """See `WaltzClient.append_nowait`."""
         partition_id, as_of = request.partition_id, request.as_of
         partition = self._partitions.use(partition_id)
         if as_of is not None and as_of > (known := self._partitions.known_mark(partition)):
@@ -214,7 +214,7 @@ class Appender:
         on_result: Callable[[Append, Committed | AppendError], object] | None,
         deadline_seconds: float | None,
     ) -> list[Committed | AppendError]:
-        """See ``WaltzClient.append_many``."""
+        """See `WaltzClient.append_many`."""
         self._life.check_open()
         batch = _Batch(on_result)
         loop = asyncio.get_running_loop()
@@ -268,7 +268,7 @@ def _expire(done: asyncio.Future[bool]) -> None:
 
 
 class _Batch:
-    """The results of one ``append_many``, in the order of the appends."""
+    """The results of one `append_many`, in the order of the appends."""
 
     def __init__(self, on_result: Callable[[Append, Committed | AppendError], object] | None) -> None:
         self.appends: list[Append] = []

@@ -1,7 +1,7 @@
 """Applies committed transactions through the application's callbacks, one partition, in id order.
 
 The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never
-holds up outcomes. A callback that raises is told through ``uncaught_exception`` and called again with the
+holds up outcomes. A callback that raises is told through `uncaught_exception` and called again with the
 same transaction after a growing, spread delay (10 ms to 10 s); neither the connection nor any other partition
 notices. A StopApplyingError is told the same way and ends the applier.
 """
@@ -55,10 +55,10 @@ def reportable(error: BaseException) -> Exception:
 
 
 class Applier:
-    """Delivers one partition to the callbacks. Owner: its task (``run``).
+    """Delivers one partition to the callbacks. Owner: its task (`run`).
 
-    Invariants: ``applied`` is the id of the last transaction for which ``apply_transaction`` returned (it
-    starts at what the application says); ``apply_transaction`` is never concurrent with itself for one
+    Invariants: `applied` is the id of the last transaction for which `apply_transaction` returned (it
+    starts at what the application says); `apply_transaction` is never concurrent with itself for one
     partition.
     """
 
@@ -117,7 +117,7 @@ class Applier:
 
     def stop(self, error: Exception) -> None:
         """Apply nothing more; whoever waits for the application gets this error. The owner cancels
-        :meth:`run` as well."""
+        `run` as well."""
         self._stopped = error
         waiters, self._waiters = self._waiters, []
         for _, future in waiters:
@@ -243,7 +243,7 @@ class Applier:
                     future.set_result(None)
 
     async def wait_applied(self, mark: int) -> None:
-        """Until the application has applied ``mark``; the error of :meth:`stop`."""
+        """Until the application has applied `mark`; the error of `stop`."""
         if self._stopped is not None:
             raise self._stopped
         if self.applied is not None and self.applied >= mark:

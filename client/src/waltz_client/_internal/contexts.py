@@ -2,7 +2,7 @@
 contract).
 
 An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs
-``execute`` and sends. A certain failure leads to another attempt: after a growing, spread delay, not before
+`execute` and sends. A certain failure leads to another attempt: after a growing, spread delay, not before
 the application has applied the conflicting transaction, not after expiry, and not beyond the attempt limit.
 An unknown outcome is never retried.
 """
@@ -56,7 +56,7 @@ class Submission:
 class Submissions:
     """All contexts of a client. Owner: the client; callbacks of one context are never concurrent.
 
-    Invariant: each context ends exactly once: ``on_completion``, ``on_expiration`` or ``on_exception``.
+    Invariant: each context ends exactly once: `on_completion`, `on_expiration` or `on_exception`.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Submissions:
         return self._retrying
 
     def start(self) -> None:
-        """Start the retry workers (``client.numTransactionRetryThreads``)."""
+        """Start the retry workers (`client.numTransactionRetryThreads`)."""
         for number in range(self._settings.retry_workers):
             self._workers.append(self._life.spawn(self._retry_worker(), f"retry worker {number}"))
 

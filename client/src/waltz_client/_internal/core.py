@@ -1,7 +1,7 @@
 """What a client is made of, and in which order it begins and ends.
 
-``partitions`` is what everything else works on; ``appender`` (appends with an outcome) and ``submissions``
-(transaction contexts) use it, feeds and ranges get their ``readers`` and the ``rpc`` client from it.
+`partitions` is what everything else works on; `appender` (appends with an outcome) and `submissions`
+(transaction contexts) use it, feeds and ranges get their `readers` and the `rpc` client from it.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ class ClusterInfo(Protocol):
 
 
 class Discovery(Protocol):
-    """The part of ``waltz_cluster.manager.ClusterManager`` a client uses."""
+    """The part of `waltz_cluster.manager.ClusterManager` a client uses."""
 
     @property
     def cluster_params(self) -> ClusterInfo:

@@ -1,7 +1,7 @@
 """A link keeps one connection to one server alive: connect, hand it over, wait for its end, back off, again.
 
 Used twice per server, for the stream and for RPC. The session object (one per TCP connection) is the channel
-handler and does the talking; the link only replaces it. Owner of ``session``: the link's task.
+handler and does the talking; the link only replaces it. Owner of `session`: the link's task.
 
 Reconnecting: at once after a connection that had lived a while, otherwise with a growing, spread delay,
 whatever the reason of the failure (TCP, TLS or Hello), so that a server that refuses us is not hammered.
@@ -39,7 +39,7 @@ class Session(ChannelHandler, Protocol):
 
 
 class Connector(Protocol):
-    """How a connection is made: ``waltz_protocol.aio.connector.connect``, or a stand-in for it."""
+    """How a connection is made: `waltz_protocol.aio.connector.connect`, or a stand-in for it."""
 
     async def __call__(
         self,
@@ -66,7 +66,7 @@ class LinkSettings:
 
 
 class Link:
-    """One connection to one endpoint, replaced for as long as :meth:`run` runs."""
+    """One connection to one endpoint, replaced for as long as `run` runs."""
 
     def __init__(
         self, endpoint: Endpoint, settings: LinkSettings, new_session: Callable[[], Session], random: Random

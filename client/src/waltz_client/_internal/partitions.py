@@ -57,7 +57,7 @@ class Partitions:
         random: Random,
         on_stopped_applier: Callable[[Applier], None],
     ) -> None:
-        """``callbacks``: each partition is applied through them; ``on_stopped_applier`` is called when one is
+        """`callbacks`: each partition is applied through them; `on_stopped_applier` is called when one is
         no longer."""
         self.count = count
         self.streams: dict[int, StreamPartition] = {}
@@ -96,7 +96,7 @@ class Partitions:
             applier.stop(ClientClosedError("the client is closed"))
 
     def spawn(self, coro: Coroutine[Any, Any, None], name: str) -> asyncio.Task[None]:
-        """See ``PartitionHost``."""
+        """See `PartitionHost`."""
         return self._life.spawn(coro, name)
 
     async def run_ticks(self) -> None:
@@ -119,7 +119,7 @@ class Partitions:
                     self._waiting.set()
 
     def need_ticks(self) -> None:
-        """See ``PartitionHost``."""
+        """See `PartitionHost`."""
         self._waiting.set()
 
     # -- placement -------------------------------------------------------------------------------------------
@@ -177,7 +177,7 @@ class Partitions:
 
     def use(self, partition_id: int) -> StreamPartition:
         """The partition, taking part in it. PartitionInactiveError when the choice was left to
-        ``set_partitions``."""
+        `set_partitions`."""
         partition = self.streams.get(partition_id)
         if partition is not None and partition.active:
             return partition
@@ -188,7 +188,7 @@ class Partitions:
         return self._activate(partition_id)
 
     def readers(self, partition_id: int) -> Readers:
-        """Those of a partition, taking part in it; errors as :meth:`use`."""
+        """Those of a partition, taking part in it; errors as `use`."""
         return self.use(partition_id).readers
 
     def _activate(self, partition_id: int) -> StreamPartition:
@@ -272,7 +272,7 @@ class Partitions:
     # -- marks and data --------------------------------------------------------------------------------------
 
     def mark_named(self, partition_id: int, mark: int) -> None:
-        """See ``PartitionHost``."""
+        """See `PartitionHost`."""
         if mark > self._named_marks.get(partition_id, -1):
             self._named_marks[partition_id] = mark
 
@@ -281,7 +281,7 @@ class Partitions:
         return max(partition.received, self._named_marks.get(partition.partition_id, -1))
 
     async def check_view(self, partition: StreamPartition, as_of: int, deadline_seconds: float) -> None:
-        """Ask the server about a view beyond :meth:`known_mark`; ViewAheadError when the log ends before
+        """Ask the server about a view beyond `known_mark`; ViewAheadError when the log ends before
         it, RequestDeadlineError."""
         mark = await self.server_high_water_mark(partition.partition_id, deadline_seconds)
         if as_of > mark:

@@ -82,7 +82,7 @@ class ReqIdSource:
         return _distance(seq_num, self._seq_num) < NEAR
 
     def move(self, away_from: int) -> None:
-        """Count on from a random place, far from the present one and from ``away_from``."""
+        """Count on from a random place, far from the present one and from `away_from`."""
         self._earlier.append((self._before, self._seq_num))
         present = self._seq_num
         for _ in range(_DRAWS):

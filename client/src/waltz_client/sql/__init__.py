@@ -1,11 +1,11 @@
 """Exactly-once in a database: a transaction and the partition's high-water mark are applied in one database
 transaction.
 
-Give :class:`SqlCallbacks` to a client, or let :class:`SqlApplier` run feeds. Needs SQLAlchemy 2
-(``waltz-client[sql]``) and the driver of the database. docs/applications.md shows both.
+Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy 2
+(`waltz-client[sql]`) and the driver of the database. docs/applications.md shows both.
 
-``tables`` holds the two tables, ``database`` one database transaction, ``applier`` retries and errors,
-``callbacks`` the client's callbacks, ``transient`` which database errors are worth another attempt.
+`tables` holds the two tables, `database` one database transaction, `applier` retries and errors,
+`callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
 """
 
 try:

@@ -37,9 +37,9 @@ OnApplicationError = Literal["stop", "dead-letter"]
 
 
 class SqlApplier:
-    """``async with SqlApplier(engine, apply) as applier: await applier.run(client, partitions)``.
+    """`async with SqlApplier(engine, apply) as applier: await applier.run(client, partitions)`.
 
-    ``apply(connection, transaction)`` is a plain function, called in a thread; see ``ApplyFunction``.
+    `apply(connection, transaction)` is a plain function, called in a thread; see `ApplyFunction`.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class SqlApplier:
         isolation_level: str | None = "SERIALIZABLE",
         threads: int = 1,
     ) -> None:
-        """``on_application_error``: an error of ``apply`` that is not the database's stops its partition, or
-        the transaction is put into the table of dead letters and skipped. ``on_stopped`` is told once about
+        """`on_application_error`: an error of `apply` that is not the database's stops its partition, or
+        the transaction is put into the table of dead letters and skipped. `on_stopped` is told once about
         each partition that stops.
 
-        ``with_data=False`` leaves payloads out. ``batch_transactions``: how many :meth:`run` applies in one
-        database transaction at most. ``retry_seconds``: how long errors of the database are tried again, None
-        = for ever. ``isolation_level`` of the database transactions, None = the engine's. ``threads``: how
+        `with_data=False` leaves payloads out. `batch_transactions`: how many `run` applies in one
+        database transaction at most. `retry_seconds`: how long errors of the database are tried again, None
+        = for ever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
         many partitions may use the database at the same time; the engine's pool should have as many
         connections.
         """
@@ -172,7 +172,7 @@ class SqlApplier:
 
     async def _retrying(self, partition_id: int, transaction_id: int | None, job: Callable[[], T]) -> T:
         """The job's result; again after errors of the database that may pass, with growing delays, for
-        ``retry_seconds``."""
+        `retry_seconds`."""
         backoff = Backoff(RETRY_INITIAL_SECONDS, RETRY_MAX_SECONDS, self._random)
         loop = asyncio.get_running_loop()
         started = loop.time()
@@ -215,7 +215,7 @@ class SqlApplier:
         *,
         until: int | Mapping[int, int] | None = None,
     ) -> None:
-        """Apply these partitions (default: all) from their marks on, for ever or up to ``until`` (an id, or
+        """Apply these partitions (default: all) from their marks on, for ever or up to `until` (an id, or
         one per partition).
 
         A partition that stops does not hold up the others; when none is left and one had stopped, its error

@@ -12,13 +12,13 @@ log = logging.getLogger(__name__)
 
 
 class SqlCallbacks(SqlApplier):
-    """``async with SqlCallbacks(engine, apply) as callbacks, WaltzClient.connect(settings, callbacks) as
-    client: ...``
+    """`async with SqlCallbacks(engine, apply) as callbacks, WaltzClient.connect(settings, callbacks) as
+    client: ...`
 
-    Implements ``WaltzClientCallbacks``: everything of the log is applied through ``apply``, and contexts that
+    Implements `WaltzClientCallbacks`: everything of the log is applied through `apply`, and contexts that
     are submitted build on it. One database transaction per transaction. A partition that stops stays stopped
-    for as long as the client lives (or until it is let go and chosen again with ``set_partitions``);
-    ``submit`` to it ends with the error that stopped it.
+    for as long as the client lives (or until it is let go and chosen again with `set_partitions`);
+    `submit` to it ends with the error that stopped it.
     """
 
     async def client_high_water_mark(self, partition_id: int) -> int:
@@ -33,7 +33,7 @@ class SqlCallbacks(SqlApplier):
         await self.apply([FeedTransaction(fields, data)])
 
     async def uncaught_exception(self, partition_id: int, transaction_id: int, error: Exception) -> None:
-        """Told once of an error that stops the partition (see ``on_stopped``). After any other the client
+        """Told once of an error that stops the partition (see `on_stopped`). After any other the client
         tries again."""
         if isinstance(error, StopApplyingError):
             self._stopped(partition_id, error)

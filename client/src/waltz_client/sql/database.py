@@ -28,8 +28,8 @@ from waltz_client.transaction import FeedTransaction
 
 ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
 """The application's part: statements on the connection it is given. It must not commit or roll back, and lets
-the database's errors out; a statement that may fail stands in a savepoint (``with
-connection.begin_nested()``)."""
+the database's errors out; a statement that may fail stands in a savepoint (`with
+connection.begin_nested()`)."""
 
 SAVEPOINT = "waltz_apply"
 
@@ -41,7 +41,7 @@ _ENDED = (
 
 class ApplyFailed(Exception):
     """The application's function raised at this transaction; everything was rolled back. Its error is
-    ``__cause__``."""
+    `__cause__`."""
 
     def __init__(self, transaction: FeedTransaction) -> None:
         super().__init__(str(transaction))
@@ -63,7 +63,7 @@ class Database:
         self._apply = apply
 
     def create_tables(self) -> None:
-        """See ``SqlTables.create``."""
+        """See `SqlTables.create`."""
         self._tables.create(self._engine)
 
     def read_mark(self, partition_id: int) -> int:
@@ -141,7 +141,7 @@ class Database:
         return last
 
     def _look_for_mark(self, connection: sa.Connection, partition_id: int, last: int) -> None:
-        """Raise unless this is still the database transaction that moved the mark to ``last``, and a commit
+        """Raise unless this is still the database transaction that moved the mark to `last`, and a commit
         would keep it."""
         try:
             mark = self._tables.read_mark(connection, partition_id)
@@ -161,8 +161,8 @@ class Database:
             raise SqlApplyError(partition_id, last, UsageError(_ENDED)) from error
 
     def _mark_elsewhere(self, connection: sa.Connection, partition_id: int, expected: int) -> int | None:
-        """The mark (None without a row), after a compare-and-set that found it not to be ``expected``. Errors
-        as :meth:`apply`."""
+        """The mark (None without a row), after a compare-and-set that found it not to be `expected`. Errors
+        as `apply`."""
         mark = self._tables.read_mark(connection, partition_id)
         if mark == expected:
             raise SqlApplyError(
@@ -177,7 +177,7 @@ class Database:
 
     def skip(self, transaction: FeedTransaction, error: BaseException) -> int:
         """Put one transaction among the dead letters and move the mark past it; the mark afterwards, as
-        :meth:`apply`."""
+        `apply`."""
         tables = self._tables
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
         with self._apply_engine.connect() as connection, connection.begin():

@@ -15,8 +15,8 @@ def _first_line(error: BaseException) -> str:
 
 
 class SqlApplyError(StopApplyingError):
-    """The application's ``apply`` raised, or the database refused; that error is ``__cause__``. Nothing of
-    the transaction is in the database, unless a statement of ``apply`` committed by itself."""
+    """The application's `apply` raised, or the database refused; that error is `__cause__`. Nothing of
+    the transaction is in the database, unless a statement of `apply` committed by itself."""
 
     def __init__(self, partition_id: int, transaction_id: int | None, error: BaseException) -> None:
         super().__init__(
@@ -27,7 +27,7 @@ class SqlApplyError(StopApplyingError):
 
 
 class DatabaseUnavailableError(StopApplyingError):
-    """The database kept failing for ``retry_seconds``; its last error is ``__cause__``. It is safe to start
+    """The database kept failing for `retry_seconds`; its last error is `__cause__`. It is safe to start
     again."""
 
     retriable = True
@@ -47,7 +47,7 @@ class HighWaterMarkMovedError(StopApplyingError):
     """The mark in the database is below what this applier has applied: an older copy was restored, or
     somebody reset it or deleted its row (-1).
 
-    Transactions from ``high_water_mark`` + 1 on have to be read again: start again, which begins at the mark.
+    Transactions from `high_water_mark` + 1 on have to be read again: start again, which begins at the mark.
     """
 
     retriable = True
@@ -62,6 +62,6 @@ class HighWaterMarkMovedError(StopApplyingError):
 
 
 class SqlTableMissingError(StopApplyingError):
-    """A table of the helper does not exist: call ``create_tables``, or give the right name and schema."""
+    """A table of the helper does not exist: call `create_tables`, or give the right name and schema."""
 
     user_error = True

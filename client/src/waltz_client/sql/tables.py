@@ -21,8 +21,8 @@ DEAD_LETTERS = "waltz_dead_letters"
 class SqlTables:
     """Names and columns.
 
-    ``marks``: ``partition_id INTEGER PRIMARY KEY, high_water_mark BIGINT NOT NULL``, one row per partition:
-    the id of the last transaction applied, -1 for none. ``dead_letters``: transactions that were skipped,
+    `marks`: `partition_id INTEGER PRIMARY KEY, high_water_mark BIGINT NOT NULL`, one row per partition:
+    the id of the last transaction applied, -1 for none. `dead_letters`: transactions that were skipped,
     with the error as text. Two applications in one database need two tables of marks.
     """
 
@@ -68,7 +68,7 @@ class SqlTables:
         connection.execute(sa.insert(self.marks).values(partition_id=partition_id, high_water_mark=-1))
 
     def advance_mark(self, connection: sa.Connection, partition_id: int, expected: int, new: int) -> bool:
-        """Compare and set; False when the mark is not ``expected``. Holds the row until the end of the
+        """Compare and set; False when the mark is not `expected`. Holds the row until the end of the
         transaction."""
         marks = self.marks
         changed = connection.execute(

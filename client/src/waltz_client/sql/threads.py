@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 class DatabaseThreads:
-    """Runs jobs in up to ``count`` threads. Owner: the applier, on its loop.
+    """Runs jobs in up to `count` threads. Owner: the applier, on its loop.
 
-    Invariant: after :meth:`close` no job runs and no thread is left.
+    Invariant: after `close` no job runs and no thread is left.
     """
 
     def __init__(self, count: int) -> None:

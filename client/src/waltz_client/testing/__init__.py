@@ -7,11 +7,11 @@ sockets.
             await client.append(partition=0, data=b"...", write_locks=[LockId("account", 7)])
 
 Only the server's end is a stand-in: the client, its frames, its retries, its feeds and the lock table are the
-shipped ones. See :class:`InProcessLog` (clients, connections) and :class:`LogPartition` (what is in the log,
+shipped ones. See `InProcessLog` (clients, connections) and `LogPartition` (what is in the log,
 failures on demand).
 
-``log`` is the whole, ``partition`` the server's side of one partition, ``feeds`` its feeds, ``connection``
-the messages of one connection, ``values`` what these hand to one another, ``transport`` the wire.
+`log` is the whole, `partition` the server's side of one partition, `feeds` its feeds, `connection`
+the messages of one connection, `values` what these hand to one another, `transport` the wire.
 """
 
 from waltz_client.testing.log import InProcessLog

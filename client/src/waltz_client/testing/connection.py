@@ -15,7 +15,7 @@ from waltz_protocol.types import ReqId, data_checksum
 
 
 class LogConnection:
-    """One stream or RPC connection of one client. ``seq_num`` is that of its first mount."""
+    """One stream or RPC connection of one client. `seq_num` is that of its first mount."""
 
     def __init__(
         self,

@@ -13,7 +13,7 @@ from waltz_protocol.frames.feed import pack_feed_frame
 from waltz_protocol.types import ReqId
 
 MIN_CREDIT = 100
-"""A feed request is good for at least so many transactions (``server.minFetchSize``)."""
+"""A feed request is good for at least so many transactions (`server.minFetchSize`)."""
 
 
 class _Feed:
@@ -27,7 +27,7 @@ class _Feed:
 
 
 class Feeds:
-    """See the module. Invariant: a feed's ``position`` is the id of the last transaction it was sent."""
+    """See the module. Invariant: a feed's `position` is the id of the last transaction it was sent."""
 
     def __init__(self) -> None:
         self.paused = False
@@ -36,11 +36,11 @@ class Feeds:
     def open(
         self, connection: ClientConnection, position: int, credit: int, done: Callable[[], None]
     ) -> None:
-        """Send ``credit`` > 0 transactions after ``position``, as they are committed; then call ``done``."""
+        """Send `credit` > 0 transactions after `position`, as they are committed; then call `done`."""
         self._feeds.append(_Feed(connection, position, credit, done))
 
     def pump(self, log: Sequence[LoggedTransaction], first_id: int) -> None:
-        """Send what can be sent. ``first_id``: id of the first transaction of ``log``."""
+        """Send what can be sent. `first_id`: id of the first transaction of `log`."""
         if self.paused:
             return
         for feed in list(self._feeds):

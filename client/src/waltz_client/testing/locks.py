@@ -12,7 +12,7 @@ from typing import Protocol
 from waltz_protocol.locks import LockTable
 
 SERVER_LOCK_TABLE_SIZE = 30_000
-"""Default of ``server.optimisticLockTableSize``."""
+"""Default of `server.optimisticLockTableSize`."""
 
 
 class Locks(Protocol):
@@ -34,11 +34,11 @@ class TableLocks:
         self._table = LockTable(size, high_water_mark)
 
     def estimate(self, write_locks: Sequence[int], read_locks: Sequence[int]) -> int:
-        """See ``LockTable.estimate``."""
+        """See `LockTable.estimate`."""
         return self._table.estimate(write_locks, read_locks)
 
     def commit(self, write_locks: Sequence[int], append_locks: Sequence[int], transaction_id: int) -> None:
-        """See ``LockTable.commit``."""
+        """See `LockTable.commit`."""
         self._table.commit(self._table.slots_to_raise(write_locks, append_locks), transaction_id)
 
 
@@ -64,6 +64,6 @@ class ExactLocks:
 
 
 def make_locks(size: int | None, high_water_mark: int) -> Locks:
-    """A table of ``size`` slots, or without collisions (None), in which every lock was last touched at the
+    """A table of `size` slots, or without collisions (None), in which every lock was last touched at the
     mark."""
     return ExactLocks(high_water_mark) if size is None else TableLocks(size, high_water_mark)

@@ -34,8 +34,8 @@ class InProcessLog:
     """A cluster with one server and no storage. All clients of one log belong to one event loop.
 
     Nothing is random and nothing waits: the same test does the same every time. Two ways to a client of it:
-    :meth:`client`, or the object as ``client.mockDriver`` in the settings that the application gives to
-    ``WaltzClient.connect``.
+    `client`, or the object as `client.mockDriver` in the settings that the application gives to
+    `WaltzClient.connect`.
     """
 
     def __init__(
@@ -47,9 +47,9 @@ class InProcessLog:
         first_transaction_id: int = 0,
         seed: int = 0,
     ) -> None:
-        """``lock_table_size``: slots of the server's lock table, in which locks may collide; None = no
-        collisions. ``first_transaction_id``: where ids begin, for tests of large ones (read such a log after
-        the one before it). ``seed``: of the clients' retry delays and of ``fail_at_random``."""
+        """`lock_table_size`: slots of the server's lock table, in which locks may collide; None = no
+        collisions. `first_transaction_id`: where ids begin, for tests of large ones (read such a log after
+        the one before it). `seed`: of the clients' retry delays and of `fail_at_random`."""
         if num_partitions < 1:
             raise UsageError("a log has at least one partition")
         self._cluster = _Cluster(name, num_partitions)
@@ -74,7 +74,7 @@ class InProcessLog:
     def client(
         self, callbacks: WaltzClientCallbacks | None = None, settings: Mapping[str, object] | None = None
     ) -> WaltzClient:
-        """A client of this log, to be entered with ``async with``. ``settings``: keys as of any client, all
+        """A client of this log, to be entered with `async with`. `settings`: keys as of any client, all
         of them optional."""
         return WaltzClient.connect({**(settings or {}), "client.mockDriver": self}, callbacks)
 
@@ -93,12 +93,12 @@ class InProcessLog:
                 connection.channel.abort("the test cut the connection")
 
     def go_down(self) -> None:
-        """Cut every connection and accept none, until :meth:`come_up`."""
+        """Cut every connection and accept none, until `come_up`."""
         self._reachable = False
         self.disconnect()
 
     def come_up(self) -> None:
-        """Undo :meth:`go_down`."""
+        """Undo `go_down`."""
         self._reachable = True
 
     # -- what a client uses (waltz_client.client.MockDriver) -------------------------------------------------
@@ -160,7 +160,7 @@ class InProcessLog:
         tls: ClientTls | None,
         connect_timeout_seconds: float = 10.0,
     ) -> Channel:
-        """A channel to the stand-in: what ``waltz_protocol.aio.connector.connect`` gives for a socket."""
+        """A channel to the stand-in: what `waltz_protocol.aio.connector.connect` gives for a socket."""
         if not self._reachable:
             raise ConnectError(f"cannot connect to {endpoint}: the test took it down")
         connection = LogConnection(

@@ -27,7 +27,7 @@ from waltz_protocol.types import ReqId
 log = logging.getLogger(__name__)
 
 SOMEBODY_ELSE = -1
-"""Client id of transactions committed by :meth:`LogPartition.commit`."""
+"""Client id of transactions committed by `LogPartition.commit`."""
 
 
 class _Fate(enum.Enum):
@@ -42,9 +42,9 @@ class _Waiting(NamedTuple):
 
 
 class LogPartition:
-    """See the module. Get it with ``log.partition(number)``.
+    """See the module. Get it with `log.partition(number)`.
 
-    Invariants: ids are dense from ``first_transaction_id`` on, Python integers of any size up to 63 bits; a
+    Invariants: ids are dense from `first_transaction_id` on, Python integers of any size up to 63 bits; a
     transaction, once committed, never changes.
     """
 
@@ -118,14 +118,14 @@ class LogPartition:
         self._fates.extend([_Fate.CONFLICT] * count)
 
     def fail_at_random(self, rate: float) -> None:
-        """Of the appends from now on this part (0 to 1) fails as with :meth:`fail_next`; the same ones in
+        """Of the appends from now on this part (0 to 1) fails as with `fail_next`; the same ones in
         every run."""
         if not 0 <= rate <= 1:
             raise UsageError("a rate is between 0 and 1")
         self._failing_rate = rate
 
     def hold(self) -> None:
-        """Decide nothing: appends wait until :meth:`release` or :meth:`drop`. Their deadline makes them
+        """Decide nothing: appends wait until `release` or `drop`. Their deadline makes them
         OutcomeUnknownError."""
         self._held = True
 
@@ -149,7 +149,7 @@ class LogPartition:
         self._feeds.paused = True
 
     def resume_feed(self) -> None:
-        """Undo :meth:`pause_feed`."""
+        """Undo `pause_feed`."""
         self._feeds.paused = False
         self._pump()
 
@@ -166,7 +166,7 @@ class LogPartition:
         self._on_change()
 
     def withdraw(self) -> None:
-        """No server serves the partition, until :meth:`remount`."""
+        """No server serves the partition, until `remount`."""
         self._reset()
         self.served = False
         self._on_change()

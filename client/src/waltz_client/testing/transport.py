@@ -14,7 +14,7 @@ from typing import Any
 class MemoryTransport(asyncio.Transport):
     """One end. The protocol is a BufferedProtocol, as channels are.
 
-    Invariants: bytes arrive once, in order, before the end of the stream; ``connection_lost`` is called
+    Invariants: bytes arrive once, in order, before the end of the stream; `connection_lost` is called
     exactly once.
     """
 

@@ -1,7 +1,7 @@
 """What all models share: names as Kubernetes writes them, and the scalar types with their schema.
 
 Every field has a description that ends with its default, and names its unit; the CRD and docs/operator.md
-show it. A rule of the API server (CEL) is defined with the model or field it guards, as ``rules``.
+show it. A rule of the API server (CEL) is defined with the model or field it guards, as `rules`.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class StatusModel(BaseModel):
 
 
 def rule(cel: str, message: str, field: str | None = None) -> dict[str, str]:
-    """One CEL rule of the API server; ``field`` says which field the message is about."""
+    """One CEL rule of the API server; `field` says which field the message is about."""
     made = {"rule": cel, "message": message}
     if field is not None:
         made["fieldPath"] = f".{field}"
@@ -41,7 +41,7 @@ def rule(cel: str, message: str, field: str | None = None) -> dict[str, str]:
 
 
 def rules(*found: dict[str, str], **more: Any) -> dict[str, Any]:
-    """Extra schema for a field or model: CEL rules and whatever else ``more`` says."""
+    """Extra schema for a field or model: CEL rules and whatever else `more` says."""
     return {"x-kubernetes-validations": list(found), **more}
 
 
@@ -51,7 +51,7 @@ def immutable(what: str) -> dict[str, Any]:
 
 
 def list_map(*keys: str, **more: Any) -> dict[str, Any]:
-    """Extra schema for a list whose entries are distinguished by ``keys``."""
+    """Extra schema for a list whose entries are distinguished by `keys`."""
     return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": list(keys), **more}
 
 
@@ -67,7 +67,7 @@ def _text(value: object) -> object:
 SizeQuantity = Annotated[
     str, Field(pattern=r"^[1-9][0-9]*(\.[0-9]+)?(k|M|G|T|P|Ki|Mi|Gi|Ti|Pi)?$", max_length=MAX_QUANTITY)
 ]
-"""Bytes as Kubernetes writes them (``10Gi``)."""
+"""Bytes as Kubernetes writes them (`10Gi`)."""
 
 ResourceQuantity = Annotated[
     str,
@@ -77,7 +77,7 @@ ResourceQuantity = Annotated[
         json_schema_extra={"x-kubernetes-int-or-string": True},
     ),
 ]
-"""A number or a quantity (``2``, ``500m``, ``1Gi``)."""
+"""A number or a quantity (`2`, `500m`, `1Gi`)."""
 
 NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]+$", min_length=1, max_length=MAX_NODE_NAME)]
 """Of a group or of a node in a group."""
@@ -85,7 +85,7 @@ NodeName = Annotated[str, Field(pattern=r"^[a-z0-9]+$", min_length=1, max_length
 NodeReference = Annotated[
     str, Field(pattern=r"^[a-z0-9]{1,6}-[a-z0-9]{1,6}$", max_length=2 * MAX_NODE_NAME + 1)
 ]
-"""A storage node: its group's name, a dash, its own name (``1-0``)."""
+"""A storage node: its group's name, a dash, its own name (`1-0`)."""
 
 ResourceName = Annotated[
     str, Field(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", min_length=1, max_length=253)
@@ -110,7 +110,7 @@ _MULTIPLES = {
 
 
 def quantity_bytes(text: str) -> int:
-    """``10Gi`` as a number (bytes for sizes), rounded up; ValueError for what is no quantity."""
+    """`10Gi` as a number (bytes for sizes), rounded up; ValueError for what is no quantity."""
     digits = text.rstrip("mkMGTPEi")
     unit = text[len(digits) :]
     if unit not in _MULTIPLES or not digits:

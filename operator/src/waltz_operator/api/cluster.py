@@ -1,8 +1,8 @@
-"""``spec`` of a WaltzCluster: what a person wants. Storage, servers and ZooKeeper in detail: ``parts.py``.
+"""`spec` of a WaltzCluster: what a person wants. Storage, servers and ZooKeeper in detail: `parts.py`.
 
 The rules of the API server here keep what can never change (partitions, root, kind of ZooKeeper) and keep
-alternatives apart; ``validate.py`` repeats what they say, for where no API server is in between (``waltz
-k8s render``).
+alternatives apart; `validate.py` repeats what they say, for where no API server is in between (`waltz
+k8s render`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""``status`` of a WaltzCluster: what the operator saw last and what it is at. Written by the operator
+"""`status` of a WaltzCluster: what the operator saw last and what it is at. Written by the operator
 alone."""
 
 from __future__ import annotations

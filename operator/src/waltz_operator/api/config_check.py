@@ -1,6 +1,6 @@
 """Configuration keys that a person sets for a role: known, not the operator's own, with a possible value.
 
-The keys are in ``config_keys.py``, made from the settings classes of the services, which this package may
+The keys are in `config_keys.py`, made from the settings classes of the services, which this package may
 not import.
 """
 
@@ -43,7 +43,7 @@ _TRUTHS = frozenset({"true", "false", "yes", "no", "on", "off", "1", "0", "t", "
 
 
 def check_config(role: str, config: Mapping[str, object]) -> Iterable[tuple[str, str]]:
-    """(key, what is wrong) of each key that cannot be taken. ``role``: storage or server."""
+    """(key, what is wrong) of each key that cannot be taken. `role`: storage or server."""
     known = KEYS[role]
     for key, value in config.items():
         if any(key == own or key.startswith(f"{own}.") for own in OWN_KEYS[role]):

@@ -1,5 +1,5 @@
 """Configuration keys of the roles, made from the settings classes of the services by
-``operator/tests/operator_tests/api/test_config_keys.py`` (WALTZ_WRITE_DOCS=1 writes it again)."""
+`operator/tests/operator_tests/api/test_config_keys.py` (WALTZ_WRITE_DOCS=1 writes it again)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Kind(StrEnum):
 
 
 class Key(NamedTuple):
-    """One key. ``above``: the minimum itself is not allowed."""
+    """One key. `above`: the minimum itself is not allowed."""
 
     kind: Kind
     minimum: float | None = None

@@ -1,4 +1,4 @@
-"""The CustomResourceDefinitions: schemas, columns, short names, subresources. ``crds/*.yaml`` are made of
+"""The CustomResourceDefinitions: schemas, columns, short names, subresources. `crds/*.yaml` are made of
 them."""
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Document = dict[str, Any]
 
 
 class Column(NamedTuple):
-    """One column of ``kubectl get``; ``wide``: only with ``-o wide``."""
+    """One column of `kubectl get`; `wide`: only with `-o wide`."""
 
     name: str
     type: str
@@ -165,4 +165,4 @@ DEFINITIONS = {
     "waltzclusters.waltz.dev.yaml": cluster_definition,
     "waltzmigrations.waltz.dev.yaml": migration_definition,
 }
-"""File below ``crds/``: what makes it."""
+"""File below `crds/`: what makes it."""

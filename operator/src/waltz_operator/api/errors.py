@@ -2,7 +2,7 @@
 
 
 class ResourceError(Exception):
-    """An object that cannot be read as what it says it is. ``path`` is the field, dotted."""
+    """An object that cannot be read as what it says it is. `path` is the field, dotted."""
 
     retriable = False
     user_error = True

@@ -1,4 +1,4 @@
-"""Names in ``metadata``: our group, labels, annotations and finalizer (their only home), and the part that
+"""Names in `metadata`: our group, labels, annotations and finalizer (their only home), and the part that
 the operator reads. Pure."""
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LABEL_INSTANCE = "app.kubernetes.io/instance"
 LABEL_COMPONENT = "app.kubernetes.io/component"
 LABEL_MANAGED_BY = "app.kubernetes.io/managed-by"
 MANAGED_BY = FIELD_MANAGER
-"""Value of ``LABEL_MANAGED_BY`` on every object of the operator."""
+"""Value of `LABEL_MANAGED_BY` on every object of the operator."""
 LABEL_GROUP = f"{GROUP}/group"
 LABEL_NODE = f"{GROUP}/node"
 LABEL_HEADLESS = f"{GROUP}/headless"

@@ -1,7 +1,7 @@
 """Structural OpenAPI schemas, as CustomResourceDefinitions want them, from the models. Pure.
 
 Differences to the JSON schema of pydantic: nothing is referenced, optional is not null but absent, no titles,
-and no ``additionalProperties: false`` (the API server drops or refuses unknown fields by itself). Defaults of
+and no `additionalProperties: false` (the API server drops or refuses unknown fields by itself). Defaults of
 the specification are the API server's defaults too and end the description of their field.
 """
 
@@ -22,7 +22,7 @@ _INT_OR_STRING = "x-kubernetes-int-or-string"
 
 
 def structural(model: type[BaseModel], description: str) -> Schema:
-    """Schema of an object; ``description`` is its own."""
+    """Schema of an object; `description` is its own."""
     whole = model.model_json_schema(by_alias=True)
     definitions = whole.pop("$defs", {})
     schema = _plain(whole, definitions)

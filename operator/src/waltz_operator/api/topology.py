@@ -164,7 +164,7 @@ def copy_job_name(cluster: WaltzCluster, migration: str, partition: int) -> str:
 
 
 def cluster_root(cluster: WaltzCluster) -> str:
-    """``cluster.root`` of this cluster."""
+    """`cluster.root` of this cluster."""
     return cluster.spec.zookeeper.root or f"/waltz/{cluster.metadata.namespace}/{cluster.metadata.name}"
 
 
@@ -191,7 +191,7 @@ def zookeeper_claims(cluster: WaltzCluster) -> tuple[str, ...]:
 
 
 def connect_string(cluster: WaltzCluster) -> str:
-    """``zookeeper.connectString`` of every role. A managed ensemble is named pod by pod: clients try each."""
+    """`zookeeper.connectString` of every role. A managed ensemble is named pod by pod: clients try each."""
     pods = zookeeper_pods(cluster)
     if pods:
         return ",".join(f"{pod}:{ZOOKEEPER_PORT}" for pod in pods)
@@ -204,7 +204,7 @@ def connect_string(cluster: WaltzCluster) -> str:
 class TlsRole(NamedTuple):
     """One certificate: its Secret (tls.crt, tls.key, ca.crt), its common name and what it covers.
 
-    The common name is short (X.509 allows 64 characters); ``allowedPeers`` names the first DNS name, which
+    The common name is short (X.509 allows 64 characters); `allowedPeers` names the first DNS name, which
     has the namespace.
     """
 

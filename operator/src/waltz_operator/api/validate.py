@@ -1,7 +1,7 @@
 """What is wrong with a specification beyond what its schema says. Pure.
 
 The API server's own rules (CEL) are repeated where they guard something and no API server may be in
-between: files that ``waltz k8s render`` reads, objects stored before a rule existed.
+between: files that `waltz k8s render` reads, objects stored before a rule existed.
 """
 
 from __future__ import annotations

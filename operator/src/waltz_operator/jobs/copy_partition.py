@@ -1,10 +1,10 @@
-"""``waltz-operator copy-partition``: copy one partition from a storage node to another, compare both copies,
+"""`waltz-operator copy-partition`: copy one partition from a storage node to another, compare both copies,
 report, end.
 
 Rate limited (bytes per second of records, both for copying and for comparing), resumable (the destination's
 low-water mark follows each batch), and stopped by SIGTERM between two batches. The report is one JSON object,
-written as the pod's termination message: ``{"verifiedThrough": id, "checksum": hex, "copied": records,
-"copiedBytes": bytes}``, or ``{"error": text}``. It needs no ZooKeeper.
+written as the pod's termination message: `{"verifiedThrough": id, "checksum": hex, "copied": records,
+"copiedBytes": bytes}`, or `{"error": text}`. It needs no ZooKeeper.
 """
 
 from __future__ import annotations

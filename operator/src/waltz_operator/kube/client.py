@@ -1,14 +1,14 @@
 """A small asynchronous client of the Kubernetes API: objects are dictionaries, every call has a deadline and
 ends in a typed error.
 
-Underneath is the ``ApiClient`` of the ``kubernetes`` package (its asyncio side); its generated classes for
+Underneath is the `ApiClient` of the `kubernetes` package (its asyncio side); its generated classes for
 each resource are not used: the operator writes with server-side apply, and what it reads is turned into its
 own types one step later.
 
 Rules
   1. A call is made once. KubeUnavailableError means that the outcome of a write is unknown; who called looks
      again before writing.
-  2. Every write goes through one field manager. ``uid`` and ``resource_version`` are preconditions checked by
+  2. Every write goes through one field manager. `uid` and `resource_version` are preconditions checked by
      the API server.
 """
 
@@ -34,7 +34,7 @@ _USER_AGENT = "waltz-operator"
 
 
 class Kube(Protocol):
-    """What the operator needs of the API server; tests have others than :class:`KubeClient`."""
+    """What the operator needs of the API server; tests have others than `KubeClient`."""
 
     async def get(self, kind: Kind, namespace: str | None, name: str) -> Object:
         """One object; KubeNotFoundError."""
@@ -47,7 +47,7 @@ class Kube(Protocol):
         ...
 
     async def apply(self, obj: Mapping[str, Any]) -> Object:
-        """Server-side apply, forced on our own fields. A ``uid`` or ``resourceVersion`` in the metadata is a
+        """Server-side apply, forced on our own fields. A `uid` or `resourceVersion` in the metadata is a
         precondition."""
         ...
 
@@ -68,8 +68,8 @@ class Kube(Protocol):
         *,
         status: bool = False,
     ) -> Object:
-        """JSON merge patch of the object, or of its status; with ``metadata.resourceVersion`` or
-        ``metadata.uid`` in the patch a precondition."""
+        """JSON merge patch of the object, or of its status; with `metadata.resourceVersion` or
+        `metadata.uid` in the patch a precondition."""
         ...
 
     async def delete(
@@ -101,7 +101,7 @@ async def _write_once(
 
 
 class KubeClient:
-    """:class:`Kube` over HTTP. Owner: who made it closes it."""
+    """`Kube` over HTTP. Owner: who made it closes it."""
 
     def __init__(
         self, configuration: Configuration, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
@@ -186,7 +186,7 @@ class KubeClient:
         propagation: str = "Background",
         grace_seconds: int | None = None,
     ) -> None:
-        """``grace_seconds``: instead of the object's own period of grace (seconds)."""
+        """`grace_seconds`: instead of the object's own period of grace (seconds)."""
         preconditions = {"uid": uid}
         if resource_version is not None:
             preconditions["resourceVersion"] = resource_version

@@ -1,7 +1,7 @@
 """Where the API server is and who we are: inside a cluster by the service account, outside by a kubeconfig.
 
-Both are read by the ``kubernetes`` package (tokens are renewed by it). Importing it takes a moment: only this
-module and ``client`` do.
+Both are read by the `kubernetes` package (tokens are renewed by it). Importing it takes a moment: only this
+module and `client` do.
 """
 
 import os
@@ -17,8 +17,8 @@ _MAX_CONNECTIONS = 16
 
 
 async def load(kubeconfig: str | None = None, context: str | None = None) -> Configuration:
-    """The configuration: the named kubeconfig, else the service account, else ``$KUBECONFIG`` or
-    ``~/.kube/config``.
+    """The configuration: the named kubeconfig, else the service account, else `$KUBECONFIG` or
+    `~/.kube/config`.
 
     KubeConfigError, one line, when there is none or it cannot be read.
     """

@@ -1,7 +1,7 @@
 """What a call to the API server can end with: one small hierarchy, each class says whether repeating the call
 can help.
 
-Foreign exceptions (of aiohttp, of the ``kubernetes`` package) are mapped here and nowhere else.
+Foreign exceptions (of aiohttp, of the `kubernetes` package) are mapped here and nowhere else.
 """
 
 import json
@@ -9,7 +9,7 @@ from collections.abc import Mapping
 
 
 class KubeError(Exception):
-    """Base. ``status``: HTTP status, 0 when there was no answer. ``reason``: the API server's
+    """Base. `status`: HTTP status, 0 when there was no answer. `reason`: the API server's
     machine-readable word."""
 
     retriable: bool = False

@@ -9,7 +9,7 @@ from waltz_operator.kube.errors import KubeError
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """One resource. ``api_version`` as in manifests, ``plural`` as in paths."""
+    """One resource. `api_version` as in manifests, `plural` as in paths."""
 
     api_version: str
     kind: str
@@ -17,7 +17,7 @@ class Kind:
     namespaced: bool = True
 
     def path(self, namespace: str | None, name: str | None = None, subresource: str | None = None) -> str:
-        """The path of a collection or an object; all namespaces when ``namespace`` is None."""
+        """The path of a collection or an object; all namespaces when `namespace` is None."""
         base = f"/api/{self.api_version}" if "/" not in self.api_version else f"/apis/{self.api_version}"
         if self.namespaced and namespace is not None:
             base += f"/namespaces/{namespace}"
@@ -73,7 +73,7 @@ _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
 
 
 def kind_of(api_version: str, kind: str) -> Kind:
-    """The resource behind ``apiVersion`` and ``kind`` of a manifest; KubeError for one the operator does not
+    """The resource behind `apiVersion` and `kind` of a manifest; KubeError for one the operator does not
     know."""
     try:
         return _BY_NAME[api_version, kind]

@@ -17,7 +17,7 @@ _PROTOCOL = "v4.channel.k8s.io"
 
 
 class Remote(Protocol):
-    """Where commands are run; tests have another one than :class:`PodExec`."""
+    """Where commands are run; tests have another one than `PodExec`."""
 
     async def run(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> str:
         """Standard output of a command in a container; KubeError with the last line of its standard error
@@ -26,7 +26,7 @@ class Remote(Protocol):
 
 
 class PodExec:
-    """:class:`Remote` over the API server's ``exec``; needs the permission to create ``pods/exec``."""
+    """`Remote` over the API server's `exec`; needs the permission to create `pods/exec`."""
 
     def __init__(self, configuration: Configuration, timeout_seconds: float = 60.0) -> None:
         self._configuration = configuration

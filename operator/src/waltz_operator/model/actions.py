@@ -1,13 +1,13 @@
-"""Everything that the operator does to the world: a closed union of values, carried out by ``run.apply``
+"""Everything that the operator does to the world: a closed union of values, carried out by `run.apply`
 alone.
 
 Each action is one external write, idempotent, and carries the preconditions under which it is right (uid,
 data version): when the world has changed meanwhile, the write is refused and the next reconcile plans again.
-``line`` says it to a person. ``destructive``: the applier proves it once more right before the write
-(``plan.preconditions``); what deletes carries the ``proof`` it depends on, for the audit log.
+`line` says it to a person. `destructive`: the applier proves it once more right before the write
+(`plan.preconditions`); what deletes carries the `proof` it depends on, for the audit log.
 
-The two unions at the end say which writer carries out which action: ``KubernetesAction`` by
-``run.write_kubernetes``, ``WaltzAction`` by ``run.write_waltz``. A new action is a class here, a member of
+The two unions at the end say which writer carries out which action: `KubernetesAction` by
+`run.write_kubernetes`, `WaltzAction` by `run.write_waltz`. A new action is a class here, a member of
 one union, and a case in that writer.
 
 Pure.
@@ -39,8 +39,8 @@ def _ids(partitions: tuple[int, ...]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class ApplyObject:
-    """Server-side apply, by force on our own fields. ``body`` carries its applied-hash already; ``reason``
-    says what differs; ``uid`` is that of the object that the look showed under the name, empty when it showed
+    """Server-side apply, by force on our own fields. `body` carries its applied-hash already; `reason`
+    says what differs; `uid` is that of the object that the look showed under the name, empty when it showed
     none of the cluster's."""
 
     key: ObjectKey
@@ -70,7 +70,7 @@ class DeleteObject:
 
 @dataclass(frozen=True, slots=True)
 class DeletePod:
-    """Restart a storage node: delete its pod under the uid, with its grace period. ``proof``: what the gate
+    """Restart a storage node: delete its pod under the uid, with its grace period. `proof`: what the gate
     found."""
 
     name: str
@@ -164,7 +164,7 @@ class AssignInZooKeeper:
     """Add partitions to storage nodes: one transaction, under the data version of the assignments and safety
     rule A6 for each partition.
 
-    ``allow_pause`` as in ``waltz_admin.safety.check_change``: writes may stop until the added copy has caught
+    `allow_pause` as in `waltz_admin.safety.check_change`: writes may stop until the added copy has caught
     up.
     """
 
@@ -234,7 +234,7 @@ class SetAvailability:
 
 @dataclass(frozen=True, slots=True)
 class RemoveOnNode:
-    """Unassign the partition on a storage node; ``delete_files`` deletes its records."""
+    """Unassign the partition on a storage node; `delete_files` deletes its records."""
 
     node: str
     admin_port: int
@@ -251,7 +251,7 @@ class RemoveOnNode:
 
 @dataclass(frozen=True, slots=True)
 class StartCopyJob:
-    """Copy and verify a partition from ``source`` to ``target`` in a Job. Rate in bytes per second, 0 =
+    """Copy and verify a partition from `source` to `target` in a Job. Rate in bytes per second, 0 =
     unlimited."""
 
     name: str
@@ -288,8 +288,8 @@ class DeleteJob:
 
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
-    """An Event about the object ``about``. ``type`` is Normal or Warning; ``reason`` one of
-    ``reasons.Reason``."""
+    """An Event about the object `about`. `type` is Normal or Warning; `reason` one of
+    `reasons.Reason`."""
 
     about: ObjectKey
     reason: str
@@ -304,7 +304,7 @@ class EmitEvent:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """Write the whole status of the WaltzCluster or WaltzMigration ``about``, under its resource version: a
+    """Write the whole status of the WaltzCluster or WaltzMigration `about`, under its resource version: a
     planner that read an old status must not write over a newer one."""
 
     about: ObjectKey
@@ -320,7 +320,7 @@ class SetStatus:
 
 @dataclass(frozen=True, slots=True)
 class SetFinalizer:
-    """Put our finalizer on the object of this uid, or take it off (``present`` False), which lets the object
+    """Put our finalizer on the object of this uid, or take it off (`present` False), which lets the object
     go: the first write for an object and the last one. The reconcile loop's own action, not the planner's: a
     plan says when the teardown is complete."""
 
@@ -339,20 +339,20 @@ class SetFinalizer:
 KubernetesAction: TypeAlias = (
     ApplyObject | DeleteObject | DeletePod | DeletePVC | StartCopyJob | DeleteJob | EmitEvent | SetStatus | SetFinalizer
 )  # fmt: skip
-"""Carried out by ``run.write_kubernetes``: calls of the API server."""
+"""Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (
     CreateTree | DeleteTree | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
     | AssignOnNode | SetAvailability | RemoveOnNode
 )  # fmt: skip
-"""Carried out by ``run.write_waltz``: ZooKeeper and admin ports. Done when they return; no watch reports
+"""Carried out by `run.write_waltz`: ZooKeeper and admin ports. Done when they return; no watch reports
 them."""
 Action: TypeAlias = KubernetesAction | WaltzAction
 
 
 @dataclass(frozen=True, slots=True)
 class Blocked:
-    """A step that may not be done now. ``what`` names the step, ``reason`` is a typed
-    reason, ``text`` one line."""
+    """A step that may not be done now. `what` names the step, `reason` is a typed
+    reason, `text` one line."""
 
     what: str
     reason: str
@@ -362,10 +362,10 @@ class Blocked:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """``actions`` in order: the first that fails ends the pass; one ApplyObject that is refused for good does
-    not, the rest is planned anew without it. ``requeue_seconds``: observe again after that at the latest.
+    """`actions` in order: the first that fails ends the pass; one ApplyObject that is refused for good does
+    not, the rest is planned anew without it. `requeue_seconds`: observe again after that at the latest.
 
-    ``status`` is what the status is to be (also when it is what it was, and no SetStatus is in ``actions``).
+    `status` is what the status is to be (also when it is what it was, and no SetStatus is in `actions`).
     """
 
     actions: tuple[Action, ...]

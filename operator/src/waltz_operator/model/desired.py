@@ -1,7 +1,7 @@
 """What the planners need of the specification and of the status, as plain values: the door between the
 resource and the core. Pure.
 
-``Memory`` is all that is ever read back from the status: the recorded cluster key and the one replica change
+`Memory` is all that is ever read back from the status: the recorded cluster key and the one replica change
 under way. Everything else is derived anew from each snapshot.
 """
 
@@ -37,7 +37,7 @@ class MoveKind(StrEnum):
 
 
 class Move(NamedTuple):
-    """One replica change. ``source`` gives a copy up (MOVE, DROP), ``target`` gets one (ADD, MOVE); in a
+    """One replica change. `source` gives a copy up (MOVE, DROP), `target` gets one (ADD, MOVE); in a
     REFILL both are the node whose disk was lost."""
 
     kind: MoveKind
@@ -62,7 +62,7 @@ class Memory:
 
 @dataclass(frozen=True, slots=True)
 class Desired:
-    """The specification of one cluster. ``created_key`` is the key that a new tree gets: derived from the
+    """The specification of one cluster. `created_key` is the key that a new tree gets: derived from the
     object's uid, so that a tree made just before a crash is known again, and nobody else's is taken for
     ours."""
 

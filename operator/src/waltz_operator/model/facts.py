@@ -53,7 +53,7 @@ _NO_NODE = Unknown("it was not asked")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One look at one cluster. ``leaving``: nodes that the specification no longer has and that are still
+    """One look at one cluster. `leaving`: nodes that the specification no longer has and that are still
     somewhere."""
 
     desired: Desired

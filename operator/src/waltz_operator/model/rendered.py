@@ -14,7 +14,7 @@ from waltz_operator.model.snapshot import ObjectKey
 
 @dataclass(frozen=True, slots=True)
 class Rendered:
-    """A desired object. ``digest`` is what its applied-hash is to be; ``template_hash`` of its pod template,
+    """A desired object. `digest` is what its applied-hash is to be; `template_hash` of its pod template,
     when it has one."""
 
     key: ObjectKey

@@ -1,6 +1,6 @@
-"""What one look at the world found, as values. ``observe`` makes it, the planners read nothing else.
+"""What one look at the world found, as values. `observe` makes it, the planners read nothing else.
 
-What could not be read, or was read only in part, is an :class:`Unknown` with the reason: it is never an empty
+What could not be read, or was read only in part, is an `Unknown` with the reason: it is never an empty
 map and never an old answer. Absence of evidence is no proof, so the planners take no destructive step on an
 Unknown.
 
@@ -22,7 +22,7 @@ from waltz_operator.api.migration import WaltzMigration
 
 @dataclass(frozen=True, slots=True)
 class Unknown:
-    """No complete, fresh answer. ``reason`` is one line for a person."""
+    """No complete, fresh answer. `reason` is one line for a person."""
 
     reason: str
 
@@ -32,10 +32,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """The cluster in ZooKeeper, complete. ``partitions`` has an entry for each of 0..num_partitions-1; an
+    """The cluster in ZooKeeper, complete. `partitions` has an entry for each of 0..num_partitions-1; an
     Unknown there is metadata that is missing though it existed, or unreadable.
 
-    ``owners``: partition → server id, only for partitions that the current assignment gives to exactly one
+    `owners`: partition → server id, only for partitions that the current assignment gives to exactly one
     registered server.
     """
 
@@ -66,7 +66,7 @@ class TreeMissing:
 @dataclass(frozen=True, slots=True)
 class TreeBroken:
     """A positive answer: something is at the root that is no complete cluster (half made, other data, parts
-    deleted). ``name`` and ``cluster_key`` as far as they can be read; ``bare``: there is nothing below the
+    deleted). `name` and `cluster_key` as far as they can be read; `bare`: there is nothing below the
     root."""
 
     reason: str
@@ -89,9 +89,9 @@ class TreeBroken:
 class NodeReplica:
     """One assigned partition of a storage node, by its admin port. Marks are transaction ids, -1 = none.
 
-    ``max_transaction_id`` is None on release 0.13.2, which does not report it. ``holds_low_water_mark``: the
+    `max_transaction_id` is None on release 0.13.2, which does not report it. `holds_low_water_mark`: the
     node produced the record at its low-water mark (or the mark is -1); None = not asked or no answer, which
-    proves nothing. ``problem``: out of service, and why.
+    proves nothing. `problem`: out of service, and why.
     """
 
     available: bool
@@ -136,7 +136,7 @@ class ObjectKey(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ObjectView:
-    """Any object that carries the cluster's labels and our field manager. ``body`` is the object as the API
+    """Any object that carries the cluster's labels and our field manager. `body` is the object as the API
     server gave it."""
 
     uid: str
@@ -148,9 +148,9 @@ class ObjectView:
 
 @dataclass(frozen=True, slots=True)
 class StatefulSetView:
-    """A StatefulSet of the cluster. ``group`` and ``node`` are its labels (empty for ZooKeeper's).
+    """A StatefulSet of the cluster. `group` and `node` are its labels (empty for ZooKeeper's).
 
-    ``settled``: its controller has seen the last change (observedGeneration = generation).
+    `settled`: its controller has seen the last change (observedGeneration = generation).
     """
 
     uid: str
@@ -165,7 +165,7 @@ class StatefulSetView:
 
 @dataclass(frozen=True, slots=True)
 class DeploymentView:
-    """The servers' Deployment. ``calm``: its roll-out is complete (all replicas updated and available, none
+    """The servers' Deployment. `calm`: its roll-out is complete (all replicas updated and available, none
     surplus)."""
 
     uid: str
@@ -178,9 +178,9 @@ class DeploymentView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the cluster. ``stuck``: why our container in it can't be running as it is (image,
-    configuration, crash loop, unschedulable), empty when it runs or may still come up. ``beside``:
-    the first other container that can't run, and why: it makes the pod unready and no more. ``component`` is
+    """A pod of the cluster. `stuck`: why our container in it can't be running as it is (image,
+    configuration, crash loop, unschedulable), empty when it runs or may still come up. `beside`:
+    the first other container that can't run, and why: it makes the pod unready and no more. `component` is
     its label (storage, server, zookeeper, migration)."""
 
     uid: str
@@ -199,12 +199,12 @@ class PodView:
 
 @dataclass(frozen=True, slots=True)
 class PVCView:
-    """A volume claim of the cluster. ``requested_bytes`` is spec, ``capacity_bytes`` what the volume has
+    """A volume claim of the cluster. `requested_bytes` is spec, `capacity_bytes` what the volume has
     (None: not bound).
 
-    ``storage_class``: None when it names none. ``expandable``: what that class allows (None: it could not be
-    read). ``restart_to_grow``: the file system grows when the pod starts again (FileSystemResizePending).
-    ``group``, ``node`` and ``component``: its labels.
+    `storage_class`: None when it names none. `expandable`: what that class allows (None: it could not be
+    read). `restart_to_grow`: the file system grows when the pod starts again (FileSystemResizePending).
+    `group`, `node` and `component`: its labels.
     """
 
     uid: str
@@ -225,11 +225,11 @@ NOT_STARTED = "its pod has not started"
 
 @dataclass(frozen=True, slots=True)
 class JobView:
-    """An offline copy. ``state`` is active, succeeded or failed; ``message`` says why it failed. ``waits``:
+    """An offline copy. `state` is active, succeeded or failed; `message` says why it failed. `waits`:
     why it does not run though it is active, and since when at most; empty when it runs. Times are seconds, 0
     when they are not known.
 
-    When it succeeded: both sides were compared record by record up to ``verified_through`` and ``checksum``
+    When it succeeded: both sides were compared record by record up to `verified_through` and `checksum`
     (hex) is over what was compared; None when its report could not be read, which proves nothing.
     """
 
@@ -254,9 +254,9 @@ class JobView:
 class KubeView:
     """The cluster's objects, from complete lists: what is not here does not exist.
 
-    ``objects`` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
+    `objects` holds everything that was ever made by an ApplyObject (StatefulSets and the Deployment too);
     the other maps are the same objects, and those made by Kubernetes, read for what the planners decide on.
-    By name. ``absent``: kinds of others (monitors, certificates) whose definition is not installed, or that
+    By name. `absent`: kinds of others (monitors, certificates) whose definition is not installed, or that
     the operator's role does not permit: none can be made.
     """
 
@@ -273,7 +273,7 @@ class KubeView:
 
 
 class Rejection(NamedTuple):
-    """The API server rejects an object as it is to be. ``text`` is one line; ``there``: an object of this
+    """The API server rejects an object as it is to be. `text` is one line; `there`: an object of this
     cluster has its name."""
 
     text: str
@@ -281,7 +281,7 @@ class Rejection(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """What ended a pass early. ``for_good``: trying again cannot help."""
+    """What ended a pass early. `for_good`: trying again cannot help."""
 
     text: str
     for_good: bool
@@ -289,13 +289,13 @@ class Failure(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """One look. ``cluster`` and ``migrations`` (those that name it) carry their last status; ``now`` is when
+    """One look. `cluster` and `migrations` (those that name it) carry their last status; `now` is when
     the look ended.
 
-    ``nodes``: every connect string of the specification and of the tree. ``servers``: every registered server
-    id. ``tls_hashes``, ``auth_hash``, ``operator_image``, ``operator_namespace``: as the renderer's inputs
-    say. ``problems``: what is wrong with the specification beyond what the API server checks (one line each);
-    nothing but status is written while there are any. ``rejected`` and ``failed``: what came of writes of
+    `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
+    id. `tls_hashes`, `auth_hash`, `operator_image`, `operator_namespace`: as the renderer's inputs
+    say. `problems`: what is wrong with the specification beyond what the API server checks (one line each);
+    nothing but status is written while there are any. `rejected` and `failed`: what came of writes of
     this very pass; then it is planned anew with that known.
     """
 

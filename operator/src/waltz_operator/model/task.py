@@ -46,7 +46,7 @@ class Record:
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One migration. ``source``/``target``/``group`` as its kind needs; ``partitions`` None = all."""
+    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all."""
 
     name: str
     uid: str
@@ -95,7 +95,7 @@ def move_kind(kind: TaskKind) -> MoveKind:
 
 
 def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
-    """The task; ``nodes`` maps references to connect strings, what is not in there keeps its reference (and
+    """The task; `nodes` maps references to connect strings, what is not in there keeps its reference (and
     is no node)."""
     spec, meta, status = migration.spec, migration.metadata, migration.status
     kind = kind_of(migration)

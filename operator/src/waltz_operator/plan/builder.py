@@ -19,14 +19,14 @@ LATER = 30.0
 
 @dataclass(slots=True)
 class Decision:
-    """Collected by the parts of the planner, in the order of the actions. ``risky`` is set by the part that
+    """Collected by the parts of the planner, in the order of the actions. `risky` is set by the part that
     takes the one step of this pass that changes assignments, takes a node down or deletes something; the
     others leave it alone then.
 
-    ``held``: the replica change under way is blocked. ``invalid``: the resource or what it points at is wrong
-    (type, text), nothing is written but the status. ``step``: the step of the operation under way, for a
-    person. ``rejected``: writes that the API server does not take; ``unable``: parts of the specification
-    that cannot be done (a line each). ``failed``: what ended the pass early, when this only reports it.
+    `held`: the replica change under way is blocked. `invalid`: the resource or what it points at is wrong
+    (type, text), nothing is written but the status. `step`: the step of the operation under way, for a
+    person. `rejected`: writes that the API server does not take; `unable`: parts of the specification
+    that cannot be done (a line each). `failed`: what ended the pass early, when this only reports it.
     """
 
     memory: Memory

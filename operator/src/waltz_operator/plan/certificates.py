@@ -1,8 +1,8 @@
 """The certificates of one cluster in mode SelfSigned: what is to be written now, as actions. Pure, but for
 the randomness of new keys.
 
-Asked twice in a pass: before planning with ``settled`` False, so that missing or old certificates are made
-first; and after a pass that found nothing to do with ``settled`` True, which lets the rotation of an
+Asked twice in a pass: before planning with `settled` False, so that missing or old certificates are made
+first; and after a pass that found nothing to do with `settled` True, which lets the rotation of an
 authority take one step.
 """
 

@@ -44,8 +44,8 @@ def surplus(wanted: Iterable[Rendered], kube: KubeView) -> list[tuple[ObjectKey,
 
 
 def lost(wanted: object, live: object, path: str = "") -> str | None:
-    """The first place where ``live`` does not hold what ``wanted`` says; None when it holds all of it. What
-    only ``live`` has, and what the server does not store (empty values, null), is no difference."""
+    """The first place where `live` does not hold what `wanted` says; None when it holds all of it. What
+    only `live` has, and what the server does not store (empty values, null), is no difference."""
     if wanted is None or wanted in ({}, [], ""):
         return None
     if isinstance(wanted, Mapping):

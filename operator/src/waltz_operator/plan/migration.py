@@ -1,7 +1,7 @@
 """The plan for one WaltzMigration: a state machine over the options of each partition, one partition at a
 time, one step per pass. Pure.
 
-Pending → Planned (dry run, or not approved yet) → Running → Completed. ``cancel`` takes the partition under
+Pending → Planned (dry run, or not approved yet) → Running → Completed. `cancel` takes the partition under
 way back while nothing depends on it, else finishes it, and stops. Which partitions are concerned and where
 each stands is derived from what is seen; the status records which one is under way (written before its first
 step), and what a person wants to know.
@@ -30,7 +30,7 @@ MAX_TRIED = 64
 
 @dataclass(slots=True)
 class TaskDecision:
-    """``task`` as its status is to record it."""
+    """`task` as its status is to record it."""
 
     task: Task
     actions: list[Action] = field(default_factory=list)

@@ -64,7 +64,7 @@ class ChangeOptions:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """``state`` is the last step proven to be done; ``actions`` the next one (none: wait); ``finished``:
+    """`state` is the last step proven to be done; `actions` the next one (none: wait); `finished`:
     nothing is left to do."""
 
     state: MoveState

@@ -2,7 +2,7 @@
 
 A node whose disk is empty although its replica took part in a session is never assigned its partitions again
 by itself: that would turn a lost disk into a voter (safety rule A1). It is reported, and a WaltzMigration
-with ``replace`` refills it.
+with `replace` refills it.
 """
 
 from __future__ import annotations

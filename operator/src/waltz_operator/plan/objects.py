@@ -34,7 +34,7 @@ def apply_objects(
     decision: Decision,
     held: frozenset[ObjectKey] = frozenset(),
 ) -> None:
-    """All objects that differ and whose time has come, but those that are ``held`` back; then those that are
+    """All objects that differ and whose time has come, but those that are `held` back; then those that are
     no longer rendered."""
     storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
     for one in objects:

@@ -46,7 +46,7 @@ def cordoned(facts: Facts) -> frozenset[str]:
 
 def pick(facts: Facts, group: str, partition: int, taken: Mapping[str, int] | None = None) -> str | None:
     """The node of the group that a new copy goes to: one that has part of it already, then one that answers,
-    then the one with the fewest partitions (``taken`` counts those that were promised to it)."""
+    then the one with the fewest partitions (`taken` counts those that were promised to it)."""
     assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
     holders, closed = facts.holders(partition), cordoned(facts)
     free = [node for node in group_nodes(facts, group) if node not in holders and node not in closed]

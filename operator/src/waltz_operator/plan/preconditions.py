@@ -43,8 +43,8 @@ from waltz_operator.plan.safety_gates import (
 
 
 def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
-    """Whether the action, planned on ``first``, may be carried out by what ``second`` shows. Asked about
-    those with ``destructive``."""
+    """Whether the action, planned on `first`, may be carried out by what `second` shows. Asked about
+    those with `destructive`."""
     before, now = first.cluster.metadata, second.cluster.metadata
     if (before.uid, before.generation, before.deleting) != (now.uid, now.generation, now.deleting):
         return denied(

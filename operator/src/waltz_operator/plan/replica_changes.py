@@ -1,6 +1,6 @@
 """The replica changes that the specification asks for, one at a time. Pure.
 
-The change under way stands in the status before its first step (``Memory.operation``), so that it is finished
+The change under way stands in the status before its first step (`Memory.operation`), so that it is finished
 or taken back after a crash and after the specification has changed again. All else is derived from what is
 seen.
 """

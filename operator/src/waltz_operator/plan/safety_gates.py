@@ -41,7 +41,7 @@ SPARE = 3
 
 @dataclass(frozen=True, slots=True)
 class Allowed:
-    """It may. ``proof`` is one line for the audit log."""
+    """It may. `proof` is one line for the audit log."""
 
     proof: str
 
@@ -73,7 +73,7 @@ _REASONS = {
 def may_change(
     facts: Facts, what: str, partition: int, new: Collection[str], *, allow_pause: bool = False
 ) -> Answer:
-    """Safety rule A6: from the replicas that ZooKeeper assigns now to ``new``."""
+    """Safety rule A6: from the replicas that ZooKeeper assigns now to `new`."""
     old, record = facts.holders(partition), facts.record(partition)
     if isinstance(record, Unknown):
         return denied(what, Reason.METADATA_UNKNOWN, record.reason, partition)
@@ -248,7 +248,7 @@ def _well(view: NodeView | Unknown) -> bool:
 
 
 def _other_down(facts: Facts, kube: KubeView, node: str, ready: bool) -> str:
-    """Why another storage node is not proven to be up; empty when all are. For a node that is not ``ready``
+    """Why another storage node is not proven to be up; empty when all are. For a node that is not `ready`
     itself those count that are silent or on their way, not those that only are unready too: they would wait
     for each other."""
     for other in (*facts.desired.nodes, *facts.leaving):

@@ -9,7 +9,7 @@ The managed ZooKeeper's claims are deleted by the operator, not by the retention
 that one may still say Retain when the policy was changed just before the deletion. They are only asked to go:
 each waits for its pod, which goes after the finalizer.
 
-``waltz.dev/skip-teardown: <name of the cluster>`` leaves ZooKeeper out, for an ensemble that is gone for
+`waltz.dev/skip-teardown: <name of the cluster>` leaves ZooKeeper out, for an ensemble that is gone for
 ever.
 """
 
@@ -24,7 +24,7 @@ from waltz_operator.plan.builder import Decision
 
 
 def tear_down(facts: Facts, decision: Decision) -> None:
-    """One step of the deletion; ``teardown_complete`` when the finalizer can go."""
+    """One step of the deletion; `teardown_complete` when the finalizer can go."""
     kube = facts.kube
     decision.wait(Reason.DELETING, "the cluster is being deleted")
     if isinstance(kube, Unknown):

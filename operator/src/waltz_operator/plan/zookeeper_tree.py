@@ -18,7 +18,7 @@ from waltz_operator.plan.builder import Decision
 
 
 def check_tree(facts: Facts, decision: Decision) -> None:
-    """Fill in ``invalid`` when the tree is not ours, not the one that the specification describes, or may not
+    """Fill in `invalid` when the tree is not ours, not the one that the specification describes, or may not
     be made."""
     tree, recorded = facts.tree, facts.memory.cluster_key
     if isinstance(tree, TreeView):

@@ -1,9 +1,9 @@
 """The Kubernetes objects of a cluster, as values for server-side apply. Pure: specification and inputs in,
 objects out.
 
-``desired.py`` puts them together, in the order in which they are applied; one module per part (storage,
-server, zookeeper, network, monitoring, certificates, copy_job). ``config.py`` renders the configuration files
-that the containers mount. Next stage: ``waltz_operator.plan.cluster`` decides when each object is applied.
+`desired.py` puts them together, in the order in which they are applied; one module per part (storage,
+server, zookeeper, network, monitoring, certificates, copy_job). `config.py` renders the configuration files
+that the containers mount. Next stage: `waltz_operator.plan.cluster` decides when each object is applied.
 """
 
 from waltz_operator.resources.all_objects import desired_objects, impossible_changes

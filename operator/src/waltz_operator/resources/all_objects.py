@@ -23,7 +23,7 @@ def desired_objects(cluster: WaltzCluster, inputs: RenderInputs) -> tuple[Mappin
     """For server-side apply: policies and certificates first, then ZooKeeper, storage nodes, servers,
     monitors.
 
-    The specification must be a valid one (``waltz_operator.api.validate``). Nodes that have left it are not
+    The specification must be a valid one (`waltz_operator.api.validate`). Nodes that have left it are not
     here.
     """
     objects = (

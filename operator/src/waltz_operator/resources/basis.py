@@ -17,7 +17,7 @@ from waltz_operator.resources.inputs import Obj, RenderInputs
 
 
 def _plain(model: Model | None, *fields: str) -> Obj | None:
-    """What differs from the defaults; of ``fields`` only, when some are named."""
+    """What differs from the defaults; of `fields` only, when some are named."""
     if model is None:
         return None
     return model.model_dump(mode="json", exclude_defaults=True, include=set(fields) or None)

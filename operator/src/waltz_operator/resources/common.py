@@ -30,7 +30,7 @@ TMP_BYTES = "16Mi"
 
 
 def labels(cluster: WaltzCluster, component: str, **more: str) -> dict[str, str]:
-    """Labels of an object or pod; ``more`` by short name (group, node)."""
+    """Labels of an object or pod; `more` by short name (group, node)."""
     return {
         **selector(cluster, component),
         LABEL_MANAGED_BY: MANAGED_BY,
@@ -72,7 +72,7 @@ def make(
     owned: bool = True,
     more: Mapping[str, str] | None = None,
 ) -> Obj:
-    """An object with its metadata. ``body``: everything besides metadata; ``more``: labels by short name."""
+    """An object with its metadata. `body`: everything besides metadata; `more`: labels by short name."""
     metadata: Obj = {
         "name": name,
         "namespace": cluster.metadata.namespace,
@@ -125,7 +125,7 @@ def pod_basics(cluster: WaltzCluster) -> Obj:
 
 
 def container(cluster: WaltzCluster, name: str, image: str, **more: Any) -> Obj:
-    """A container with the restricted security context; ``more``: further fields."""
+    """A container with the restricted security context; `more`: further fields."""
     return {
         "name": name,
         "image": image,
@@ -149,7 +149,7 @@ def service_probes(port: str) -> Obj:
     """The probes of our two services.
 
     Start: the HTTP port opens once the files are open and ZooKeeper knows the cluster; that may take an hour,
-    and killing it would only begin again. Alive: the event loop answers at all. Ready: ``/health``, which
+    and killing it would only begin again. Alive: the event loop answers at all. Ready: `/health`, which
     says that every partition here works: on a server that it has a quorum, on a storage node that none is out
     of service and the disk is not full.
     """

@@ -64,7 +64,7 @@ def storage_keys(cluster: WaltzCluster) -> Keys:
 
 
 def server_keys(cluster: WaltzCluster) -> Keys:
-    """Configuration of every server. ``{dashed-address}`` is the pod's own address, see
+    """Configuration of every server. `{dashed-address}` is the pod's own address, see
     docs/configuration.md."""
     tls = cluster.spec.tls
     verifies = tls.client_authentication is ClientAuthentication.REQUIRED
@@ -91,7 +91,7 @@ def server_keys(cluster: WaltzCluster) -> Keys:
 
 
 def _tls(cluster: WaltzCluster, prefix: str, *, verifies: bool) -> Keys:
-    """``verifies``: the peer's certificate too."""
+    """`verifies`: the peer's certificate too."""
     if cluster.spec.tls.mode is TlsMode.DISABLED:
         return {f"{prefix}.enabled": False}
     keys: Keys = {f"{prefix}.enabled": True, f"{prefix}.keyStore.location": TLS_DIRECTORY}

@@ -26,7 +26,7 @@ def copy_job(
     arguments: Sequence[str],
     annotations: Mapping[str, str] | None = None,
 ) -> Obj:
-    """``arguments``: of ``waltz-operator``, which runs in it. One attempt: the planner decides about the next
+    """`arguments`: of `waltz-operator`, which runs in it. One attempt: the planner decides about the next
     one."""
     volumes, mounts = mounted(certificates(cluster, "operator"), scratch())
     main = container(

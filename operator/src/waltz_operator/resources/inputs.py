@@ -21,7 +21,7 @@ class VolumeFacts:
 class RenderInputs:
     """What is not in the specification.
 
-    ``live``: objects that exist, by (kind, name), as the API server shows them. A pod template and its
+    `live`: objects that exist, by (kind, name), as the API server shows them. A pod template and its
     configuration are kept as they are in there while nothing that a person decides has changed, so that
     another version of the operator restarts nothing.
     """

@@ -1,7 +1,7 @@
 """A person's piece of a pod template laid over ours, and templates that stay as they are.
 
 Objects are merged; lists whose entries have a name are merged by it (mounts by their path, ports by their
-number); other lists, and everything below ``affinity``, are replaced. Labels that objects are found by are
+number); other lists, and everything below `affinity`, are replaced. Labels that objects are found by are
 never overridden.
 """
 
@@ -73,7 +73,7 @@ def settled(
 ) -> tuple[Obj, dict[str, str]]:
     """The template to apply and the annotations of the object that carries it.
 
-    ``basis``: everything a person or a certificate decides about the pods. While its digest is what the live
+    `basis`: everything a person or a certificate decides about the pods. While its digest is what the live
     object says, its template is kept, whatever this version of the operator would make of it; the annotation
     has it as it was applied.
     """

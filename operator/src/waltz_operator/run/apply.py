@@ -1,17 +1,17 @@
 """Carrying out a plan, in order: the only code of the operator that writes anywhere.
 
-An object that the API server does not take as it is (``Outcome.rejected``) ends no pass: who asked plans
+An object that the API server does not take as it is (`Outcome.rejected`) ends no pass: who asked plans
 again without it.
 
-Before each write ``check`` is asked (the Lease). Each write has its preconditions (uid, resource version,
-data version, the proofs of ``waltz_admin``): when the world has moved on it is refused, the pass ends there,
+Before each write `check` is asked (the Lease). Each write has its preconditions (uid, resource version,
+data version, the proofs of `waltz_admin`): when the world has moved on it is refused, the pass ends there,
 and the next one plans again. So at most one thing is in doubt after a crash, and looking again shows what
 became of it. Before the first destructive step of a pass the world is looked at a second time, and each such
-step must be proven right by that look too (``plan.preconditions``): the first one may have been an old
+step must be proven right by that look too (`plan.preconditions`): the first one may have been an old
 answer.
 
-What each action does to Kubernetes is in ``write_kubernetes``, to ZooKeeper and to storage nodes in
-``write_waltz``.
+What each action does to Kubernetes is in `write_kubernetes`, to ZooKeeper and to storage nodes in
+`write_waltz`.
 """
 
 from __future__ import annotations
@@ -68,8 +68,8 @@ _ADDRESS = re.compile(r"0x[0-9a-f]{6,}")
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """``done`` actions were carried out; ``failed`` is the one that came next and was not, with ``error``, or
-    None. ``passing``: the world has moved on since the look, which the next one settles."""
+    """`done` actions were carried out; `failed` is the one that came next and was not, with `error`, or
+    None. `passing`: the world has moved on since the look, which the next one settles."""
 
     done: tuple[Action, ...]
     failed: Action | None = None
@@ -85,13 +85,13 @@ class Outcome:
 
 
 class Applier:
-    """The one writer; see the module. ``check`` raises LeaseLostError when nothing may be written any
+    """The one writer; see the module. `check` raises LeaseLostError when nothing may be written any
     more."""
 
     def __init__(
         self, kube: KubernetesWriter, waltz: WaltzWriter, look: Look, check: Callable[[], None]
     ) -> None:
-        """``look``: observe the cluster of that namespace and name."""
+        """`look`: observe the cluster of that namespace and name."""
         self._look = look
         self._kube = kube
         self._waltz = waltz

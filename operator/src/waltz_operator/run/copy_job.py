@@ -17,7 +17,7 @@ from waltz_operator.run.observe import Observation
 
 
 def job_renderer(operator_image: str) -> Callable[[StartCopyJob, Observation], dict[str, Any]]:
-    """``operator_image``: what the Job runs."""
+    """`operator_image`: what the Job runs."""
 
     def render(action: StartCopyJob, observation: Observation) -> dict[str, Any]:
         snapshot = observation.snapshot
@@ -45,7 +45,7 @@ def job_renderer(operator_image: str) -> Callable[[StartCopyJob, Observation], d
 
 
 def copy_arguments(action: StartCopyJob, tree: TreeView, mode: TlsMode) -> list[str]:
-    """Of ``waltz-operator``; see ``copy_partition``."""
+    """Of `waltz-operator`; see `copy_partition`."""
     tls = ["--plaintext"] if mode is TlsMode.DISABLED else ["--tls-directory", TLS_DIRECTORY]
     return [
         "copy-partition",

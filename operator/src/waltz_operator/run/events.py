@@ -23,7 +23,7 @@ _REMEMBERED = 2048
 
 
 class EventWriter:
-    """One writer: the loop. ``instance`` names this operator process."""
+    """One writer: the loop. `instance` names this operator process."""
 
     def __init__(self, kube: Kube, wall_clock: Callable[[], float], instance: str) -> None:
         self._kube = kube
@@ -39,7 +39,7 @@ class EventWriter:
         kind: str = "Normal",
         action: str = "Reconcile",
     ) -> bool:
-        """Write one about the object ``regarding`` (apiVersion, kind, name, namespace, uid); False when it
+        """Write one about the object `regarding` (apiVersion, kind, name, namespace, uid); False when it
         was sent lately, or could not be written: that is only logged."""
         now = self._wall_clock()
         key = (str(regarding.get("uid", "")), reason, text)

@@ -1,4 +1,4 @@
-"""The operator's HTTP port: ``/healthz`` (alive), ``/readyz`` (holds the Lease and watches), ``/metrics``.
+"""The operator's HTTP port: `/healthz` (alive), `/readyz` (holds the Lease and watches), `/metrics`.
 
 Alive means more than answering: a pass that hangs, or watches that have silently stalled, show as an object
 nobody has looked at for long.
@@ -24,7 +24,7 @@ Check = Callable[[], str]
 
 
 class HealthServer:
-    """Owner: the main coroutine, which calls ``start`` and ``close``."""
+    """Owner: the main coroutine, which calls `start` and `close`."""
 
     def __init__(self, metrics: OperatorMetrics, alive: Check, ready: Check) -> None:
         self._metrics = metrics

@@ -38,7 +38,7 @@ failure of watches."""
 def build_registry(
     wake: Wake, configuration: Callable[[], Configuration]
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Handlers that call ``wake`` with the cluster concerned. ``configuration``: where the API server is,
+    """Handlers that call `wake` with the cluster concerned. `configuration`: where the API server is,
     asked again for new credentials."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()

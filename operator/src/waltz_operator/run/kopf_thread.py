@@ -25,7 +25,7 @@ class WatcherError(Exception):
 
 
 class Watcher:
-    """``async with Watcher(...)``; ``ended`` is set when kopf ends, unasked or because it was asked to."""
+    """`async with Watcher(...)`; `ended` is set when kopf ends, unasked or because it was asked to."""
 
     def __init__(
         self,
@@ -33,7 +33,7 @@ class Watcher:
         configuration: Callable[[], Configuration],
         namespaces: Sequence[str],
     ) -> None:
-        """``wake`` is called on the loop that entered the context."""
+        """`wake` is called on the loop that entered the context."""
         self._wake = wake
         self._configuration = configuration
         self._namespaces = list(namespaces)

@@ -2,12 +2,12 @@
 
 Holder: writes its name and renews. Everyone else: takes the Lease only after having *watched it unchanged*
 for its whole duration by the own clock, so clocks of different machines need not agree. The holder counts its
-time from the moment a renewal that succeeded was *sent*; ``check`` refuses a write that might still be on its
-way when the time is over. So a write that passes ``check`` has left the operator's hands before another
+time from the moment a renewal that succeeded was *sent*; `check` refuses a write that might still be on its
+way when the time is over. So a write that passes `check` has left the operator's hands before another
 operator may begin.
 
-One writer: the task that awaits ``run``. Invariants
-  1. ``check`` passes only while ``holding`` and with at least ``write_seconds`` left.
+One writer: the task that awaits `run`. Invariants
+  1. `check` passes only while `holding` and with at least `write_seconds` left.
   2. Once lost, a Lease object of this instance is never taken again by this instance: the process ends and
      starts anew.
 """
@@ -36,7 +36,7 @@ class LeaseLostError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class LeaseTimes:
-    """Seconds. ``write_seconds``: the longest a single write may take."""
+    """Seconds. `write_seconds`: the longest a single write may take."""
 
     duration: float = 20.0
     renew: float = 4.0
@@ -49,7 +49,7 @@ class LeaseTimes:
 
 
 class OperatorLease:
-    """See the module. ``wall_clock``: seconds since the epoch, only for what people read in the object."""
+    """See the module. `wall_clock`: seconds since the epoch, only for what people read in the object."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class OperatorLease:
         return True
 
     async def run(self) -> None:
-        """Renew until cancelled; returns (and ``lost`` is set) when the Lease is lost."""
+        """Renew until cancelled; returns (and `lost` is set) when the Lease is lost."""
         while self._remaining() > 0:
             await asyncio.sleep(self._times.renew)
             await self._renew()

@@ -1,5 +1,5 @@
 """What the operator says about itself and its clusters, for Prometheus. Alert rules:
-``manifests/monitoring``.
+`manifests/monitoring`.
 
 One registry per process; everything about one object goes when the object does.
 """
@@ -22,7 +22,7 @@ Key = tuple[str, str]
 
 
 class OperatorMetrics:
-    """One writer: the loop. Ages are computed when asked for, from the clock of ``now`` (seconds,
+    """One writer: the loop. Ages are computed when asked for, from the clock of `now` (seconds,
     monotonic)."""
 
     def __init__(self) -> None:
@@ -72,7 +72,7 @@ class OperatorMetrics:
     # ---- called by the loop
 
     def pass_done(self, key: Key, seconds: float, now: float, error: str | None) -> None:
-        """A pass ended; ``error``: a short word, None when it was complete."""
+        """A pass ended; `error`: a short word, None when it was complete."""
         self._passes.labels(*key).inc()
         self._duration.observe(seconds)
         if error is not None:

@@ -2,7 +2,7 @@
 written here.
 
 All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not
-completely, becomes an ``Unknown`` with the reason; no old answer is ever put in its place. ZooKeeper is read
+completely, becomes an `Unknown` with the reason; no old answer is ever put in its place. ZooKeeper is read
 before nodes and servers, so that what they say is newer than what it says (the planners count on that).
 """
 
@@ -80,7 +80,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """How to reach a cluster's processes. ``tls`` None: the Secret with the operator's certificate is not
+    """How to reach a cluster's processes. `tls` None: the Secret with the operator's certificate is not
     complete yet."""
 
     ensemble: Ensemble | Unknown
@@ -98,7 +98,7 @@ class Observation:
     access: Access
     body: Object
     own_writes: dict[str, tuple[str, str]] = field(default_factory=dict)
-    """Filled by ``apply``: uid of an object → its resource version before and after our own write."""
+    """Filled by `apply`: uid of an object → its resource version before and after our own write."""
     unreadable: tuple[UnreadableError, ...] = ()
     """Migrations of the cluster that cannot be read."""
 
@@ -139,8 +139,8 @@ class Observer:
         operator_image: str = "",
         operator_namespace: str = "waltz-system",
     ) -> None:
-        """``storage_classes``: whether the role permits reading them (not in namespaced mode).
-        ``operator_image`` and ``operator_namespace`` are this process's own, for the renderers."""
+        """`storage_classes`: whether the role permits reading them (not in namespaced mode).
+        `operator_image` and `operator_namespace` are this process's own, for the renderers."""
         self._kube = kube
         self._ensembles = ensembles
         self._tls_files = tls_files

@@ -1,8 +1,8 @@
-"""``waltz-operator plan``: what the next pass over a cluster would do and what blocks it, as JSON. Nothing is
+"""`waltz-operator plan`: what the next pass over a cluster would do and what blocks it, as JSON. Nothing is
 written.
 
 With another specification: what it would do if that were the cluster's. Runs in the operator's pod, where
-ZooKeeper and the admin ports can be reached; ``waltz k8s plan`` runs it there.
+ZooKeeper and the admin ports can be reached; `waltz k8s plan` runs it there.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def _specification(text: str) -> Mapping[str, Any]:
 
 
 def preview(observation: Observation, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The next pass in words; with ``spec`` as if that were the specification. ResourceError."""
+    """The next pass in words; with `spec` as if that were the specification. ResourceError."""
     snapshot = observation.snapshot
     if spec is not None:
         snapshot = with_specification(observation, spec)

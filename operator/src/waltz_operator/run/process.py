@@ -48,7 +48,7 @@ OWN_CONTAINER = "operator"
 
 
 class PurePlanner:
-    """The planners of ``plan.cluster`` and ``plan.migration``."""
+    """The planners of `plan.cluster` and `plan.migration`."""
 
     def plan(self, snapshot: Snapshot) -> Plan:
         return plan(snapshot)
@@ -59,7 +59,7 @@ class PurePlanner:
 
 class OperatorParts:
     """The parts of one operator process, put together: everything between the API server and the planners.
-    Owner of the sessions and files; ``close`` ends them."""
+    Owner of the sessions and files; `close` ends them."""
 
     def __init__(
         self,
@@ -69,7 +69,7 @@ class OperatorParts:
         check: Callable[[], None] | None = None,
         wall_clock: Callable[[], float] = time.time,
     ) -> None:
-        """``check``: may be written now? Default: the Lease must be held. ``wall_clock``: seconds since the
+        """`check`: may be written now? Default: the Lease must be held. `wall_clock`: seconds since the
         epoch."""
         self.settings = settings
         self.kube = kube
@@ -156,7 +156,7 @@ class OperatorParts:
 
 
 async def run_operator(settings: OperatorSettings, stop: asyncio.Event) -> None:
-    """Run until ``stop``. KubeConfigError, HttpBindError, LeaseLostError: one line for a person."""
+    """Run until `stop`. KubeConfigError, HttpBindError, LeaseLostError: one line for a person."""
     configuration = await config.load(settings.kubeconfig)
     kube = KubeClient(configuration)
     if not settings.operator_image:
@@ -241,7 +241,7 @@ class _Process:
 
 
 async def _either(work: Coroutine[object, object, None], stop: asyncio.Event) -> bool:
-    """Whether the work ended before ``stop`` was set; else it was cancelled."""
+    """Whether the work ended before `stop` was set; else it was cancelled."""
     async with asyncio.TaskGroup() as group:
         task = group.create_task(work)
         stopping = group.create_task(stop.wait())

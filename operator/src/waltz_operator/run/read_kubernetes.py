@@ -1,4 +1,4 @@
-"""What the API server showed, turned into the values of ``snapshot``. Pure; next stage: the planners."""
+"""What the API server showed, turned into the values of `snapshot`. Pure; next stage: the planners."""
 
 from __future__ import annotations
 
@@ -185,7 +185,7 @@ def is_ours(obj: Object) -> bool:
 
 
 def claim(obj: Object, expandable: Mapping[str, bool]) -> PVCView:
-    """``expandable``: storage class → whether its volumes can grow; classes that could not be read are not in
+    """`expandable`: storage class → whether its volumes can grow; classes that could not be read are not in
     it."""
     requested = _part(obj, "spec", "resources", "requests").get("storage")
     capacity = _part(obj, "status", "capacity").get("storage")
@@ -294,8 +294,8 @@ def kube_view(
     deployment_name: str,
     absent: Collection[str] = (),
 ) -> KubeView:
-    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among ``objects``.
-    ``absent``: kinds that are not there."""
+    """From the complete lists by kind. Pods, and what Kubernetes itself makes, are not among `objects`.
+    `absent`: kinds that are not there."""
 
     def named(kind: str) -> dict[str, Object]:
         return {str(_part(obj, "metadata").get("name", "")): obj for obj in lists.get(kind, ())}

@@ -1,4 +1,4 @@
-"""What ZooKeeper, storage nodes and servers said, turned into the values of ``snapshot``."""
+"""What ZooKeeper, storage nodes and servers said, turned into the values of `snapshot`."""
 
 from __future__ import annotations
 

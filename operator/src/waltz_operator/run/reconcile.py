@@ -69,9 +69,9 @@ class Planner(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class PassResult:
-    """What a pass, or one turn of it, came to. ``wrote``: something other than status and Events changed.
-    ``error``: what ended it early, empty when nothing did; ``needs_person`` when trying again soon cannot
-    help. ``gone``: the finalizer was removed. ``left_out``: what a complete pass had to leave out because the
+    """What a pass, or one turn of it, came to. `wrote`: something other than status and Events changed.
+    `error`: what ended it early, empty when nothing did; `needs_person` when trying again soon cannot
+    help. `gone`: the finalizer was removed. `left_out`: what a complete pass had to leave out because the
     API server rejected it, or because it could not be read."""
 
     requeue_seconds: float
@@ -98,7 +98,7 @@ class Applied(NamedTuple):
 
 class Reconciler:
     """Remembers only how many passes in a row a conflict ended; at most one pass per cluster may run at a
-    time (``workers`` sees to it)."""
+    time (`workers` sees to it)."""
 
     def __init__(
         self,
@@ -203,8 +203,8 @@ class Reconciler:
     async def _apply_without_rejected(
         self, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
     ) -> Applied:
-        """Carry out ``plan``. After each object that the API server rejects, make a plan with that known
-        (``planned``), and carry out what was not done yet. Each round knows of one rejected object more, so
+        """Carry out `plan`. After each object that the API server rejects, make a plan with that known
+        (`planned`), and carry out what was not done yet. Each round knows of one rejected object more, so
         they end."""
         done: list[Action] = []
         while True:

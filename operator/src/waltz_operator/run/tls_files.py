@@ -17,7 +17,7 @@ PREFIX = "operator.ssl"
 
 
 class TlsFiles:
-    """Owner of a temporary directory; ``close`` removes it."""
+    """Owner of a temporary directory; `close` removes it."""
 
     def __init__(self, parent: str | None = None) -> None:
         self._root = Path(tempfile.mkdtemp(prefix="waltz-operator-tls-", dir=parent))

@@ -2,8 +2,8 @@
 two at once.
 
 Watch events only wake: what they say is read again. A storm of them makes one pass. After an error the pause
-doubles, per object, up to ``MAX_BACKOFF_SECONDS``, and a wake-up does not shorten it to nothing. What has
-been waited for in vain for a while is looked at less often (``IDLE``) until an event, or a change made by a
+doubles, per object, up to `MAX_BACKOFF_SECONDS`, and a wake-up does not shorten it to nothing. What has
+been waited for in vain for a while is looked at less often (`IDLE`) until an event, or a change made by a
 pass, says that something is in progress.
 """
 
@@ -45,7 +45,7 @@ class _Worker:
 
 
 class Workers:
-    """Owner of the workers' tasks, inside ``run``. One writer: the loop."""
+    """Owner of the workers' tasks, inside `run`. One writer: the loop."""
 
     def __init__(
         self,
@@ -58,8 +58,8 @@ class Workers:
         resync_seconds: float,
         rng: random.Random,
     ) -> None:
-        """``gone``: the object does not exist. ``failed``: a pass ended with this line, or had to
-        leave out what it says. ``resync_seconds``: no pause is longer, but after an error."""
+        """`gone`: the object does not exist. `failed`: a pass ended with this line, or had to
+        leave out what it says. `resync_seconds`: no pause is longer, but after an error."""
         self._reconcile = reconcile
         self._gone = gone
         self._failed = failed
@@ -71,7 +71,7 @@ class Workers:
         self._tasks: asyncio.TaskGroup | None = None
 
     def wake(self, key: Key, *, changed: bool = True) -> None:
-        """Something that concerns this cluster may have changed; without ``changed`` nothing says so. Makes
+        """Something that concerns this cluster may have changed; without `changed` nothing says so. Makes
         its worker when there is none."""
         worker = self._workers.get(key)
         if worker is None and self._tasks is not None:
@@ -83,7 +83,7 @@ class Workers:
                 worker.idle = 0
 
     async def run(self, stop: asyncio.Event) -> None:
-        """Until ``stop``; workers end between two writes at the latest (they are cancelled where they
+        """Until `stop`; workers end between two writes at the latest (they are cancelled where they
         wait)."""
         async with asyncio.TaskGroup() as tasks:
             self._tasks = tasks

@@ -1,4 +1,4 @@
-"""Actions on Kubernetes, each one call of the API server. Used by ``apply`` alone.
+"""Actions on Kubernetes, each one call of the API server. Used by `apply` alone.
 
 An object that the look did not show is asked for by its name before it is applied: it may be somebody else's,
 which is never written over.
@@ -210,7 +210,7 @@ def _about(body: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _kind(name: str) -> Kind:
-    """Of an ``ObjectKey``: kinds are distinguished by their name alone."""
+    """Of an `ObjectKey`: kinds are distinguished by their name alone."""
     found = [kind for kind in kinds.ALL if kind.kind == name]
     if len(found) != 1:
         raise KubeError(f"the operator does not know objects of kind {name}")

@@ -1,4 +1,4 @@
-"""Actions on ZooKeeper and on storage nodes, each one call of ``waltz_admin``. Used by ``apply`` alone."""
+"""Actions on ZooKeeper and on storage nodes, each one call of `waltz_admin`. Used by `apply` alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LOCK_WAIT_SECONDS = 5.0
 
 
 class WaltzWriter:
-    """Owner of nothing: sessions belong to ``Ensembles``."""
+    """Owner of nothing: sessions belong to `Ensembles`."""
 
     def __init__(self, ensembles: Ensembles) -> None:
         self._ensembles = ensembles

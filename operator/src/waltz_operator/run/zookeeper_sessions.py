@@ -1,8 +1,8 @@
 """Sessions with ZooKeeper: one per ensemble and credentials, shared by the clusters that live in it, opened
 when first needed.
 
-A session that was lost is renewed (``waltz_cluster.zk_client``); one that never came up is tried again at the
-next call. A call waits ``patience_seconds`` for a new session, which continues to be opened behind its back:
+A session that was lost is renewed (`waltz_cluster.zk_client`); one that never came up is tried again at the
+next call. A call waits `patience_seconds` for a new session, which continues to be opened behind its back:
 clusters whose ZooKeeper is away must not take up the passes of the others.
 """
 
@@ -26,7 +26,7 @@ PATIENCE_SECONDS = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Where ZooKeeper is and who we are there. ``credentials``: user:password, or none."""
+    """Where ZooKeeper is and who we are there. `credentials`: user:password, or none."""
 
     connect_string: str
     root: str

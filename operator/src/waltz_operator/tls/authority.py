@@ -111,7 +111,7 @@ def make_authority(name: str, now: float, lifetime_seconds: float) -> KeyPair:
 def issue(
     authority: KeyPair, common_name: str, names: Sequence[str], now: float, lifetime_seconds: float
 ) -> KeyPair:
-    """A certificate for both sides of a connection, signed by the authority. ``names``: DNS names and
+    """A certificate for both sides of a connection, signed by the authority. `names`: DNS names and
     addresses it covers.
 
     TlsMaterialError when the authority is unreadable.
@@ -146,7 +146,7 @@ def issue(
 
 
 def describe(certificate: bytes, what: str) -> CertificateInfo:
-    """The (first) certificate of a PEM file; TlsMaterialError names ``what`` when there is none."""
+    """The (first) certificate of a PEM file; TlsMaterialError names `what` when there is none."""
     found = _load(certificate, what)
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value

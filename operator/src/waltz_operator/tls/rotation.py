@@ -2,7 +2,7 @@
 Pure.
 
 Certificates are renewed at two thirds of their life. A new authority comes in steps; before each of them
-every pod has to have taken over the one before (``settled``: all pods run with the present Secrets):
+every pod has to have taken over the one before (`settled`: all pods run with the present Secrets):
 
 1. *announce*: the next authority is made and is in every trust store alongside the current one, which still
    signs;
@@ -31,7 +31,7 @@ CERTIFICATE_SECONDS = 90 * DAY_SECONDS
 
 
 def due(info: CertificateInfo, now: float, renew_at: float = RENEW_AT) -> bool:
-    """True from ``renew_at`` of the certificate's life on."""
+    """True from `renew_at` of the certificate's life on."""
     return now >= info.not_before + renew_at * (info.not_after - info.not_before)
 
 
@@ -51,7 +51,7 @@ class Step(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """``roles``: whose Secrets to write. ``reason`` is for an Event."""
+    """`roles`: whose Secrets to write. `reason` is for an Event."""
 
     step: Step
     roles: tuple[str, ...] = ()
@@ -60,14 +60,14 @@ class Decision:
 
 @dataclass(frozen=True, slots=True)
 class Authorities:
-    """``current`` signs; ``next`` is announced; ``previous`` are still trusted. At most one of the last two
-    is there while ``current`` signs."""
+    """`current` signs; `next` is announced; `previous` are still trusted. At most one of the last two
+    is there while `current` signs."""
 
     current: CertificateInfo
     next: CertificateInfo | None = None
     previous: tuple[CertificateInfo, ...] = ()
     signs: bool = True
-    """False: the key of ``current`` is lost, or it has expired."""
+    """False: the key of `current` is lost, or it has expired."""
     listed: bool = True
     """False: roles need an authority that the authority's Secret does not name."""
 
@@ -97,7 +97,7 @@ def decide(
     *,
     settled: bool,
 ) -> Decision:
-    """The next step; ``wanted``: the DNS names each role's certificate needs.
+    """The next step; `wanted`: the DNS names each role's certificate needs.
 
     A certificate that is missing, lacks a name or trusts other authorities is signed at once, whatever else
     continues, as long as the current authority can sign.

@@ -1,5 +1,5 @@
-"""Certificates as Secrets: one per role with ``tls.crt``, ``tls.key``, ``ca.crt`` (the shape Kubernetes and
-cert-manager use), and ``<cluster>-tls-ca`` with the authority (``trust`` says what is in it), which no pod
+"""Certificates as Secrets: one per role with `tls.crt`, `tls.key`, `ca.crt` (the shape Kubernetes and
+cert-manager use), and `<cluster>-tls-ca` with the authority (`trust` says what is in it), which no pod
 mounts.
 
 Reading is total: a Secret that lacks something or cannot be read counts as absent and is made again. Pure,
@@ -49,7 +49,7 @@ class TlsSecrets:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who a certificate is for: ``names`` are DNS names and addresses."""
+    """Who a certificate is for: `names` are DNS names and addresses."""
 
     common_name: str
     names: tuple[str, ...]
@@ -75,7 +75,7 @@ def material_hash(data: Data) -> str | None:
 
 
 def read_authorities(ca: Data, roles: Iterable[Data], now: float) -> Authorities | None:
-    """The authorities of the Secret ``ca`` and of the roles' Secrets; None when there is none."""
+    """The authorities of the Secret `ca` and of the roles' Secrets; None when there is none."""
     found = read_trust(ca, roles, now)
     if found is None:
         return None
@@ -121,7 +121,7 @@ def carry_out(
     now: float,
     lifetimes: Lifetimes | None = None,
 ) -> dict[str, dict[str, bytes]]:
-    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. ``roles``: what theirs
+    """The contents of the Secrets to write, by role or AUTHORITY; none for NOTHING. `roles`: what theirs
     hold now. TlsMaterialError."""
     lives = lifetimes or Lifetimes()
     step = decision.step
@@ -190,7 +190,7 @@ def secret_object(
     labels: Mapping[str, str],
     owner: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """The Secret for server-side apply. ``owner``: the owner reference."""
+    """The Secret for server-side apply. `owner`: the owner reference."""
     return {
         "apiVersion": "v1",
         "kind": "Secret",

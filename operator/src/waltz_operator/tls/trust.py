@@ -1,10 +1,10 @@
 """Which authorities a cluster has: read from the authority's Secret, and from what the Secrets of the roles
 trust. Pure.
 
-The authority's Secret has ``tls.crt`` and ``tls.key``; while it is replaced also ``next.crt`` and
-``next.key``, or ``previous.crt`` (a bundle). It may be deleted, lose its key or be overwritten by somebody at
+The authority's Secret has `tls.crt` and `tls.key`; while it is replaced also `next.crt` and
+`next.key`, or `previous.crt` (a bundle). It may be deleted, lose its key or be overwritten by somebody at
 any moment, while all processes continue with what the lost authority has signed. Its certificate is not lost
-with it: it is in ``ca.crt`` of every role, and so do the others that a rotation had made trusted. All of
+with it: it is in `ca.crt` of every role, and so do the others that a rotation had made trusted. All of
 them stay trusted until a new authority has replaced them, since a pod may still run with a certificate of
 any.
 """
@@ -21,7 +21,7 @@ ById = dict[bytes, bytes]
 
 @dataclass(frozen=True, slots=True)
 class Trust:
-    """Authorities, PEM. ``signer``: ``current`` with its key; None when it cannot sign. ``next`` can, if
+    """Authorities, PEM. `signer`: `current` with its key; None when it cannot sign. `next` can, if
     there is one."""
 
     current: bytes
@@ -33,7 +33,7 @@ class Trust:
 
     @property
     def bundle(self) -> bytes:
-        """``ca.crt`` for everybody."""
+        """`ca.crt` for everybody."""
         following = b"" if self.next is None else self.next.certificate
         return b"".join((self.current, following, *self.previous))
 

@@ -1,4 +1,4 @@
-"""The alert rules: ``prometheus-rule.yaml`` is made from ``alerts.yaml`` (WALTZ_WRITE_DOCS=1 writes it); each
+"""The alert rules: `prometheus-rule.yaml` is made from `alerts.yaml` (WALTZ_WRITE_DOCS=1 writes it); each
 has a runbook.
 
 That the metrics exist is tested with processes that serve them.

@@ -1,4 +1,4 @@
-"""``api/config_keys.py`` is made from the settings classes of the services; WALTZ_WRITE_DOCS=1 writes it."""
+"""`api/config_keys.py` is made from the settings classes of the services; WALTZ_WRITE_DOCS=1 writes it."""
 
 from __future__ import annotations
 

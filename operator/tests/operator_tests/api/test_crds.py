@@ -1,4 +1,4 @@
-"""``crds/*.yaml`` are made from the models (WALTZ_WRITE_DOCS=1 writes them) and are what the API server wants
+"""`crds/*.yaml` are made from the models (WALTZ_WRITE_DOCS=1 writes them) and are what the API server wants
 of a schema."""
 
 from __future__ import annotations

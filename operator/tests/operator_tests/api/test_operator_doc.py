@@ -30,7 +30,7 @@ def root(kind: str, part: str) -> Schema:
 
 
 def fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
-    """(path, schema, required) of every field; ``[]`` behind a list."""
+    """(path, schema, required) of every field; `[]` behind a list."""
     for name, inner in schema.get("properties", {}).items():
         where = f"{path}.{name}" if path else name
         yield where, inner, name in schema.get("required", ())

@@ -36,7 +36,7 @@ class Plane:
         journal: Journal | None = None,
         through: Callable[[Kube], Kube] = lambda kube: kube,
     ) -> World:
-        """Run a scenario in a namespace of its own, on a loop in which pods have names. ``through``: what
+        """Run a scenario in a namespace of its own, on a loop in which pods have names. `through`: what
         lies between the operator and its client."""
         number = next(_numbers)
 

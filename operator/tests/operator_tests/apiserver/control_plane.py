@@ -1,7 +1,7 @@
 """A real kube-apiserver with its etcd, as two plain processes on loopback, found through
-``KUBEBUILDER_ASSETS``.
+`KUBEBUILDER_ASSETS`.
 
-Nothing else of Kubernetes runs: no controllers, no kubelet. What they would do is in ``machinery``.
+Nothing else of Kubernetes runs: no controllers, no kubelet. What they would do is in `machinery`.
 """
 
 import os
@@ -40,7 +40,7 @@ def missing() -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class ControlPlane:
-    """A running API server: ``admin`` may do everything (group system:masters)."""
+    """A running API server: `admin` may do everything (group system:masters)."""
 
     url: str
     admin_token: str

@@ -4,7 +4,7 @@ checked as without kills.
 A kill leaves nothing of the operator behind: its successor is a new one that has seen nothing. Several kills
 share one run: in the first runs with some writes between two of them, so that a successor gets on with a
 whole plan, then without. A story is run until no write of it is left that has not been killed at, on both
-sides; so its last run is one without kills. When a write is the same one is said in ``writes``.
+sides; so its last run is one without kills. When a write is the same one is said in `writes`.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Tell = Callable[[str, object], None]
 
 
 class Story(NamedTuple):
-    """``before``: steps without kills. ``days_behind``: of the operator's clock at the beginning."""
+    """`before`: steps without kills. `days_behind`: of the operator's clock at the beginning."""
 
     steps: Sequence[Step]
     before: Sequence[Step] = ()
@@ -32,7 +32,7 @@ class Story(NamedTuple):
 
 
 class Covering:
-    """Kills where nothing was killed yet. ``covered`` (step, moment, write) is shared by the runs of a
+    """Kills where nothing was killed yet. `covered` (step, moment, write) is shared by the runs of a
     story."""
 
     def __init__(self, covered: set[tuple[str, str, str]], gap: int) -> None:

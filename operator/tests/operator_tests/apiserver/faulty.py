@@ -16,9 +16,9 @@ from waltz_operator.kube.kinds import Kind, kind_of
 class FaultyKube:
     """In front of a real one. Everything is switched off at first.
 
-    ``old``: reads are answered as they were answered last before it was switched on, where they were.
-    ``conflicts``, ``lost_answers``: the first write of each kind and name is refused, or done and then
-    unknown. ``forbidden``: (verb, kind) that the role has not.
+    `old`: reads are answered as they were answered last before it was switched on, where they were.
+    `conflicts`, `lost_answers`: the first write of each kind and name is refused, or done and then
+    unknown. `forbidden`: (verb, kind) that the role has not.
     """
 
     def __init__(self, real: Kube) -> None:

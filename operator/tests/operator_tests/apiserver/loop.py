@@ -12,7 +12,7 @@ CLUSTER_SUFFIX = ".svc"
 
 
 class ClusterLoop(asyncio.SelectorEventLoop):
-    """``names``: (host, port) as in connect strings → the real port on 127.0.0.1. ``cut``: hosts that do not
+    """`names`: (host, port) as in connect strings → the real port on 127.0.0.1. `cut`: hosts that do not
     answer."""
 
     def __init__(self) -> None:

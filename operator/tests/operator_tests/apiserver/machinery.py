@@ -1,8 +1,8 @@
 """What a kubelet and the controllers of Kubernetes do, as far as the operator's objects need it, against the
 real API server.
 
-No watches and no clock: ``settle`` looks and acts until nothing changes any more, so a scenario is the same
-every time. Pods are real processes of Waltz (``processes``); claims are directories that live exactly as long
+No watches and no clock: `settle` looks and acts until nothing changes any more, so a scenario is the same
+every time. Pods are real processes of Waltz (`processes`); claims are directories that live exactly as long
 as the claim.
 """
 
@@ -41,7 +41,7 @@ _WAIT_SECONDS = 0.3
 
 
 class Machinery:
-    """One namespace. ``frozen`` pods are not started (a node of Kubernetes is gone)."""
+    """One namespace. `frozen` pods are not started (a node of Kubernetes is gone)."""
 
     def __init__(self, kube: KubeClient, namespace: str, directory: Path, zookeeper: MemoryZooKeeper) -> None:
         self._kube = kube

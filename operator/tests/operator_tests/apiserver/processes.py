@@ -107,7 +107,7 @@ class StoragePod:
 
 
 class ServerPod:
-    """A server; ``address`` is its pod's."""
+    """A server; `address` is its pod's."""
 
     def __init__(
         self, config: Mapping[str, object], address: str, port: int, zookeeper: MemoryZooKeeper, seed: int

@@ -17,7 +17,7 @@ from waltz_protocol.aio.tls import TlsSettings
 
 
 class Step(NamedTuple):
-    """``act`` changes something, the operator goes to its fixed point, ``check`` looks."""
+    """`act` changes something, the operator goes to its fixed point, `check` looks."""
 
     name: str
     act: Callable[[World], Awaitable[None]]

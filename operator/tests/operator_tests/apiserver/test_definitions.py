@@ -23,7 +23,7 @@ API_VERSION = "waltz.dev/v1alpha1"
 
 
 def on_the_server(plane: Plane, namespace: str, work: Callable[[KubeClient], Awaitable[None]]) -> None:
-    """Run ``work`` with the rights of an administrator, in a fresh namespace."""
+    """Run `work` with the rights of an administrator, in a fresh namespace."""
 
     async def main() -> None:
         admin = KubeClient(plane.control.configuration())

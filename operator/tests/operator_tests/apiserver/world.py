@@ -41,7 +41,7 @@ class Fate(Protocol):
     """Decides when the operator dies."""
 
     def strikes(self, moment: str, write: str) -> bool:
-        """``moment`` is before or after this write (``writes.write_identity``)."""
+        """`moment` is before or after this write (`writes.write_identity`)."""
         ...
 
 

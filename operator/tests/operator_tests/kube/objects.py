@@ -13,7 +13,7 @@ from waltz_operator.kube.kinds import Kind
 
 
 class ObjectsKube(UnusedKube):
-    """``refuse``: (kind, name) → the error that every write of it ends with. ``writes``: every write that
+    """`refuse`: (kind, name) → the error that every write of it ends with. `writes`: every write that
     arrived, also the refused ones."""
 
     def __init__(self, *objects: Object) -> None:

@@ -45,7 +45,7 @@ class Request(NamedTuple):
 
 
 class Api:
-    """Answers each request with the next of ``answers`` (status, body); None: never, "cut": the connection
+    """Answers each request with the next of `answers` (status, body); None: never, "cut": the connection
     ends."""
 
     def __init__(self) -> None:

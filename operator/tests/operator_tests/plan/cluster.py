@@ -48,7 +48,7 @@ def listed(node: int | str, session_id: int = SESSION, closing: int = UNRESOLVED
 
 
 def identity(node: int) -> NodeIdentity:
-    """Node ``node`` is the only one of group ``node``."""
+    """Node `node` is the only one of group `node`."""
     place = f"s{node}"
     return NodeIdentity(
         str(node), "0", node, name(node), 2, False, None, place, f"{place}-0", f"data-{place}-0"
@@ -93,8 +93,8 @@ def kube(
     servers: str = "t1",
     calm: bool = True,
 ) -> KubeView:
-    """Everything of these nodes; ``pods``: those that are not well, None for one that is missing.
-    ``template``: of the StatefulSets."""
+    """Everything of these nodes; `pods`: those that are not well, None for one that is missing.
+    `template`: of the StatefulSets."""
     objects = {ObjectKey("Deployment", "c-server"): ObjectView("d", "", f"set-{servers}")}
     sets, claims, running = {}, {}, {}
     for node, one in ((node, identity(node)) for node in nodes):
@@ -109,7 +109,7 @@ def kube(
 
 
 def replica(**changes: object) -> NodeReplica:
-    """A copy that is current; ``changes`` of its fields."""
+    """A copy that is current; `changes` of its fields."""
     well = NodeReplica(True, SESSION, 5, 5, 5, True)
     return replace(well, **changes)  # type: ignore[arg-type]
 
@@ -127,7 +127,7 @@ def facts(
     assigned: tuple[int, ...] = NODES,
     nodes: tuple[int, ...] = NODES,
 ) -> Facts:
-    """One look. ``says``: answers of nodes that are not simply well; ``closed``: copies that dropped out of
+    """One look. `says`: answers of nodes that are not simply well; `closed`: copies that dropped out of
     the present session."""
     copies = {
         name(node): listed(node, SESSION - 1, 3) if node in closed else listed(node) for node in assigned

@@ -63,7 +63,7 @@ def look(
     source: NodeView | Unknown | None = None,
     closed: tuple[int, ...] = (),
 ) -> Facts:
-    """One look during the move from node 2 to node 3. ``held``: assigned in ZooKeeper; ``counted``: replicas
+    """One look during the move from node 2 to node 3. `held`: assigned in ZooKeeper; `counted`: replicas
     by the metadata."""
     says: dict[int, NodeView | Unknown] = {}
     if isinstance(target, NodeReplica):

@@ -51,11 +51,11 @@ DROPPED = f"it dropped out in session {SESSION - 1} at 3"
 
 
 class Row(NamedTuple):
-    """``listed``: session and closing mark of the copy in ZooKeeper, None when it is not listed. ``reason``:
+    """`listed`: session and closing mark of the copy in ZooKeeper, None when it is not listed. `reason`:
     why it is not current.
 
-    ``age_seconds``: of the operator's answer; a tool has none. ``pages_pass``: to status and verify it is
-    current all the same. ``intact``: it may not be given up. ``unasked``: why by ZooKeeper alone; rule A6
+    `age_seconds`: of the operator's answer; a tool has none. `pages_pass`: to status and verify it is
+    current all the same. `intact`: it may not be given up. `unasked`: why by ZooKeeper alone; rule A6
     then asks the node nothing.
     """
 

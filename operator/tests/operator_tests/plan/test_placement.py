@@ -43,7 +43,7 @@ def look(
     says: Mapping[str, NodeView | Unknown] | None = None,
     tasks: tuple[Task, ...] = (),
 ) -> Facts:
-    """One look. ``assigned``: by ZooKeeper; ``nodes``: those of the specification, the others leave; all
+    """One look. `assigned`: by ZooKeeper; `nodes`: those of the specification, the others leave; all
     copies are current."""
     everybody = sorted({*ALL, *assigned})
     wanted_nodes = tuple(identity(node) for node in nodes)

@@ -24,7 +24,7 @@ OTHER = UUID(int=1)
 
 
 def ending(*, delete: bool, gone: tuple[str, ...] = (), component: str = "zookeeper") -> Facts:
-    """All is deleted but ZooKeeper; ``gone``: claims that are being deleted."""
+    """All is deleted but ZooKeeper; `gone`: claims that are being deleted."""
     claims = {
         name: PVCView(f"uid of {name}", 1, 1, component=component, deleting=name in gone)
         for name in (*CLAIMS, ELSE)

@@ -19,7 +19,7 @@ CALL_SECONDS = 10.0
 
 
 class Trip(NamedTuple):
-    """Of one call: seconds to the server and back; ``asks``, ``answers``: whether the request, and the
+    """Of one call: seconds to the server and back; `asks`, `answers`: whether the request, and the
     answer, arrive at all."""
 
     there: float = 0.0
@@ -29,7 +29,7 @@ class Trip(NamedTuple):
 
 
 class LeaseServer:
-    """The one object, with optimistic concurrency. ``error``: what every call ends with, instead of being
+    """The one object, with optimistic concurrency. `error`: what every call ends with, instead of being
     done."""
 
     def __init__(self) -> None:

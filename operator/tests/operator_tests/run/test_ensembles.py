@@ -17,7 +17,7 @@ HERE = Ensemble("zk:2181", "/root")
 
 
 class Server:
-    """Takes ``seconds`` to answer, or refuses."""
+    """Takes `seconds` to answer, or refuses."""
 
     def __init__(self, seconds: float = 0.0, refuses: bool = False) -> None:
         self.seconds, self.refuses = seconds, refuses

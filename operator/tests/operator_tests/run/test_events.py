@@ -14,7 +14,7 @@ ABOUT = {"kind": "WaltzCluster", "name": "ledger", "namespace": "demo", "uid": "
 
 
 class Told(UnusedKube):
-    """Keeps what was created. ``error``: every call ends with it."""
+    """Keeps what was created. `error`: every call ends with it."""
 
     def __init__(self) -> None:
         self.events: list[Mapping[str, Any]] = []

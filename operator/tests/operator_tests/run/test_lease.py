@@ -1,4 +1,4 @@
-"""The Lease, one rule at a time, on virtual time; ``test_lease_model`` has them all at once."""
+"""The Lease, one rule at a time, on virtual time; `test_lease_model` has them all at once."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ async def test_it_is_renewed_and_never_lost_while_the_server_answers() -> None:
 
 
 async def test_a_write_is_refused_that_might_outlive_it() -> None:
-    """The server is silent: the last moment for a write is ``write_seconds`` before the end."""
+    """The server is silent: the last moment for a write is `write_seconds` before the end."""
     server = LeaseServer()
     road = Road(server)
     lease = instance(road, "me")

@@ -93,7 +93,7 @@ def trust_each_other(one: Material, other: Material) -> bool:
 
 @dataclass
 class World:
-    """``pending``: what the operator has decided to write and has not written yet; it is gone when the
+    """`pending`: what the operator has decided to write and has not written yet; it is gone when the
     operator dies."""
 
     cluster: WaltzCluster = CLUSTER

@@ -31,7 +31,7 @@ MOST_READS = 200
 
 
 class TooManyReadsError(BaseException):
-    """Not an ``Exception``: nobody may catch it."""
+    """Not an `Exception`: nobody may catch it."""
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ DAY = 86_400.0
 
 
 class Copying(FaultyDisk):
-    """A disk that needs room for every write, also in place; ``full_at``: the write that finds none, and all
+    """A disk that needs room for every write, also in place; `full_at`: the write that finds none, and all
     after it."""
 
     def __init__(self) -> None:
@@ -138,7 +138,7 @@ def _workload(partition: Partition, session: int) -> None:
 
 
 def _runs_out(number: int) -> bool:
-    """The disk is full from the ``number``-th write of the workload on, and later has room; False: it was not
+    """The disk is full from the `number`-th write of the workload on, and later has room; False: it was not
     reached."""
     disk = Copying()
     manager = opened(disk, threshold=700)

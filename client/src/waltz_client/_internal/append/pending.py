@@ -16,9 +16,9 @@ from waltz_client.transaction import Committed
 
 
 class PendingAppend(MonitorEntry):
-    """One append on its way: registered, sent, and in the end resolved once through ``on_done(self)``.
+    """One append on its way: registered, sent, and in the end resolved once through `on_done(self)`.
 
-    ``on_done`` runs on the loop inside the handling of a frame: it must be short and must not block. It may
+    `on_done` runs on the loop inside the handling of a frame: it must be short and must not block. It may
     append again.
     """
 

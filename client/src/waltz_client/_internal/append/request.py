@@ -1,7 +1,7 @@
 """The request of an append: one value from the call to the frame.
 
 Made once by the call, checked, with the locks hashed; what comes after it passes it on whole:
-``appender``, ``stream.partition``, ``window``, ``waltz_protocol.frames.append.encode_append``.
+`appender`, `stream.partition`, `window`, `waltz_protocol.frames.append.encode_append`.
 """
 
 from __future__ import annotations

@@ -13,13 +13,13 @@ protocol, "transaction monitor"): the feed, flush responses and lock failures. T
 
 Invariants:
 
-* entries are kept in the order they were sent; ``outstanding`` = entries still pending;
+* entries are kept in the order they were sent; `outstanding` = entries still pending;
 * the oldest entry is always pending (tombstones at the head are swept, nothing can refer to them with
   effect);
 * every registered entry is reported exactly once, as committed, failed or (on close) unknown;
-* ``next_release`` is the lowest mark at which a deferred event takes effect (``NEVER`` when there is none).
+* `next_release` is the lowest mark at which a deferred event takes effect (`NEVER` when there is none).
 
-Events come out as :class:`Resolution` values in the order of effect; the shell delivers them.
+Events come out as `Resolution` values in the order of effect; the shell delivers them.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class MonitorEntry:
 
 
 class Resolution(NamedTuple):
-    """The end of one entry. ``mark`` is the transaction id (committed) or the mark at which it took
+    """The end of one entry. `mark` is the transaction id (committed) or the mark at which it took
     effect."""
 
     entry: MonitorEntry
@@ -116,7 +116,7 @@ class TransactionMonitor:
     def committed(
         self, seq_num: int, generation: int, transaction_id: int, header: int
     ) -> Sequence[Resolution]:
-        """An own request id was seen in the in-order feed. Call before :meth:`advance` to the same
+        """An own request id was seen in the in-order feed. Call before `advance` to the same
         transaction.
 
         With another generation or header than was sent it is a stranger's, who has the same client id.
@@ -172,7 +172,7 @@ class TransactionMonitor:
         return entry, NOTHING
 
     def flush_response(self, seq_num: int, mark: int) -> Sequence[Resolution]:
-        """A FLUSH_RESPONSE arrived: everything up to ``seq_num`` fails once the feed has reached ``mark``."""
+        """A FLUSH_RESPONSE arrived: everything up to `seq_num` fails once the feed has reached `mark`."""
         if self.high_water_mark >= mark:
             return self._flush(seq_num, mark)
         self._flushes.append((mark, seq_num))
@@ -208,8 +208,8 @@ class TransactionMonitor:
     def _remove_through(
         self, last: MonitorEntry, cause: Cause, mark: int, *, include: bool
     ) -> list[Resolution]:
-        """Remove everything up to and including ``last``; pending ones fail (``last`` itself only if
-        ``include``)."""
+        """Remove everything up to and including `last`; pending ones fail (`last` itself only if
+        `include`)."""
         resolved: list[Resolution] = []
         while True:
             entry = self._order.popleft()

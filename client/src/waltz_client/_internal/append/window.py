@@ -46,14 +46,14 @@ class AppendConnection(Protocol):
 class AppendWindow:
     """Window, waiters and nudges of one partition. Owner: the partition, on the loop.
 
-    Invariants: at most ``max_outstanding`` appends without an outcome (those whose caller gave up included);
+    Invariants: at most `max_outstanding` appends without an outcome (those whose caller gave up included);
     an append is registered and handed to the socket in one step, so registry order is send order.
     """
 
     def __init__(
         self, req_ids: ReqIdSource, max_outstanding: int, on_waiting: Callable[[], object] = lambda: None
     ) -> None:
-        """``on_waiting`` is called when something begins to wait that only the passing of time may help
+        """`on_waiting` is called when something begins to wait that only the passing of time may help
         on."""
         self.monitor = TransactionMonitor()
         self.max_outstanding = max_outstanding
@@ -75,7 +75,7 @@ class AppendWindow:
         return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding
 
     def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
-        """Register and send, with ``handle.view``. EncodeError (nothing registered) when the server's version
+        """Register and send, with `handle.view`. EncodeError (nothing registered) when the server's version
         cannot carry the locks."""
         req_ids = self._req_ids
         generation = req_ids.generation
@@ -234,7 +234,7 @@ class AppendWindow:
             raise
 
     def add_waiter(self) -> asyncio.Future[None]:
-        """A future for the next chance to send (see :meth:`wait`)."""
+        """A future for the next chance to send (see `wait`)."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiters.append(waiter)
         self._on_waiting()
@@ -249,7 +249,7 @@ class AppendWindow:
                 self.wake(1)
 
     def wake(self, count: int) -> None:
-        """Let up to ``count`` writers look again, longest waiting first."""
+        """Let up to `count` writers look again, longest waiting first."""
         waiters = self._waiters
         while waiters and count > 0:
             waiter = waiters.popleft()

@@ -40,9 +40,9 @@ class AnswerSession(Protocol):
 
 
 class PartitionCall:
-    """One data request (``transaction_id`` set) or high-water mark request of one partition.
+    """One data request (`transaction_id` set) or high-water mark request of one partition.
 
-    Ends exactly once through ``on_result(value, error)``. ``resend_at`` bounds the silence of one sending:
+    Ends exactly once through `on_result(value, error)`. `resend_at` bounds the silence of one sending:
     some refusals are silent (a server that does not own the partition never answers a high-water mark
     request).
     """
@@ -96,7 +96,7 @@ class PartitionCall:
                 extra={"partition": self.partition_id},
             )
 
-    # -- what a call for many transactions does otherwise (``range_call``) -----------------------------------
+    # -- what a call for many transactions does otherwise (`range_call`) -----------------------------------
 
     def request(self, session: AnswerSession, req_ids: ReqIdSource) -> bytes:
         """Register for the answer with a fresh request id; the frame to send."""

@@ -45,8 +45,8 @@ class _Server:
 class RpcClient:
     """See the module.
 
-    Invariant: a call that is not done is in ``_active``, and either waits for a server (``_waiting`` of its
-    partition), or for an answer (``calls`` of a session), or for a retry timer; never for nothing.
+    Invariant: a call that is not done is in `_active`, and either waits for a server (`_waiting` of its
+    partition), or for an answer (`calls` of a session), or for a retry timer; never for nothing.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class RpcClient:
         self._send(call)
 
     def give_up(self, call: PartitionCall) -> None:
-        """The caller does not want it any more: ``on_result`` gets nothing and no error."""
+        """The caller does not want it any more: `on_result` gets nothing and no error."""
         if not call.done:
             self._take_back(call)
             call.finish(None, None)

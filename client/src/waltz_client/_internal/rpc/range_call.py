@@ -18,10 +18,10 @@ from waltz_protocol.frames.data import DataResponse, pack_data_request
 
 
 class RangeCall(PartitionCall):
-    """Payloads and checksums of ``fields``, in their order.
+    """Payloads and checksums of `fields`, in their order.
 
-    Invariants: ``missing`` counts the Nones in ``parts``; a slot is filled once; ``_slots`` holds exactly the
-    requests that this call has registered with its session. ``on_result(None, error)`` is called once: when
+    Invariants: `missing` counts the Nones in `parts`; a slot is filled once; `_slots` holds exactly the
+    requests that this call has registered with its session. `on_result(None, error)` is called once: when
     nothing is missing (no error), or when the client closes.
     """
 

@@ -21,8 +21,8 @@ from waltz_protocol.types import Endpoint
 class RpcSession:
     """The RPC side of one TCP connection.
 
-    Invariant: a call is in ``calls`` (by partition and sequence number) exactly while its answer may come on
-    this connection; when the connection ends they are handed back through ``on_lost``.
+    Invariant: a call is in `calls` (by partition and sequence number) exactly while its answer may come on
+    this connection; when the connection ends they are handed back through `on_lost`.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RpcSession:
         return True
 
     def channel_ready(self, channel: Channel) -> None:
-        """Nothing yet: the link calls :meth:`established`."""
+        """Nothing yet: the link calls `established`."""
 
     def established(self, channel: Channel) -> None:
         """The handshake is done: send what is waiting."""

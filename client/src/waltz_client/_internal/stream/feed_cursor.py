@@ -6,11 +6,11 @@ All readers of a partition share its mount. A cursor is in one of these states:
 * BACKFILL  it is behind the stream and a feed request of its own is being answered;
 * PARKED its buffer is full, or there is no mount: nothing is asked for until it has drained and a mount is
   there;
-* CLOSED    closed by its reader, or failed with ``error``.
+* CLOSED    closed by its reader, or failed with `error`.
 
 The buffer is a queue of lists, one list per loop turn, so that handing over costs per turn and not per
 transaction. A full cursor never stops the partition: what does not fit is dropped and asked for again later
-from ``tail``. Owner: the partition.
+from `tail`. Owner: the partition.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ class CursorState(enum.Enum):
 class FeedCursor:
     """Place, buffer and state of one reader in one partition.
 
-    Invariants: what was buffered is consecutive; ``tail`` is the last transaction accepted (None until the
-    end of the log is known, for a reader that starts from the latest); ``count`` never exceeds ``capacity``.
+    Invariants: what was buffered is consecutive; `tail` is the last transaction accepted (None until the
+    end of the log is known, for a reader that starts from the latest); `count` never exceeds `capacity`.
     """
 
     __slots__ = (
@@ -72,7 +72,7 @@ class FeedCursor:
         return self.count <= self.low_mark
 
     def place(self, tail: int) -> int:
-        """The end of the log is known: a reader that starts from the latest starts after ``tail``."""
+        """The end of the log is known: a reader that starts from the latest starts after `tail`."""
         self.tail = tail
         self._on_ready()
         return tail
@@ -119,7 +119,7 @@ class FeedCursor:
         return fields
 
     def take_at_most(self, limit: int) -> Sequence[FeedFields]:
-        """Like :meth:`take`, but no more than ``limit`` transactions."""
+        """Like `take`, but no more than `limit` transactions."""
         if not self._buffer:
             return ()
         fields = self._buffer[0]

@@ -1,4 +1,4 @@
-"""What the stream side needs of the client around it (``partitions``)."""
+"""What the stream side needs of the client around it (`partitions`)."""
 
 from __future__ import annotations
 
@@ -38,5 +38,5 @@ class PartitionHost(ReaderHost, Protocol):
         ...
 
     def need_ticks(self) -> None:
-        """Call ``on_tick`` from now on, as long as ``needs_ticks``."""
+        """Call `on_tick` from now on, as long as `needs_ticks`."""
         ...

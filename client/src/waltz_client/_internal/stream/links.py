@@ -25,9 +25,9 @@ class _StreamLink:
 class StreamLinks:
     """One stream link per server with active partitions. Owner: the client, on the loop.
 
-    Invariant: ``connection_seq_num`` grows with every stream connection of this client object, to whichever
+    Invariant: `connection_seq_num` grows with every stream connection of this client object, to whichever
     server, so the pair (generation, connection sequence) is never used twice and a newer connection always
-    outranks an older one. It starts at a number of this object's own (``waltz_protocol.connection_number``).
+    outranks an older one. It starts at a number of this object's own (`waltz_protocol.connection_number`).
     """
 
     def __init__(

@@ -50,7 +50,7 @@ class Mount:
 
     def end_backfill(self, cursor: FeedCursor, received: int) -> None:
         """A reader has no use for a feed of its own any more: cut short what is left of it (see
-        ``readers``)."""
+        `readers`)."""
         seq_num = cursor.feed_seq_num
         if seq_num is None:
             return

@@ -11,23 +11,23 @@ from collections.abc import Mapping
 
 
 class MountState(enum.Enum):
-    """States of a partition, each with what holds in it. ``received`` is the last transaction of the
+    """States of a partition, each with what holds in it. `received` is the last transaction of the
     partition that this client has seen in order."""
 
     INACTIVE = "inactive"
-    """The client takes no part in it. Not attached; ``received`` is not known; waiting fails with
+    """The client takes no part in it. Not attached; `received` is not known; waiting fails with
     PartitionInactiveError."""
     STARTING = "starting"
     """The position of the first mount is not known yet: nothing is sent. A task asks for it, from the first
     connection on."""
     MOUNTING = "mounting"
-    """``received`` is known. Attached: a mount request is on its way, or a timer will send it. Not attached:
+    """`received` is known. Attached: a mount request is on its way, or a timer will send it. Not attached:
     it is sent with the next connection."""
     MOUNTED = "mounted"
-    """Attached, and the server said READY on this connection to a mount at ``received``: the only state in
-    which appends and feed requests are sent, and in which there is a ``Mount``."""
+    """Attached, and the server said READY on this connection to a mount at `received`: the only state in
+    which appends and feed requests are sent, and in which there is a `Mount`."""
     AHEAD = "ahead"
-    """The server said that its log ends before ``received``: waiting fails with ClientAheadError, and the
+    """The server said that its log ends before `received`: waiting fails with ClientAheadError, and the
     mount is asked for again, slowly and with each connection."""
     CLOSED = "closed"
     """The end of the client. Not attached; waiting fails with ClientClosedError."""

@@ -1,12 +1,12 @@
 """One partition on the stream side: mount, feed, appends (client-server protocol, client behaviour).
 
 It is *attached* to a session (one TCP connection of the server that owns the partition) or not. How far it is
-on its way to being mounted is its ``MountState``: see ``mount_state`` for the states, their invariants and
+on its way to being mounted is its `MountState`: see `mount_state` for the states, their invariants and
 what leads from one to another.
 
 The first mount is at the server's high-water mark (asked over RPC): a client that only appends reads nothing
 old. Readers that start further back get feed requests of their own on the mounted connection (see
-``readers``), so a long catch-up never holds up a mount. Remounts are at ``received``, the last transaction
+`readers`), so a long catch-up never holds up a mount. Remounts are at `received`, the last transaction
 seen in order.
 
 Owner: the loop. What changes state is synchronous, and called from frame handlers, timers and the client's
@@ -58,9 +58,9 @@ WAKE_ALL = 2**31
 class StreamPartition:
     """See the module.
 
-    Invariants: ``received`` only grows, by exactly one per accepted FEED_DATA; a feed request never names a
-    mark above ``received``, and is only sent while mounted; appends are only sent while mounted. There is a
-    ``_mount`` exactly in the state MOUNTED.
+    Invariants: `received` only grows, by exactly one per accepted FEED_DATA; a feed request never names a
+    mark above `received`, and is only sent while mounted; appends are only sent while mounted. There is a
+    `_mount` exactly in the state MOUNTED.
     """
 
     def __init__(
@@ -292,7 +292,7 @@ class StreamPartition:
     # -- feed ------------------------------------------------------------------------------------------------
 
     def feed_data(self, fields: FeedFields) -> bool:
-        """One FEED_DATA. True when it is the first of this turn (``end_turn`` is due). Hot."""
+        """One FEED_DATA. True when it is the first of this turn (`end_turn` is due). Hot."""
         txid = fields[4]
         readers = self.readers
         if txid == self.received + 1:
@@ -340,17 +340,17 @@ class StreamPartition:
             mount.held_back = True
 
     def ask_if_pending(self) -> None:
-        """See ``FeedSource``; also after an append was sent."""
+        """See `FeedSource`; also after an append was sent."""
         mount = self._mount
         if mount is not None and mount.held_back:
             mount.ask(self.received)
 
     def send_backfill(self, cursor: FeedCursor) -> bool:
-        """See ``FeedSource``."""
+        """See `FeedSource`."""
         return self._mount is not None and self._mount.ask_backfill(cursor, self.received)
 
     def end_backfill(self, cursor: FeedCursor) -> None:
-        """See ``FeedSource``."""
+        """See `FeedSource`."""
         if self._mount is not None:
             self._mount.end_backfill(cursor, self.received)
         cursor.feed_seq_num = None
@@ -372,7 +372,7 @@ class StreamPartition:
         return mount is not None and self.window.room > 0 and mount.session.writable
 
     def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
-        """Send one append now; the caller has seen :attr:`can_send`. Its view is noted in ``handle``.
+        """Send one append now; the caller has seen `can_send`. Its view is noted in `handle`.
         AppendFailedError: the server's version lacks a kind of lock."""
         mount = self._mount
         if mount is None:
@@ -397,7 +397,7 @@ class StreamPartition:
             await self._wait()
 
     async def wait_writable(self) -> None:
-        """Until an append can be sent; errors as :meth:`wait_mounted`."""
+        """Until an append can be sent; errors as `wait_mounted`."""
         while not self.can_send:
             await self._wait()
 
@@ -481,7 +481,7 @@ class StreamPartition:
     # -- flow control ----------------------------------------------------------------------------------------
 
     def reconsider_reading(self) -> None:
-        """See ``FeedSource``."""
+        """See `FeedSource`."""
         session = self.session
         if session is not None and (session.paused or self.readers.any_full):
             session.reconsider_reading()

@@ -5,7 +5,7 @@ meets the stream's it follows the stream. A reader whose buffer is full is parke
 drained.
 
 Feeds of readers' own are told apart by request ids on the server, and by nothing here: FEED_DATA carries
-none. So it does not matter which feed brings a transaction. A cursor takes ``expected`` and only that; its
+none. So it does not matter which feed brings a transaction. A cursor takes `expected` and only that; its
 own feed starts at or before it and leaves nothing out, whatever an earlier feed of the same id still has on
 its way. Therefore ids are used again: a server of ours then feeds from the new place *instead*. A reader that
 ends early has its feed cut short that way, by a request from the end of the stream; what is left is the least
@@ -72,8 +72,8 @@ class FeedSource(Protocol):
 class Readers:
     """The cursors of one partition. Owner: the partition, on the loop.
 
-    Invariants: a cursor is in at most one of ``live`` and ``backfills``; a live cursor's place is
-    ``received`` at the end of each turn (or ahead of it, for a reader that started ahead); ``turn`` holds
+    Invariants: a cursor is in at most one of `live` and `backfills`; a live cursor's place is
+    `received` at the end of each turn (or ahead of it, for a reader that started ahead); `turn` holds
     what the stream brought in this turn.
     """
 

@@ -1,8 +1,8 @@
 """One stream connection: mounts, appends, feeds of all partitions of one server (channel handler).
 
-The hot path is :meth:`StreamSession.frame_received` for FEED_DATA: one unpack, one dictionary lookup, one
+The hot path is `StreamSession.frame_received` for FEED_DATA: one unpack, one dictionary lookup, one
 call, no object but the unpacked tuple. What arrived in one read of the socket is handed over together in
-:meth:`frames_ended`.
+`frames_ended`.
 
 Reading is paused when a reader's buffer is full and nobody else needs the connection (no append outstanding,
 no mount under way, no reader starving). When somebody does, reading goes on and the full reader is dropped
@@ -63,7 +63,7 @@ class AttachedPartition(Protocol):
         ...
 
     def feed_data(self, fields: FeedFields) -> bool:
-        """FEED_DATA. True when it is the first of this turn (``end_turn`` is due). Hot."""
+        """FEED_DATA. True when it is the first of this turn (`end_turn` is due). Hot."""
         ...
 
     def end_turn(self) -> None:
@@ -94,7 +94,7 @@ class AttachedPartition(Protocol):
 class StreamSession:
     """The stream side of one TCP connection.
 
-    Invariants: ``connection_seq_num`` is larger than that of every earlier stream connection of this client
+    Invariants: `connection_seq_num` is larger than that of every earlier stream connection of this client
     object (the server's fence against stale connections); partitions are attached to at most one session.
     """
 
@@ -146,7 +146,7 @@ class StreamSession:
     # -- channel handler -------------------------------------------------------------------------------------
 
     def channel_ready(self, channel: Channel) -> None:
-        """Nothing yet: the link calls :meth:`established`."""
+        """Nothing yet: the link calls `established`."""
 
     def established(self, channel: Channel) -> None:
         """The handshake is done: mount what belongs to this server."""

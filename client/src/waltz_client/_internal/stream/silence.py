@@ -11,7 +11,7 @@ class FeedSilence:
         self._since = 0
 
     def is_over_limit(self, waited_for: bool, received: int, tick: int, limit: int) -> bool:
-        """Whether the feed, waited for, has not moved for ``limit`` ticks; then the next period begins."""
+        """Whether the feed, waited for, has not moved for `limit` ticks; then the next period begins."""
         if not waited_for or received != self._received:
             self._received = received
             self._since = tick

@@ -16,7 +16,7 @@ from waltz_operator.model.snapshot import (
 
 @dataclass(frozen=True, slots=True)
 class Health:
-    """``healthy``, ``caught_up``: numbers of partitions; None when ZooKeeper was not read. ``behind``: the
+    """`healthy`, `caught_up`: numbers of partitions; None when ZooKeeper was not read. `behind`: the
     first copy that is not current, and why."""
 
     healthy: int | None = None

@@ -1,7 +1,7 @@
 """The condition Progressing: False when the cluster is up to date, or when nothing continues until a person
 acts; else True, with what is done or waited for. Pure.
 
-So ``kubectl wait --for=condition=Progressing=False`` ends when there is nothing to wait for: a step that is
+So `kubectl wait --for=condition=Progressing=False` ends when there is nothing to wait for: a step that is
 only held back by time, a pod that is starting, a change that has just been chosen are all progress.
 """
 

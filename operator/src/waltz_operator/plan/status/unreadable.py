@@ -20,7 +20,7 @@ _SEEN = (ConditionType.AVAILABLE, ConditionType.DEGRADED, ConditionType.REPLICAS
 
 
 class UnreadableError(ResourceError):
-    """``body``: the object as the API server shows it. ``at``: when, seconds (UNIX time)."""
+    """`body`: the object as the API server shows it. `at`: when, seconds (UNIX time)."""
 
     def __init__(self, body: Mapping[str, Any], error: ResourceError, at: float) -> None:
         super().__init__(error.path, error.text)

@@ -36,8 +36,8 @@ def one_pass(world: World, universe: Universe) -> World:
 def settle(
     world: World, universe: Universe, *, lazy: bool = False, trail: list[World] | None = None
 ) -> World:
-    """Run to the fixed point without faults; NotReached when it never rests. ``lazy``: nothing else moves as
-    long as the operator has something to do. ``trail`` gets the worlds on the way."""
+    """Run to the fixed point without faults; NotReached when it never rests. `lazy`: nothing else moves as
+    long as the operator has something to do. `trail` gets the worlds on the way."""
     world = world._replace(luck=Luck())
     for _ in range(MAX_ROUNDS):
         if trail is not None:

@@ -2,7 +2,7 @@
 source, so runs repeat.
 
 A state is the world and the writes that the pass under way still has to make. After each of them the pass may
-go on, the operator may crash (the rest is dropped), or anything of ``nature`` may happen in between.
+go on, the operator may crash (the rest is dropped), or anything of `nature` may happen in between.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from .world import CLEAR, Sight, World
 
 
 class State(NamedTuple):
-    """``seen``: the world as it was at the last pass, for an operator that reads old answers; no part of the
-    identity. ``spec``: what the pending writes were planned for."""
+    """`seen`: the world as it was at the last pass, for an operator that reads old answers; no part of the
+    identity. `spec`: what the pending writes were planned for."""
 
     world: World
     pending: tuple[Write, ...]
@@ -114,7 +114,7 @@ class Found(NamedTuple):
 def explore(
     scenario: Scenario, starts: Sequence[World], limit: int, *, seed: int = 0, sample_every: int = 0
 ) -> Found:
-    """Visit up to ``limit`` distinct states from these on, depth and breadth mixed."""
+    """Visit up to `limit` distinct states from these on, depth and breadth mixed."""
     source = random.Random(seed)
     first = {State(start, (), start, start.spec).identity: start for start in starts}
     known = set(first)

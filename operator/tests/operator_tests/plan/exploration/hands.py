@@ -44,7 +44,7 @@ def _check(holds: bool) -> None:
 
 
 def carry_out(world: World, universe: Universe, action: Write, spec: int) -> World:
-    """The world after the write; ``spec``: the specification that it was planned for, which destructive
+    """The world after the write; `spec`: the specification that it was planned for, which destructive
     actions look at once more."""
     if not isinstance(action, Remember | RememberTask) and action.destructive:
         _check(spec == world.spec)
@@ -93,7 +93,7 @@ def _unregister(world: World, node: int) -> World:
 
 
 def _change(world: World, universe: Universe, action: do.AssignInZooKeeper | do.UnassignInZooKeeper) -> World:
-    """As ``waltz_admin.assignments``: one transaction, version checked, after safety rule A6 with answers of
+    """As `waltz_admin.assignments`: one transaction, version checked, after safety rule A6 with answers of
     this moment."""
     _check(world.tree and action.expect_version == version_of(world))
     assigned = world.assigned

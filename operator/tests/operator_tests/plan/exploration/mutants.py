@@ -1,7 +1,7 @@
 """Planners with a planted bug, and what the exploration must say of each.
 
-Each is a change of the shipped text, made while the module is loaded (``tests.sim.mutants.loader``), so every
-one runs in a process of its own: ``python mutants.py NAME`` from the repository's root prints what was found.
+Each is a change of the shipped text, made while the module is loaded (`tests.sim.mutants.loader`), so every
+one runs in a process of its own: `python mutants.py NAME` from the repository's root prints what was found.
 Where a second guard would hide the bug it is removed as well.
 """
 
@@ -20,7 +20,7 @@ SAMPLE_EVERY = 20
 
 
 class Planted(NamedTuple):
-    """``edits``: file, old text (there exactly once), new text. ``scenario``: where it shows. ``says``: part
+    """`edits`: file, old text (there exactly once), new text. `scenario`: where it shows. `says`: part
     of what is found."""
 
     rule: str

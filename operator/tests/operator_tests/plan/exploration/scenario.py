@@ -13,7 +13,7 @@ from .world import BESIDE, Luck, Spec, Universe, World, connect
 
 
 class Scenario(NamedTuple):
-    """``changes``: which specification may follow which. ``task``: a migration that a person creates once,
+    """`changes`: which specification may follow which. `task`: a migration that a person creates once,
     and may cancel."""
 
     name: str

@@ -56,7 +56,7 @@ class Spec(NamedTuple):
 
 
 class Replica(NamedTuple):
-    """A partition on a storage node: number of records, and the mark of its last session. ``compared``: a
+    """A partition on a storage node: number of records, and the mark of its last session. `compared`: a
     copy job has compared it, which no observer sees and the judges remember."""
 
     available: bool
@@ -67,7 +67,7 @@ class Replica(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A replica in a partition's metadata; ``closing`` None: it takes part."""
+    """A replica in a partition's metadata; `closing` None: it takes part."""
 
     node: int
     session: int
@@ -112,7 +112,7 @@ class Luck(NamedTuple):
 
 
 class World(NamedTuple):
-    """Everything. ``data[p][n]``: None, OFF (not assigned on the node, flag off) or a Replica. ``downed``:
+    """Everything. `data[p][n]`: None, OFF (not assigned on the node, flag off) or a Replica. `downed`:
     ready nodes that the operator took down and that are not back."""
 
     spec: int
@@ -298,7 +298,7 @@ def _tree_view(
 
 
 def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | TreeMissing:
-    """ZooKeeper; ``blind``: a partition whose metadata can't be read."""
+    """ZooKeeper; `blind`: a partition whose metadata can't be read."""
     if not world.tree:
         return TreeMissing()
     servers = world.servers is not None

@@ -85,7 +85,7 @@ def cap_marks(answered: list[RecoveringReplica], listed: int, recorded: int) -> 
     above that was acknowledged earlier. So who took no part in it holds nothing above that counts, but
     perhaps another tail.
 
-    Only for the very session that ZooKeeper recorded last (``recorded``). After an earlier one, another
+    Only for the very session that ZooKeeper recorded last (`recorded`). After an earlier one, another
     interrupted session may have decided a higher mark with nodes that do not answer now: what they know would
     be cut on the others.
     """

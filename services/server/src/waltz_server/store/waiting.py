@@ -35,7 +35,7 @@ _LEAST_SECONDS = 0.001
 async def wait_for(ticket: asyncio.Event, timeout_seconds: float | None) -> bool:
     """Wait for a ticket; False when the time passed first.
 
-    A wait is never shorter than the clock can show: of ``deadline - loop.time()`` a rounding error may be
+    A wait is never shorter than the clock can show: of `deadline - loop.time()` a rounding error may be
     left, and whoever waits for that again and again keeps the loop busy while the clock stays where it is.
     """
     if timeout_seconds is not None and timeout_seconds <= 0:
