@@ -28,17 +28,17 @@ def wait_until(
 ) -> T:
     """The first answer of `probe` that is neither None nor False; a failing command counts as none. Timeout
     says the last failure."""
-    deadline, trouble = time.monotonic() + timeout_seconds, ""
+    deadline, problem = time.monotonic() + timeout_seconds, ""
     while True:
         try:
             found = probe()
-            trouble = ""
+            problem = ""
         except CommandError as error:
-            found, trouble = None, f" (last: {error})"
+            found, problem = None, f" (last: {error})"
         if found is not None and found is not False:
             return found
         if time.monotonic() > deadline:
-            raise Timeout(f"{what}: not within {timeout_seconds:g} s{trouble}")
+            raise Timeout(f"{what}: not within {timeout_seconds:g} s{problem}")
         time.sleep(pause_seconds)
 
 

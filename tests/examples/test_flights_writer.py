@@ -32,12 +32,12 @@ class FakeLog:
     """An in-process log with exact locks and, on purpose, bad outcomes. Appends may commit long after they
     were given up."""
 
-    def __init__(self, seed: int, trouble: float) -> None:
+    def __init__(self, seed: int, problem: float) -> None:
         self.num_partitions = PARTITIONS
         self.logs: list[list[tuple[int, bytes]]] = [[] for _ in range(PARTITIONS)]
         self._locks: dict[tuple[int, LockId], int] = {}
         self._random = random.Random(seed)
-        self._trouble = trouble
+        self._trouble = problem
         self.given_up_and_committed = 0
 
     async def append(
@@ -138,7 +138,7 @@ async def _write(plan: FlightPlan, log: FakeLog) -> list[Writer]:
 @pytest.mark.parametrize("seed", range(5))
 async def test_every_row_once_and_every_chain_whole_in_spite_of_unknown_outcomes(seed: int) -> None:
     plan = make_plan(load_flights(1_200), PARTITIONS)
-    log = FakeLog(seed, trouble=0.2)
+    log = FakeLog(seed, problem=0.2)
     writers = await _write(plan, log)
     checker = FlightChecker(plan.flights)
     for partition, transactions in enumerate(log.logs):

@@ -63,7 +63,7 @@ def test_an_old_directory_opens_and_gives_back_every_transaction(node: str, tmp_
     shutil.copytree(GOLDEN / "storage" / node, tmp_path / "data")
     before = listing(tmp_path / "data")
     manager = open_manager(tmp_path / "data", node)
-    assert not manager.troubles()
+    assert not manager.problems()
     for partition_id in range(4):
         expected = records_of(partition_id)
         partition = manager.get(partition_id)

@@ -71,7 +71,7 @@ def test_a_flipped_bit_is_never_read_as_data(kind: Rot, seed: int) -> None:
             return
         partition = manager.partitions.get(1)
         if partition is None:
-            assert 1 in manager.troubles() or kind is Rot.CONTROL_ENTRY
+            assert 1 in manager.problems() or kind is Rot.CONTROL_ENTRY
             return
         assert partition.max_txid == RECORDS - 1
         try:

@@ -117,7 +117,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_damaged_index.py",
         f"{_STORAGE}/test_disk_edges.py",
     ),
-    "waltz_storage/engine/room.py": (f"{_STORAGE}/test_room.py",),
+    "waltz_storage/engine/free_space.py": (f"{_STORAGE}/test_free_space.py",),
     "waltz_storage/engine/scan.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_log_corners.py",

@@ -28,7 +28,7 @@ class WaltzClientCallbacks(Protocol):
         Must store the new mark together with its effects and be idempotent: delivery resumes at the stored
         mark + 1. If it raises, `uncaught_exception` is called and the same transaction is delivered again
         after a growing delay (10 ms to 10 s); later transactions of the partition wait, other partitions do
-        not. A StopApplyingError ends that: the partition is not applied any more by this client.
+        not. A StopApplyingError ends that: the partition is not applied any longer by this client.
         """
         ...
 

@@ -279,7 +279,7 @@ class WaltzClient:
         callbacks). A certain failure other than by a lock (a server moved or dropped it) is retried with
         growing, spread delays until the deadline (default `client.appendDeadline`) or `max_attempts`.
         With write or read locks a retry keeps the view of the first attempt, so a commit by others in between
-        is a conflict. An `as_of` beyond what this client has received or been told of is held against the
+        is a conflict. An `as_of` beyond what this client has received or was informed of is held against the
         server's high-water mark first.
 
         Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before
@@ -313,7 +313,7 @@ class WaltzClient:
         `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline.
         WindowFullError when `client.maxConcurrentTransactions` are on their way (wait with
         `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is
-        beyond what this client has received or been told of: nothing was sent.
+        beyond what this client has received or was informed of: nothing was sent.
         """
         appender = self._entered.appender
         request = append_request(

@@ -81,8 +81,8 @@ class ClientAheadError(WaltzClientError):
 
 
 class StopApplyingError(WaltzClientError):
-    """Raise it (or a subclass) from `apply_transaction` or `client_high_water_mark` to stop a partition:
-    it is reported once, the callback is not called again, and other partitions go on. Contexts submitted to
+    """Raise it (or a subclass) from `apply_transaction` or `client_high_water_mark` to stop a partition: it
+    is reported once, the callback is not called again, and other partitions continue. Contexts submitted to
     the partition end with it."""
 
 

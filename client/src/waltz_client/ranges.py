@@ -142,10 +142,10 @@ class RangeRead(AsyncIterator[RangeBatch]):
     """`async for batch in client.read_range(...)`; see there. Close it (`async with`, `aclose`)
     when done early.
 
-    Reading goes on while a batch is being worked on, up to two batches ahead. Invariants: pieces are in order
-    and cover everything taken from the cursor; `_ahead` transactions are in them, `_outstanding` of them
-    in incomplete pieces, and `_loaded_bytes` of payload in the complete ones; a batch is made of complete
-    pieces.
+    Reading continues while a batch is being worked on, up to two batches ahead. Invariants: pieces are in
+    order and cover everything taken from the cursor; `_ahead` transactions are in them, `_outstanding` of
+    them in incomplete pieces, and `_loaded_bytes` of payload in the complete ones; a batch is made of
+    complete pieces.
     """
 
     def __init__(

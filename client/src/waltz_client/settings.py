@@ -21,7 +21,7 @@ __all__ = ["ClientSettings", "ConfigError"]
 
 
 class ClientSettings(ZooKeeperSettings):
-    """What a client can be told. Required: `zookeeper.connectString`, `zookeeper.sessionTimeout`,
+    """Settings of a client. Required: `zookeeper.connectString`, `zookeeper.sessionTimeout`,
     `cluster.root`."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl",)

@@ -36,9 +36,9 @@ class OperatorSettings:
 
 def own_namespace() -> str:
     """The namespace of this pod; `waltz-system` outside of one."""
-    told = os.environ.get("POD_NAMESPACE")
-    if told:
-        return told
+    reported = os.environ.get("POD_NAMESPACE")
+    if reported:
+        return reported
     try:
         with open(SERVICE_ACCOUNT_NAMESPACE, encoding="utf-8") as file:
             return file.read().strip() or DEFAULT_NAMESPACE

@@ -184,10 +184,10 @@ class ClusterState:
     def _why_not(self, name: str, partition: int) -> str:
         role, state = self._storage[name], self.metadata(partition)
         held = role.node.manager.partitions.get(partition) if role.node is not None else None
-        trouble = role.node.manager.troubles().get(partition) if role.node is not None else "no node"
+        problem = role.node.manager.problems().get(partition) if role.node is not None else "no node"
         mark = self.committed_mark(partition)
         return (
-            f"alive {role.alive}, rotten {(name, partition) in self.rotten}, trouble {trouble}, "
+            f"alive {role.alive}, rotten {(name, partition) in self.rotten}, problem {problem}, "
             f"metadata {None if state is None else (state.session_id, state.replicas.get(role.connect_string))}, "
             f"server {self._server_view(name, partition)}, "
             f"node {None if held is None else (held.info, held.max_txid)}, committed {mark}"

@@ -96,8 +96,8 @@ class StorageRole(Role):
             self.name, STORAGE_PORT, ADMIN_PORT, queue_limits=shape.queue_limits, inline_limits=None
         )
         node = self.node = StorageNode(manager, options, executor, MetricsRegistry(self.loop.time))
-        for partition_id, trouble in manager.troubles().items():
-            self.loop.note(f"partition {partition_id} is out of service: {trouble}")
+        for partition_id, problem in manager.problems().items():
+            self.loop.note(f"partition {partition_id} is out of service: {problem}")
         await node.start()
         try:
             await stop.wait()

@@ -68,8 +68,8 @@ class Repairs:
         rebuilt."""
         world = self._world
         for role in world.storage.values():
-            if role.node is not None and role.node.manager.troubles():
-                world.loop.note(f"{role.name} has troubles: {role.node.manager.troubles()}")
+            if role.node is not None and role.node.manager.problems():
+                world.loop.note(f"{role.name} has problems: {role.node.manager.problems()}")
                 role.kill()
         await asyncio.sleep(LOOK_SECONDS)
         for name in world.storage:
@@ -79,7 +79,7 @@ class Repairs:
         for name, role in world.storage.items():
             if role.node is None:
                 continue
-            for partition, trouble in role.node.manager.troubles().items():
+            for partition, problem in role.node.manager.problems().items():
                 world.violation(
-                    "out_of_service", f"{name}, though nothing damaged it: partition {partition}: {trouble}"
+                    "out_of_service", f"{name}, though nothing damaged it: partition {partition}: {problem}"
                 )

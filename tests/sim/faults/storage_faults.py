@@ -30,7 +30,7 @@ RARE_CALLS = ("unlink", "truncate", "sync_dir", "create")
 
 def _restart_if_troubled(role: StorageRole) -> None:
     """An administrator who sees a partition out of service starts the node again."""
-    if role.node is not None and role.node.manager.troubles():
+    if role.node is not None and role.node.manager.problems():
         role.kill()
 
 

@@ -49,7 +49,7 @@ async def told_by_two(stage: Stage, lose: Lose, *, reset: bool = False) -> None:
     else:
         assert await stage.write(3, deadline_seconds=20.0) == []
         assert not stage.serving()
-        assert reset or (lost.node is not None and "damaged" in lost.node.manager.troubles()[0])
+        assert reset or (lost.node is not None and "damaged" in lost.node.manager.problems()[0])
     stage.light([keeper])
     await stage.until(stage.serving, 60.0, "the partition is served again")
     assert stage.history.book.mark(0) >= 24

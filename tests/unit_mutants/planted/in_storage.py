@@ -166,7 +166,7 @@ STORAGE_BUGS = (
         "maximum_falls_after_the_cut",
         "C1",
         "partition.py",
-        "        self.max_txid = keep  # what is about to go is not shown any more, whatever happens\n        self._guarded(self._sidecar.sync)\n        self._cut_to_max_txid()\n",
+        "        self.max_txid = keep  # what is about to go is not shown any longer, whatever happens\n        self._guarded(self._sidecar.sync)\n        self._cut_to_max_txid()\n",
         "        self._guarded(self._sidecar.sync)\n        self.max_txid = keep\n        self._cut_to_max_txid()\n",
         "A truncation that fails half-way shows records that are about to go.",
     ),
@@ -407,7 +407,7 @@ STORAGE_BUGS = (
     _engine(
         "room_without_hysteresis",
         "bounds",
-        "room.py",
+        "free_space.py",
         "        if fits and (self.full is None or usage.free_bytes >= enough):\n",
         "        if fits:\n",
         "A node at the edge of its reserve takes and refuses appends in turn.",
@@ -415,7 +415,7 @@ STORAGE_BUGS = (
     _engine(
         "reserve_one_byte_short",
         "bounds",
-        "room.py",
+        "free_space.py",
         "        fits = usage.free_bytes - size_bytes >= self.reserve_bytes\n",
         "        fits = usage.free_bytes >= self.reserve_bytes\n",
         "The size of an append is not counted against the reserve.",

@@ -1,9 +1,9 @@
 """Applies committed transactions through the application's callbacks, one partition, in id order.
 
 The applier is a reader like any other: its buffer is bounded, it may lag behind the stream, and it never
-holds up outcomes. A callback that raises is told through `uncaught_exception` and called again with the
+holds up outcomes. A callback that raises is reported through `uncaught_exception` and called again with the
 same transaction after a growing, spread delay (10 ms to 10 s); neither the connection nor any other partition
-notices. A StopApplyingError is told the same way and ends the applier.
+notices. A StopApplyingError is reported the same way and ends the applier.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ class Applier:
                 self.stop(error)
                 return
             except Exception:
-                if self._stopped is not None:  # the client was closed, nobody is asked any more
+                if self._stopped is not None:  # the client was closed, nobody is asked any longer
                     return
                 log.exception(
                     "partition %d: client_high_water_mark raised", self._partition_id, extra=self._about

@@ -277,11 +277,12 @@ class Submissions:
         )
 
     def report_committed(self, applier: Applier) -> None:
-        """The applier ends: contexts whose transaction it has not come to are told that it is committed."""
+        """The applier ends: contexts whose transaction it has not come to are informed that it is
+        committed."""
         self._spawn(applier.report_committed(), "completion of transactions that were not applied")
 
     async def close(self) -> None:
-        """End what waits for a retry (certainly not in the log), tell what is committed, wait for endings
+        """End what waits for a retry (certainly not in the log), inform what is committed, wait for endings
         under way."""
         workers = [task for task in self._workers if task is not asyncio.current_task()]
         for task in workers:

@@ -31,7 +31,8 @@ HEALTHY_SECONDS = 1.0
 
 
 class Session(ChannelHandler, Protocol):
-    """What a link needs of its session: a channel handler that is told when the channel is ready to use."""
+    """What a link needs of its session: a channel handler that is informed when the channel is ready to
+    use."""
 
     def established(self, channel: Channel) -> None:
         """The handshake is done; the session may send."""
@@ -39,7 +40,7 @@ class Session(ChannelHandler, Protocol):
 
 
 class Connector(Protocol):
-    """How a connection is made: `waltz_protocol.aio.connector.connect`, or a stand-in for it."""
+    """How a connection is made: `waltz_protocol.aio.connector.connect`, or a substitute for it."""
 
     async def __call__(
         self,

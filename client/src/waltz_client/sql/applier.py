@@ -57,12 +57,12 @@ class SqlApplier:
         threads: int = 1,
     ) -> None:
         """`on_application_error`: an error of `apply` that is not the database's stops its partition, or
-        the transaction is put into the table of dead letters and skipped. `on_stopped` is told once about
+        the transaction is put into the table of dead letters and skipped. `on_stopped` is called once about
         each partition that stops.
 
         `with_data=False` leaves payloads out. `batch_transactions`: how many `run` applies in one
         database transaction at most. `retry_seconds`: how long errors of the database are tried again, None
-        = for ever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
+        = forever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
         many partitions may use the database at the same time; the engine's pool should have as many
         connections.
         """
@@ -215,7 +215,7 @@ class SqlApplier:
         *,
         until: int | Mapping[int, int] | None = None,
     ) -> None:
-        """Apply these partitions (default: all) from their marks on, for ever or up to `until` (an id, or
+        """Apply these partitions (default: all) from their marks on, forever or up to `until` (an id, or
         one per partition).
 
         A partition that stops does not hold up the others; when none is left and one had stopped, its error

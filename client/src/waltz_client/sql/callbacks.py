@@ -33,7 +33,7 @@ class SqlCallbacks(SqlApplier):
         await self.apply([FeedTransaction(fields, data)])
 
     async def uncaught_exception(self, partition_id: int, transaction_id: int, error: Exception) -> None:
-        """Told once of an error that stops the partition (see `on_stopped`). After any other the client
+        """Called once with an error that stops the partition (see `on_stopped`). After any other the client
         tries again."""
         if isinstance(error, StopApplyingError):
             self._stopped(partition_id, error)

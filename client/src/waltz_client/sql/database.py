@@ -6,11 +6,11 @@ then finds the mark changed), a savepoint, the application's statements, a look 
 A crash anywhere leaves both as they were; a commit whose answer was lost is found by the next attempt,
 because the mark has moved.
 
-The look is there because an application may catch an error of the database and go on. PostgreSQL has aborted
-the transaction then, and answers the commit with a rollback that no driver reports; MySQL after a deadlock
-and SQLite with a full disk have ended it, and what follows is a new one without the mark. The mark alone
-would not tell: once the row's lock is lost, another applier may have moved it to the same value. Only the
-transaction that made the savepoint can release it.
+The look is there because an application may catch an error of the database and continue. PostgreSQL has
+aborted the transaction then, and answers the commit with a rollback that no driver reports; MySQL after a
+deadlock and SQLite with a full disk have ended it, and what follows is a new one without the mark. The mark
+alone would not show it: once the row's lock is lost, another applier may have moved it to the same value.
+Only the transaction that made the savepoint can release it.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from waltz_client.transaction import FeedTransaction
 
 ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
 """The application's part: statements on the connection it is given. It must not commit or roll back, and lets
-the database's errors out; a statement that may fail stands in a savepoint (`with
+the database's errors out; a statement that may fail goes into a savepoint (`with
 connection.begin_nested()`)."""
 
 SAVEPOINT = "waltz_apply"
@@ -209,5 +209,5 @@ def _no_commit(connection: sa.Connection) -> Iterator[None]:
     finally:
         for event in ("commit", "rollback"):
             sa.event.remove(connection, event, refuse)
-        if refused:  # SQLAlchemy takes its transaction for ended now and would not roll back any more
+        if refused:  # SQLAlchemy takes its transaction for ended now and would not roll back any longer
             connection.connection.rollback()

@@ -6,9 +6,9 @@ sockets.
         async with log.client() as client:
             await client.append(partition=0, data=b"...", write_locks=[LockId("account", 7)])
 
-Only the server's end is a stand-in: the client, its frames, its retries, its feeds and the lock table are the
-shipped ones. See `InProcessLog` (clients, connections) and `LogPartition` (what is in the log,
-failures on demand).
+Only the server's end is a substitute: the client, its frames, its retries, its feeds and the lock table are
+the shipped ones. See `InProcessLog` (clients, connections) and `LogPartition` (what is in the log, failures
+on demand).
 
 `log` is the whole, `partition` the server's side of one partition, `feeds` its feeds, `connection`
 the messages of one connection, `values` what these hand to one another, `transport` the wire.

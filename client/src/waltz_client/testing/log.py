@@ -1,4 +1,4 @@
-"""InProcessLog: the stand-in for a cluster."""
+"""InProcessLog: in place of a cluster."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class InProcessLog:
         return self._last_client_id
 
     def add_endpoints_listener(self, listener: EndpointsListener) -> Callable[[], None]:
-        """Tell it which partitions are served, now and on every change."""
+        """Inform it which partitions are served, now and on every change."""
         key = object()
         self._listeners[key] = listener
         listener(self._endpoints())
@@ -160,7 +160,7 @@ class InProcessLog:
         tls: ClientTls | None,
         connect_timeout_seconds: float = 10.0,
     ) -> Channel:
-        """A channel to the stand-in: what `waltz_protocol.aio.connector.connect` gives for a socket."""
+        """A channel to the in-process log: what `waltz_protocol.aio.connector.connect` gives for a socket."""
         if not self._reachable:
             raise ConnectError(f"cannot connect to {endpoint}: the test took it down")
         connection = LogConnection(

@@ -135,7 +135,7 @@ class LogPartition:
         self._work()
 
     def drop(self) -> None:
-        """Everything held back fails, and nothing is held any more."""
+        """Everything held back fails, and nothing is held any longer."""
         self._held = False
         self._fates.extendleft([_Fate.FAIL] * self.waiting)
         self._work()

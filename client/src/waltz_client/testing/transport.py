@@ -35,7 +35,7 @@ class MemoryTransport(asyncio.Transport):
 
     @staticmethod
     def join(one: MemoryTransport, other: MemoryTransport) -> None:
-        """Make the two one connection and tell both protocols."""
+        """Make the two one connection and inform both protocols."""
         one._peer, other._peer = other, one
         one._protocol.connection_made(one)
         other._protocol.connection_made(other)

@@ -6,9 +6,9 @@ lives for sure, and from then on it may not. The lease calls `expired` at that m
 once per loss; contact made again later arms it anew.
 
 Two things can make that moment too late: the machine was suspended and its clock stood still, or requests
-were answered by a member of the ensemble that the majority has cut off. So nothing that must be true rests on
-the lease alone: appends are fenced by the storage nodes, answers that promise something are confirmed by them
-(B1, D4).
+were answered by a member of the ensemble that the majority has cut off. So nothing that must be true depends
+on the lease alone: appends are fenced by the storage nodes, answers that promise something are confirmed by
+them (B1, D4).
 """
 
 import asyncio

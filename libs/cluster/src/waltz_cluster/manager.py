@@ -148,7 +148,7 @@ class ClusterManager:
                 known = isinstance(error, VersionConflictError) or str(error) == self._last_failure
                 self._last_failure = str(error)
                 _log.log(
-                    logging.DEBUG if known else logging.WARNING,  # one line per trouble, not one per try
+                    logging.DEBUG if known else logging.WARNING,  # one line per problem, not one per try
                     "the assignment of %s is evaluated again after: %s",
                     self._paths.root,
                     error,
@@ -360,7 +360,7 @@ class ClusterManager:
 
             async def change() -> None:
                 if self._registrations.get(registration.server_id) is not registration:
-                    raise ManagerClosedError(f"server {registration.server_id} is not registered any more")
+                    raise ManagerClosedError(f"server {registration.server_id} is not registered any longer")
                 old = registration.descriptor
                 await store_preferred(self._store, self._paths, old.endpoint, chosen)
                 registration.descriptor = ServerDescriptor(old.server_id, old.endpoint, chosen)

@@ -202,7 +202,7 @@ class MemoryStore(TreeOperations):
 
     def suspend(self, *, noticed_after_seconds: float = 0.0, server_keeps_session: bool = False) -> None:
         """Cut the connection now. The client notices after `noticed_after_seconds`; the server ends the
-        session `session_timeout_seconds` after the cut unless told to keep it."""
+        session `session_timeout_seconds` after the cut unless asked to keep it."""
         if self._closed or self._last_contact is not None:
             return
         self._last_contact = self._loop.time()

@@ -17,7 +17,7 @@ from waltz_protocol.types import SessionInfo
 
 FENCE_REACH = 65_536
 """So far above the session that ZooKeeper holds a fence may be for the next session to be numbered above it.
-It is little against what an empty copy accepts, so new nodes go on taking the numbers. A fence beyond was
+It is little against what an empty copy accepts, so new nodes continue taking the numbers. A fence beyond was
 raised by no session."""
 
 

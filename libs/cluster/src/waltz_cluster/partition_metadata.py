@@ -4,7 +4,7 @@ PartitionMetadata is precious: it says which copies of a partition may decide wh
 writer is the server that owns the partition; every write names the version it was based on.
 ConnectionLostError from a write means that it may or may not have happened: the caller reads again, and never
 reuses a session id it tried to take. A missing znode is reported as such (None), never replaced silently:
-only the caller can tell a partition that never was started from one whose metadata was lost.
+only the caller can distinguish a partition that never was started from one whose metadata was lost.
 """
 
 from collections.abc import Callable

@@ -7,7 +7,7 @@ One writer: the server itself, inside the manager's lock. Invariants
   2. When it registers, once, it deletes what an earlier process at its endpoint left behind: that one crashed
      (the port is ours now), and until its session ends its partitions would have no server. Never later, and
      never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
-     puts its own back, and neither goes on deleting the other's.
+     puts its own back, and neither continues deleting the other's.
   3. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
      a server that restarts, and gets a new server id, prefers what it preferred.
 """
@@ -97,7 +97,7 @@ class ServerRegistration:
         await self._registrar.leave(self, timeout_seconds)
 
     def deliver(self, partitions: Mapping[PartitionId, Generation]) -> None:
-        """Tell the server its partitions, if they are others than the last time."""
+        """Inform the server of its partitions, if they are others than the last time."""
         if partitions == self._delivered:
             return
         self._delivered = dict(partitions)

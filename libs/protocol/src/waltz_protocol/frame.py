@@ -208,7 +208,7 @@ class FrameSplitter:
         """`n` bytes were written into the last `get_buffer`: yields (magic, version, body) of each whole
         frame.
 
-        Keep-alives (length zero) are skipped. Exhaust the iterator, stop for good, or go on with `frames`.
+        Keep-alives (length zero) are skipped. Exhaust the iterator, stop for good, or continue with `frames`.
         Raises ProtocolError for a wrong magic or version and for a negative length, FrameTooLargeError above
         the limit.
         """

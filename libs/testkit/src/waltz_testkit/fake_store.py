@@ -60,7 +60,7 @@ class FakePartitionStore:
     # ---- the face of the store
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         return "" if self.state is StoreState.OPEN else f"{self.state.value}: {self.state_reason}"
 
     @property

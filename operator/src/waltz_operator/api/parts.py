@@ -222,7 +222,7 @@ class StorageNode(Model):
     name: NodeName = Field(description="Name of the node within its group.")
     external: bool = Field(
         default=False,
-        description="true: the node runs elsewhere (made by hand or by release 0.13.2); the operator makes no pod for it, but "
+        description="true: the node runs elsewhere (made by a person or by release 0.13.2); the operator makes no pod for it, but "
         "manages its partitions.",
     )
     connect_string: str | None = Field(

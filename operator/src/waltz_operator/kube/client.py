@@ -106,8 +106,8 @@ class KubeClient:
     def __init__(
         self, configuration: Configuration, *, timeout_seconds: float = DEFAULT_TIMEOUT_SECONDS
     ) -> None:
-        told = configuration.client_session_kwargs or {}
-        configuration.client_session_kwargs = {**told, "middlewares": (_write_once,)}
+        reported = configuration.client_session_kwargs or {}
+        configuration.client_session_kwargs = {**reported, "middlewares": (_write_once,)}
         self._api = ApiClient(configuration)
         self._api.user_agent = _USER_AGENT
         self._timeout_seconds = timeout_seconds

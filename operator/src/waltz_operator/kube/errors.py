@@ -85,10 +85,10 @@ def error_of(status: int, body: bytes, what: str) -> KubeError:
     """The error for an answer that is not a success. Pure."""
     message, reason, another = "", "", False
     try:
-        told = json.loads(body)
-        if isinstance(told, dict):
-            message, reason = str(told.get("message", "")), str(told.get("reason", ""))
-            another = _another_uid(told.get("details"))
+        reported = json.loads(body)
+        if isinstance(reported, dict):
+            message, reason = str(reported.get("message", "")), str(reported.get("reason", ""))
+            another = _another_uid(reported.get("details"))
     except ValueError:
         message = body[:200].decode(errors="replace")
     cls = _BY_STATUS.get(status, KubeUnavailableError if status >= 500 else KubeError)

@@ -169,13 +169,13 @@ class Facts:
 
     def highest(self, partition: int) -> int | None:
         """The newest transaction that any holder reports."""
-        told = [
+        reported = [
             replica.max_transaction_id
             for node in self.holders(partition)
             if isinstance(replica := self.replica(partition, node), NodeReplica)
             and replica.max_transaction_id is not None
         ]
-        return max(told, default=None)
+        return max(reported, default=None)
 
     def lag(self, partition: int, node: str) -> int | None:
         """Transactions that the node is behind; None = not known (release 0.13.2 does not report it)."""
@@ -248,9 +248,9 @@ _KINDS = frozenset(kind.value for kind in MoveKind)
 
 def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:
     """Nodes that were ours (by the labels of their StatefulSet or volume, or by the last status) and are not
-    wanted any more. A registered node that nothing shows to have been ours is left alone. What the last
-    status has stays until ZooKeeper was read and does not have it: of an external node nothing else is left
-    to know it by."""
+    in the specification any longer. A registered node that nothing shows to have been ours is left alone.
+    What the last status has stays until ZooKeeper was read and does not have it: of an external node nothing
+    else is left to know it by."""
     wanted = {(node.group, node.name) for node in desired.nodes}
     found: set[tuple[str, str]] = set()
     if isinstance(snapshot.kube, KubeView):

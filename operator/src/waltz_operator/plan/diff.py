@@ -80,7 +80,7 @@ def _lost_list(wanted: Sequence[object], live: Sequence[object], path: str) -> s
 
 
 def _merge_key(values: Sequence[object]) -> str | None:
-    """The member by which the entries of a list are told apart, when there is one."""
+    """The member by which the entries of a list are distinguished, when there is one."""
     maps = [value for value in values if isinstance(value, Mapping)]
     if len(maps) != len(values):
         return None

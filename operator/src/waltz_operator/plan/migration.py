@@ -1,9 +1,9 @@
-"""The plan for one WaltzMigration: a state machine over the options of each partition, one partition at a
+"""The plan for one WaltzMigration: a state machine over the steps of each partition, one partition at a
 time, one step per pass. Pure.
 
 Pending → Planned (dry run, or not approved yet) → Running → Completed. `cancel` takes the partition under
 way back while nothing depends on it, else finishes it, and stops. Which partitions are concerned and where
-each stands is derived from what is seen; the status records which one is under way (written before its first
+each has come is derived from what is seen; the status names the one under way (written before its first
 step), and what a person wants to know.
 """
 

@@ -1,6 +1,6 @@
 """The replica changes that the specification asks for, one at a time. Pure.
 
-The change under way stands in the status before its first step (`Memory.operation`), so that it is finished
+The change under way is in the status before its first step (`Memory.operation`), so that it is finished
 or taken back after a crash and after the specification has changed again. All else is derived from what is
 seen.
 """
@@ -67,9 +67,9 @@ def continue_change(facts: Facts, decision: Decision) -> None:
 
 
 def _steps_aside(facts: Facts, move: Move, options: ChangeOptions) -> bool:
-    """Whether a change that can't go on now makes way for what may repair that: a migration, or giving up its
-    own source whose data is lost. Asked of a copy that was not put into service yet, and of one that is not
-    given up yet."""
+    """Whether a change that can't continue now makes way for what may repair that: a migration, or giving up
+    its own source whose data is lost. Asked of a copy that was not put into service yet, and of one that is
+    not given up yet."""
     holders = facts.holders(move.partition)
     waiting = any(
         not task.over and task.approved and not task.dry_run and not task.cancel for task in facts.tasks

@@ -9,8 +9,8 @@ The managed ZooKeeper's claims are deleted by the operator, not by the retention
 that one may still say Retain when the policy was changed just before the deletion. They are only asked to go:
 each waits for its pod, which goes after the finalizer.
 
-`waltz.dev/skip-teardown: <name of the cluster>` leaves ZooKeeper out, for an ensemble that is gone for
-ever.
+`waltz.dev/skip-teardown: <name of the cluster>` leaves ZooKeeper out, for an ensemble that is lost
+for good.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ def wanted_class(cluster: WaltzCluster, group: StorageGroup) -> str | None:
 
 def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
     """A claim never shrinks and keeps its class, whatever the specification says; `impossible_changes`
-    tells."""
+    reports."""
     size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
     existing = inputs.volumes.get(node.pvc)
     if existing is not None:

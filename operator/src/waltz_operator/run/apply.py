@@ -86,7 +86,7 @@ class Outcome:
 
 class Applier:
     """The one writer; see the module. `check` raises LeaseLostError when nothing may be written any
-    more."""
+    longer."""
 
     def __init__(
         self, kube: KubernetesWriter, waltz: WaltzWriter, look: Look, check: Callable[[], None]
@@ -153,7 +153,7 @@ class Applier:
 
     async def _tell_not_installed(self, action: Action, observation: Observation) -> None:
         """Somebody asked for an object of a kind whose definition is not installed: reported, and the rest
-        goes on."""
+        continues."""
         about = ObjectKey("WaltzCluster", observation.snapshot.cluster.metadata.name)
         text = f"{action.line}: its definition is not installed in the Kubernetes cluster, or not permitted"
         await self._kube.carry_out(EmitEvent(about, NOT_INSTALLED, text, "Warning"), observation)

@@ -216,9 +216,9 @@ def _bytes(quantity: object) -> int | None:
 def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
     """A copy Job; None for one that does not say what it copies. Its report is the termination message of its
     pod."""
-    told = _annotations(obj)
-    partition = str(told.get(COPY_PARTITION, ""))
-    if not partition.isdecimal() or not told.get(COPY_TARGET):
+    reported = _annotations(obj)
+    partition = str(reported.get(COPY_PARTITION, ""))
+    if not partition.isdecimal() or not reported.get(COPY_TARGET):
         return None
     status = _part(obj, "status")
     conditions = {str(c.get("type")): c for c in status.get("conditions") or () if c.get("status") == "True"}
@@ -233,10 +233,10 @@ def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
     copied = report.get("copied")
     return JobView(
         _uid(obj),
-        str(told.get(COPY_MIGRATION, "")),
+        str(reported.get(COPY_MIGRATION, "")),
         int(partition),
-        str(told.get(COPY_SOURCE, "")),
-        str(told.get(COPY_TARGET, "")),
+        str(reported.get(COPY_SOURCE, "")),
+        str(reported.get(COPY_TARGET, "")),
         state,
         started_at,
         through if state == "succeeded" and isinstance(through, int) else None,
@@ -273,11 +273,11 @@ def _report(pods: Iterable[Object]) -> Mapping[str, Any]:
         for container in _part(one, "status").get("containerStatuses") or ():
             ended = _part(container, "state", "terminated")
             try:
-                told = json.loads(str(ended.get("message") or ""))
+                reported = json.loads(str(ended.get("message") or ""))
             except ValueError:
                 continue
-            if isinstance(told, Mapping) and str(ended.get("finishedAt", "")) >= best[0]:
-                best = (str(ended.get("finishedAt", "")), told)
+            if isinstance(reported, Mapping) and str(ended.get("finishedAt", "")) >= best[0]:
+                best = (str(ended.get("finishedAt", "")), reported)
     return best[1]
 
 

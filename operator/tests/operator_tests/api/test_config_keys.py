@@ -17,7 +17,7 @@ from waltz_storage.settings import StorageSettings
 
 ROLES: dict[str, type[RoleSettings]] = {"storage": StorageSettings, "server": ServerSettings}
 HEAD = '''"""Configuration keys of the roles, made from the settings classes of the services by
-``operator/tests/operator_tests/api/test_config_keys.py`` (WALTZ_WRITE_DOCS=1 writes it again)."""
+`operator/tests/operator_tests/api/test_config_keys.py` (WALTZ_WRITE_DOCS=1 writes it again)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kind(StrEnum):
 
 
 class Key(NamedTuple):
-    """One key. ``above``: the minimum itself is not allowed."""
+    """One key. `above`: the minimum itself is not allowed."""
 
     kind: Kind
     minimum: float | None = None

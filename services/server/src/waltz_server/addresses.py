@@ -1,8 +1,8 @@
-"""Where a server listens and what it tells clients (client-server protocol, TCP).
+"""Where a server listens and what address clients get (client-server protocol, TCP).
 
 0.13.2 binds to the address its own host name resolves to and advertises the canonical name of that address;
 containers and machines with several addresses need `server.bind.host` and `server.advertised.*` instead.
-`{dashed-address}` in `server.advertised.host` stands for this machine's own address with dashes in it
+`{dashed-address}` in `server.advertised.host` is replaced by this machine's own address with dashes in it
 (10-1-2-3): such names resolve for the pods behind a headless service of Kubernetes, and one configuration
 serves them all. `{address}` is the address as it is. The environment variable `WALTZ_ADDRESS` says what the
 own address is where only others know it (of the machine below a container).

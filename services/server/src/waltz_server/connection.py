@@ -7,7 +7,7 @@ admin desk.
 
 Invariants
 * `client_id` is that of the first message, `connection_seq_num` that of the first mount;
-  neither ever changes (the fence in `partition.mounts` rests on it).
+  neither ever changes (the fence in `partition.mounts` depends on it).
 * Appends are taken under request ids of `client_id` only: all that 0.13.2 sends on a connection is of one
   client.
 * A frame that breaks the protocol raises ProtocolError: the channel closes with that reason.
@@ -142,7 +142,7 @@ class ClientConnection:
         self._mounted[partition_id] = (incarnation, req_id)
 
     def unmount_stale(self, partition: Partition) -> None:
-        """Tell the client to mount again if it believes itself mounted on an earlier object of this
+        """Ask the client to mount again if it believes itself mounted on an earlier object of this
         partition."""
         mounted = self._mounted.get(partition.partition_id)
         if mounted is not None and mounted[0] is not partition:

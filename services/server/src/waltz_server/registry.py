@@ -11,7 +11,7 @@ What the protocol lacks, and how clients learn it anyway
   requests are held for `READ_HOLD_SECONDS`: a client that is refused often sleeps up to five.
 * A client notices a lost partition only by discovery. When a partition comes back to this server before the
   client has seen it go, the client believes itself mounted on an object that no longer exists and would wait
-  for ever. So a new partition object tells every connection that was mounted on its predecessor NOT_READY for
+  forever. So a new partition object sends every connection that was mounted on its predecessor NOT_READY for
   that mount; 0.13.2 clients answer with a new mount, or ignore it if they have left in between.
 """
 

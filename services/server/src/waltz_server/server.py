@@ -236,7 +236,7 @@ class WaltzServer:
         registry.close()
         deadline = self._loop.time() + CLIENTS_LEAVE_SECONDS
         while self._others and registry.connection_count and self._loop.time() < deadline:
-            await asyncio.sleep(LEAVE_POLL_SECONDS)  # clients leave when discovery tells them
+            await asyncio.sleep(LEAVE_POLL_SECONDS)  # clients leave when discovery informs them
 
     # -- reports -------------------------------------------------------------------------------------------
 

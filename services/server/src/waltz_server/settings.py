@@ -34,8 +34,8 @@ class ServerSettings(ZooKeeperSettings):
     bind_host: str | None = Field(default=None, alias="server.bind.host")
     """Address both ports listen on; default: what the machine's own host name resolves to, as 0.13.2."""
     advertised_host: str | None = Field(default=None, alias="server.advertised.host")
-    """Host name clients are told; default: the canonical name of the bound address, or `server.bind.host`.
-    `{dashed-address}` in it stands for this machine's own address, such as 10-1-2-3, `{address}` for
+    """Host name that clients get; default: the canonical name of the bound address, or `server.bind.host`.
+    `{dashed-address}` in it is replaced by this machine's own address, such as 10-1-2-3, `{address}` for
     10.1.2.3."""
     advertised_port: int | None = Field(default=None, alias="server.advertised.port", ge=1, le=65535)
     lock_table_size: int = Field(default=30_000, alias="server.optimisticLockTableSize", ge=1)

@@ -56,7 +56,7 @@ async def test_a_partition_that_returns_waits_for_its_predecessor_to_end() -> No
         new = server.backend.stores[0]
         assert new is not old
         async with asyncio.timeout(30):
-            while new.trouble:
+            while new.problem:
                 await asyncio.sleep(0.001)
         assert ended == ["old"]
 

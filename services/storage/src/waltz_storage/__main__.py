@@ -28,7 +28,7 @@ from waltz_runtime.logs import configure_logging
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_runtime.process import run_service
 from waltz_storage.engine.files import close_to_others, disk_usage
-from waltz_storage.engine.room import DiskRoom, default_reserve
+from waltz_storage.engine.free_space import FreeSpace, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
 from waltz_storage.settings import StorageSettings
@@ -43,16 +43,16 @@ def now_ms() -> int:
     return int(time.time() * 1000)
 
 
-def disk_room(settings: StorageSettings) -> DiskRoom:
+def free_space_of(settings: StorageSettings) -> FreeSpace:
     """Room of the file system below the storage directory, with the reserve that is configured or the default
     one."""
     look = functools.partial(disk_usage, settings.directory)
     try:
         usage = look()
     except OSError:
-        return DiskRoom()  # opening the directory says what is wrong with it
+        return FreeSpace()  # opening the directory says what is wrong with it
     reserve = settings.disk_reserve_bytes
-    return DiskRoom(look, default_reserve(usage) if reserve is None else reserve)
+    return FreeSpace(look, default_reserve(usage) if reserve is None else reserve)
 
 
 async def store_params(settings: StorageSettings) -> StoreParams:
@@ -65,7 +65,7 @@ async def store_params(settings: StorageSettings) -> StoreParams:
 
 
 def close_directory(directory: str) -> None:
-    """What a node makes is its user's alone; a directory that stands open to all is closed, or named in the
+    """What a node makes is its user's alone; a directory that is open to all is closed, or named in the
     log."""
     try:
         close_to_others(directory)
@@ -89,7 +89,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             params.cluster_key,
             params.num_partitions,
             functools.partial(
-                StorageManager.open, now_ms=now_ms, settings=settings.engine(), room=disk_room(settings)
+                StorageManager.open, now_ms=now_ms, settings=settings.engine(), room=free_space_of(settings)
             ),
             executor,
         )
@@ -108,8 +108,8 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             receive_bytes=settings.receive_bytes,
         )
         node = StorageNode(manager, options, executor, registry)
-        for partition_id, trouble in manager.troubles().items():
-            log.error("partition is out of service", partition=partition_id, reason=trouble)
+        for partition_id, problem in manager.problems().items():
+            log.error("partition is out of service", partition=partition_id, reason=problem)
         await node.start()
         log.info(
             "ready",

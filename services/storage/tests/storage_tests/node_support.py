@@ -18,8 +18,8 @@ from waltz_protocol.records import unpack_record
 from waltz_protocol.types import Endpoint, Record
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.files import FileSystem, OsFileSystem
+from waltz_storage.engine.free_space import FreeSpace
 from waltz_storage.engine.partition import EngineSettings
-from waltz_storage.engine.room import DiskRoom
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.inline import InlineLimits
@@ -73,7 +73,7 @@ async def running_node(
     inline_limits: InlineLimits | None = None,
     http: bool = False,
     assign: tuple[int, ...] = (),
-    room: DiskRoom | None = None,
+    room: FreeSpace | None = None,
 ) -> AsyncIterator[StorageNode]:
     pool = executor if executor is not None else ThreadPoolExecutor(2, thread_name_prefix="disk")
     manager = StorageManager.open(

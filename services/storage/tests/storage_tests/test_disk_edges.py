@@ -282,7 +282,7 @@ def test_an_index_that_ends_too_early_or_points_outside_is_a_damaged_record() ->
         change(disk)
         with pytest.raises(RecordDamagedError):
             partition.read(2, 4, 1 << 20)
-        assert manager.troubles() == {3: "1 reads met a damaged record"}
+        assert manager.problems() == {3: "1 reads met a damaged record"}
         manager.close()
 
 

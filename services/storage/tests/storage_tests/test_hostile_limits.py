@@ -123,7 +123,7 @@ def test_safety_c2_no_file_descriptors_is_not_damage(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(disk, "open", out_of_files)
     with pytest.raises(OutOfResourcesError, match="partition 0 cannot be read now"):
         partition.read(0, 10, MIB)
-    assert manager.troubles() == {}
+    assert manager.problems() == {}
     monkeypatch.setattr(disk, "open", real)
     assert len(partition.read(0, 10, MIB)) == 10
 
@@ -133,7 +133,7 @@ def test_safety_c2_no_file_descriptors_is_not_damage(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(disk, "open", broken)
     with pytest.raises(RecordDamagedError):
         partition.read(0, 10, MIB)
-    assert "1 reads met a damaged record" in manager.troubles()[0]
+    assert "1 reads met a damaged record" in manager.problems()[0]
     monkeypatch.setattr(disk, "open", real)
     manager.close()
 

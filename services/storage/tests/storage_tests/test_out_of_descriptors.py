@@ -55,7 +55,7 @@ def test_a_directory_that_cannot_be_opened_now_was_not_synced_and_did_not_fail(
             assert partition.failed is None
         assert partition.truncate(3) == 3
         append(partition, 4, 20)
-        assert manager.troubles() == {}
+        assert manager.problems() == {}
     with StorageOn(tmp_path) as manager:
         assert manager.damaged == {}
         assert_holds(manager.get(0), 24)

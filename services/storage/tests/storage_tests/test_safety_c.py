@@ -149,7 +149,7 @@ def test_safety_c2_a_damaged_partition_does_not_stop_the_others() -> None:
     disk.flip_bit(segment_path(1, 0), 200)
     manager = open_manager(disk)
     assert sorted(manager.partitions) == [0, 2]
-    assert list(manager.troubles()) == [1]
+    assert list(manager.problems()) == [1]
     assert manager.status() == {0: True, 1: False, 2: True}
     manager.close()
 
@@ -168,7 +168,7 @@ def test_safety_c3_failed_sync_takes_the_partition_out_of_service() -> None:
     assert partition.max_txid == 9
     assert_holds(partition, 10)
     assert partition.read(10, 1, 1 << 20) == []
-    assert "out of service" in manager.troubles()[0]
+    assert "out of service" in manager.problems()[0]
     manager.close()
 
 
@@ -359,7 +359,7 @@ def test_storage_7_05_record_checksum_is_verified_on_every_read() -> None:
     with pytest.raises(RecordDamagedError, match="transaction 4"):
         partition.read(4, 10, 1 << 20)
     assert len(partition.read(5, 10, 1 << 20)) == 5
-    assert "damaged record" in manager.troubles()[0]
+    assert "damaged record" in manager.problems()[0]
     manager.close()
 
 

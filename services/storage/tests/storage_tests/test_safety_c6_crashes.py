@@ -102,7 +102,7 @@ def test_safety_c6_a_new_segment_of_before_a_crash_is_witnessed_before_it_takes_
         newest = max(name for name in disk.files() if name.endswith(".seg"))
         lose(disk, [newest, newest[:-4] + ".idx"])
         manager = open_manager(disk, threshold=700)
-        assert manager.troubles(), f"crash before call {boundary}"
+        assert manager.problems(), f"crash before call {boundary}"
         manager.close()
 
 

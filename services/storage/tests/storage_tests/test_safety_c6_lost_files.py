@@ -137,7 +137,7 @@ def test_safety_c6_the_control_file_is_gone() -> None:
                 opened(disk)
             continue
         manager = opened(disk)
-        assert manager.troubles() == {}
+        assert manager.problems() == {}
         partition = manager.assign(0)
         assert (partition.info.session_id, partition.max_txid) == (-1, -1)
         if set(disk.files()) & {WITNESS, SIDECAR} - set(lost):
@@ -229,7 +229,7 @@ def test_safety_c6_release_0_13_2_ran_in_between(
     disk = filled()
     by_0_13_2(disk, action)
     manager = opened(disk)
-    assert manager.troubles() == {}
+    assert manager.problems() == {}
     partition = manager.get(0)
     assert partition.max_txid == last
     assert partition.durable_fence >= 9
@@ -245,7 +245,7 @@ def test_safety_c6_an_empty_disk_is_absent_and_not_damaged() -> None:
     disk = filled()
     disk.wipe(ROOT)
     manager = opened(disk)
-    assert manager.troubles() == {}
+    assert manager.problems() == {}
     assert manager.assign(0).info.session_id == -1
     manager.close()
 
@@ -261,7 +261,7 @@ def test_safety_c6_a_partition_that_was_removed_may_lose_everything(session_id: 
     manager.close()
     disk.remove_dir(f"{ROOT}/0")
     manager = opened(disk)
-    assert manager.troubles() == {}
+    assert manager.problems() == {}
     assert manager.assign(0).durable_fence == max(9, session_id + 1)
     manager.close()
 
@@ -270,7 +270,7 @@ def test_safety_c6_other_partitions_go_on() -> None:
     disk = filled((0, 2))
     lose(disk, [name for name in disk.files() if name.startswith(f"{ROOT}/0/")])
     manager = opened(disk)
-    assert list(manager.troubles()) == [0]
+    assert list(manager.problems()) == [0]
     append(manager.get(2), RECORDS)
     assert_holds(manager.get(2), RECORDS + 1)
     manager.close()

@@ -159,8 +159,8 @@ class TransactionMonitor:
     def lock_failure(
         self, seq_num: int, generation: int, mark: int
     ) -> tuple[MonitorEntry | None, Sequence[Resolution]]:
-        """A LOCK_FAILURE arrived. Returns the entry if it is still pending (to be told), and what took effect
-        now."""
+        """A LOCK_FAILURE arrived. Returns the entry if it is still pending (to be informed), and what took
+        effect now."""
         entry = self._by_seq.get(seq_num)
         if entry is None or entry.generation != generation or not entry.pending:
             return None, NOTHING

@@ -101,7 +101,7 @@ class AppendWindow:
             self.deliver(self.monitor.abort(seq_num))
 
     def deliver(self, resolved: Sequence[Resolution]) -> None:
-        """Tell the callers. An error in a caller's function is logged and touches nobody else."""
+        """Inform the callers. An error in a caller's function is logged and touches nobody else."""
         for entry, cause, mark in resolved:
             if not isinstance(entry, PendingAppend):
                 continue

@@ -115,11 +115,11 @@ class PartitionCall:
         )
 
     def withdraw(self, session: AnswerSession) -> None:
-        """No answer of this session counts any more."""
+        """No answer of this session counts any longer."""
         session.calls.pop((self.partition_id, self.seq_num), None)
 
     def lost(self) -> None:
-        """The session ended; nothing of this call is registered with it any more."""
+        """The session ended; nothing of this call is registered with it any longer."""
 
     def data_answered(self, response: DataResponse) -> bool:
         """Take the answer to a data request; False when it is not the one asked for."""

@@ -145,7 +145,7 @@ class RpcClient:
         self._send(call)
 
     def give_up(self, call: PartitionCall) -> None:
-        """The caller does not want it any more: `on_result` gets nothing and no error."""
+        """The caller does not want it any longer: `on_result` gets nothing and no error."""
         if not call.done:
             self._take_back(call)
             call.finish(None, None)

@@ -64,7 +64,7 @@ class RangeCall(PartitionCall):
         return b"".join(frames)
 
     def withdraw(self, session: AnswerSession) -> None:
-        """No answer of this session counts any more."""
+        """No answer of this session counts any longer."""
         for seq_num in self._slots:
             session.calls.pop((self.partition_id, seq_num), None)
         self._slots.clear()

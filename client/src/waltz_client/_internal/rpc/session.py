@@ -62,7 +62,7 @@ class RpcSession:
         self._on_ready(self)
 
     def frame_received(self, channel: Channel, body: memoryview) -> None:
-        """One answer; an answer nobody waits for any more is ignored."""
+        """One answer; an answer nobody waits for any longer is ignored."""
         if body[0] == TRANSACTION_DATA_RESPONSE:
             response = parse_data_response(body)
             key = (response.partition_id, response.seq_num)

@@ -49,7 +49,7 @@ class Mount:
         return self.session.send_feed_request(req_id, cursor.tail)
 
     def end_backfill(self, cursor: FeedCursor, received: int) -> None:
-        """A reader has no use for a feed of its own any more: cut short what is left of it (see
+        """A reader has no use for a feed of its own any longer: cut short what is left of it (see
         `readers`)."""
         seq_num = cursor.feed_seq_num
         if seq_num is None:

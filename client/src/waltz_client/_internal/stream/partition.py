@@ -155,7 +155,7 @@ class StreamPartition:
         self._begin_mount()
 
     def deactivate(self) -> None:
-        """No part any more: readers end, writers get an error; the server feeds on until its credit is used
+        """No part any longer: readers end, writers get an error; the server feeds on until its credit is used
         up."""
         self.window.stopped = True
         self._unmount(MountEvent.DEACTIVATED, "it is not active")
@@ -232,7 +232,7 @@ class StreamPartition:
         """MOUNT_RESPONSE; anything but the answer to a mount of this session is ignored."""
         session = self.session
         if self._is_withdrawn(seq_num, answer):
-            # The server closed the partition and opened it again: it does not know this mount any more.
+            # The server closed the partition and opened it again: it does not know this mount any longer.
             self._mount_again("its server lost the mount")
             return
         if seq_num not in self._asked_mounts or session is None:
@@ -438,14 +438,14 @@ class StreamPartition:
 
     @property
     def needs_ticks(self) -> bool:
-        """Something waits that silence must not keep waiting for ever."""
+        """Something waits that silence must not keep waiting forever."""
         window = self.window
         return window.monitor.outstanding > 0 or window.has_waiters or self._drops_in_silence
 
     @property
     def _drops_in_silence(self) -> bool:
-        """An append was dropped though it was sent after the mount: the server may not know the mount any
-        more."""
+        """An append was dropped though it was sent after the mount: the server may no longer know the
+        mount."""
         dropped, mount = self.window.dropped_seq_num, self._mount
         return dropped is not None and mount is not None and follows(dropped, mount.feed_req_id.seq_num)
 

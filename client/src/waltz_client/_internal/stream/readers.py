@@ -4,13 +4,13 @@ One mount serves all. A reader behind the stream gets a feed request of its own 
 meets the stream's it follows the stream. A reader whose buffer is full is parked and asks again once it has
 drained.
 
-Feeds of readers' own are told apart by request ids on the server, and by nothing here: FEED_DATA carries
-none. So it does not matter which feed brings a transaction. A cursor takes `expected` and only that; its
-own feed starts at or before it and leaves nothing out, whatever an earlier feed of the same id still has on
-its way. Therefore ids are used again: a server of ours then feeds from the new place *instead*. A reader that
+Feeds of readers' own are distinguished by request ids on the server, and by nothing here: FEED_DATA carries
+none. So it does not matter which feed brings a transaction. A cursor takes `expected` and only that; its own
+feed starts at or before it and leaves nothing out, whatever an earlier feed of the same id still has on its
+way. Therefore ids are used again: a server of ours then feeds from the new place *instead*. A reader that
 ends early has its feed cut short that way, by a request from the end of the stream; what is left is the least
-credit, written together with the stream. A server of release 0.13.2 goes on with both; there the least credit
-comes on top of what is left.
+credit, written together with the stream. A server of release 0.13.2 continues with both; there the least
+credit comes on top of what is left.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class FeedSource(Protocol):
         ...
 
     def end_backfill(self, cursor: FeedCursor) -> None:
-        """A reader has no use for a feed of its own any more."""
+        """A reader has no use for a feed of its own any longer."""
         ...
 
     def reconsider_reading(self) -> None:
@@ -118,7 +118,7 @@ class Readers:
                 self._start(cursor)
 
     def unmounted(self) -> None:
-        """Feeds of readers' own are over; those who follow the stream go on following it."""
+        """Feeds of readers' own are over; those who follow the stream continue following it."""
         self.end_turn()
         for cursor in self.backfills:
             cursor.state = CursorState.PARKED
@@ -220,7 +220,8 @@ class Readers:
 
     @property
     def want_live(self) -> bool:
-        """Whether the stream should go on without an append waiting: nobody reads, or somebody has room."""
+        """Whether the stream should continue without an append waiting: nobody reads, or somebody has
+        room."""
         return not self._all or any(not cursor.full for cursor in self._all)
 
     @property

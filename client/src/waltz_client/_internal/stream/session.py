@@ -5,7 +5,7 @@ call, no object but the unpacked tuple. What arrived in one read of the socket i
 `frames_ended`.
 
 Reading is paused when a reader's buffer is full and nobody else needs the connection (no append outstanding,
-no mount under way, no reader starving). When somebody does, reading goes on and the full reader is dropped
+no mount under way, no reader starving). When somebody does, reading continues and the full reader is dropped
 back instead, so a slow reader can never hold up an outcome.
 """
 
@@ -198,7 +198,7 @@ class StreamSession:
                 partition.end_turn()
 
     def writable_changed(self, channel: Channel, writable: bool) -> None:
-        """Writers waiting for the socket may go on."""
+        """Writers waiting for the socket may continue."""
         if writable:
             for partition in list(self._partitions.values()):
                 partition.wake_writers()

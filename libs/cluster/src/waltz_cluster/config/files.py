@@ -17,7 +17,7 @@ def flatten(mapping: Mapping[object, object], *, source: str) -> dict[str, objec
     flat: dict[str, object] = {}
 
     def visit(prefix: str, value: object, depth: int) -> None:
-        # An alias may name the map it stands in, or double what it names again and again.
+        # An alias may name the map it is in, or double what it names again and again.
         if depth > MAX_DEPTH or len(flat) > MAX_KEYS:
             raise ConfigError(f"{source}: more than {MAX_DEPTH} levels or {MAX_KEYS} keys")
         if isinstance(value, Mapping) and value:

@@ -199,7 +199,7 @@ class ZooKeeperSettings(RoleSettings):
 
 
 class CliSettings(ZooKeeperSettings):
-    """The file of the command-line tools (keys without a role prefix; a client's keys may stand beside
+    """The file of the command-line tools (keys without a role prefix; a client's keys may be beside
     them)."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl",)
@@ -210,7 +210,7 @@ class CliSettings(ZooKeeperSettings):
 
 class TlsFileSettings(RoleSettings):
     """A file that is read for its TLS keys only: one side of a copy between nodes. Whatever else a role's
-    file holds may stand beside them."""
+    file holds may be beside them."""
 
     TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl", "server.ssl")
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("zookeeper.", "cluster.", "client.", "server.", "storage.")

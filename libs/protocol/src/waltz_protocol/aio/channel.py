@@ -92,7 +92,7 @@ class ChannelHandler(Protocol):
         """Queued bytes crossed the high mark (False) or fell below the low mark (True)."""
 
     def channel_closed(self, channel: Channel, reason: str) -> None:
-        """The channel is of no use any more; exactly once, also when it never got ready."""
+        """The channel is of no use any longer; exactly once, also when it never got ready."""
 
 
 class ChannelOwner(Protocol):
@@ -304,7 +304,7 @@ class Channel(Incoming):
         self._set_writable(self._transport_writable and not self._behind)
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """The transport is gone: everything waiting is told why."""
+        """The transport is gone: everything waiting gets the reason."""
         if exc is None:
             self._deliver_what_waits()
         self._lost = True

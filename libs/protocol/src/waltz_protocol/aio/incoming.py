@@ -133,7 +133,7 @@ class Incoming(asyncio.BufferedProtocol):
         return self._splitter.missing_bytes
 
     def wait_for_memory(self, waiting: bool) -> None:
-        """Called by the receive budget: stop reading, or go on."""
+        """Called by the receive budget: stop reading, or continue."""
         if self.closed:
             return
         if waiting:
@@ -142,7 +142,7 @@ class Incoming(asyncio.BufferedProtocol):
             self._read_on(_MEMORY)
 
     def cut_for_memory(self, reason: str) -> None:
-        """Called by the receive budget: this peer goes, so that the others can go on."""
+        """Called by the receive budget: this peer goes, so that the others can continue."""
         self.warn(f"the connection is cut: {reason}")
         self.abort(reason)
         self._splitter.discard()
@@ -243,7 +243,8 @@ class Incoming(asyncio.BufferedProtocol):
         return count * FRAME_UNITS + self._charged
 
     def _stepped(self, units: int | None) -> bool:
-        """Go on with the handling of a frame as far as this slice has room for it; True when it is done."""
+        """Continue with the handling of a frame as far as this slice has room for it; True when it is
+        done."""
         if self._steps is not None:
             for cost in self._steps:
                 self._charged += cost

@@ -1,10 +1,10 @@
-"""Sockets of channels: their options, and a watch that tells a peer that does not read from one that is not
-there.
+"""Sockets of channels: their options, and a watch that distinguishes a peer that does not read from one that
+is not there.
 
-A peer that does not read closes its receive window, and its kernel goes on acknowledging our probes. One that
-vanished acknowledges nothing. TCP_USER_TIMEOUT takes both for dead: it counts the time of a closed window as
-well. It is right towards storage nodes, which always read; clients may stop for minutes (an application's
-callback, our own flow control).
+A peer that does not read closes its receive window, and its kernel continues acknowledging our probes. One
+that vanished acknowledges nothing. TCP_USER_TIMEOUT takes both for dead: it counts the time of a closed
+window as well. It is right towards storage nodes, which always read; clients may stop for minutes (an
+application's callback, our own flow control).
 
 For those it is switched off, which also lets TCP keep-alive find peers that vanish while nothing is on its
 way. What is on its way when they vanish is found by looking at the kernel's own figures (TCP_INFO) from time

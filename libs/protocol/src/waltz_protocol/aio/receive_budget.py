@@ -1,7 +1,7 @@
 """How much memory the unfinished frames of all connections of a process may take together.
 
 Every byte of a frame that has not arrived completely is counted here, over all connections that share the
-budget. Two kinds of beginnings are told apart:
+budget. Two kinds of beginnings are distinguished:
 
 * Up to `SHARE_BYTES` a frame arrives in one piece or two, and nobody is held back for it. Such beginnings may
   take half of the limit together. Beyond it those are cut that hold most for longest (bytes times seconds
@@ -14,7 +14,7 @@ budget. Two kinds of beginnings are told apart:
 Invariants
 * The sum stays below the limit plus a half (one frame may finish) plus what one read brings, except that a
   single frame larger than the limit is received when it is the only large one.
-* Nobody waits for ever: when all large ones wait, the largest is cut unless one can finish; and whoever holds
+* Nobody waits forever: when all large ones wait, the largest is cut unless one can finish; and whoever holds
   so much and sends less than `MIN_PROGRESS_BYTES` more in `STALLED_SECONDS` is cut while others wait.
 """
 
@@ -39,10 +39,10 @@ class Holder(Protocol):
         """What is still to come of its unfinished frame."""
 
     def wait_for_memory(self, waiting: bool) -> None:
-        """Stop reading from the peer, or go on."""
+        """Stop reading from the peer, or continue."""
 
     def cut_for_memory(self, reason: str) -> None:
-        """Close the connection; the budget is told through `hold(…, 0)`."""
+        """Close the connection; the budget is informed through `hold(…, 0)`."""
 
 
 @dataclass(slots=True)

@@ -185,7 +185,7 @@ class Requester:
             self._safely(batch_ended)
 
     def _safely(self, callback: Callable[..., None], *args: Any) -> None:
-        """Outside of frames one failing callback must not keep the others from being told."""
+        """Outside of frames one failing callback must not keep the others from being informed."""
         try:
             callback(*args)
         except Exception as e:

@@ -85,7 +85,7 @@ class _Connection:
 
     @property
     def closed(self) -> bool:
-        """True once the connection is of no use any more."""
+        """True once the connection is of no use any longer."""
         return self._channel is None or self._channel.closed
 
     @property

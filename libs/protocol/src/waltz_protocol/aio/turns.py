@@ -27,8 +27,8 @@ from typing import Protocol
 from waltz_protocol.frame import MAX_READ_BYTES
 
 TURN_UNITS = 20_000
-"""Of one turn: what it starts on the loop (appends go on to the store) costs about as much again, and 50 ms
-are the limit."""
+"""Of one turn: what it starts on the loop (appends continue to the store) costs about as much again, and 50
+ms are the limit."""
 SLICE_UNITS = 5_000
 """Of one connection or partition, when others are in line."""
 
@@ -76,7 +76,7 @@ class Turns:
     def spend(self, units: int) -> None:
         """So much has been done outside the lines."""
         self.left -= units
-        # Turns with little work are not told apart: what they leave is added up, and that costs nothing.
+        # Turns with little work are not distinguished: what they leave is added up, and that costs nothing.
         if self.left < self._turn_units >> 1 and not self._scheduled:
             self._schedule()
 

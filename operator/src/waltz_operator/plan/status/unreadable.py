@@ -47,8 +47,8 @@ def unreadable_status(error: UnreadableError) -> dict[str, Any] | None:
     wanted = [_told(one, error) for one in last]
     if not any(one.get("type") == ConditionType.VALID for one in last):
         wanted.append(_told({"type": ConditionType.VALID.value}, error))
-    told = {"conditions": wanted, "reason": Reason.INVALID_SPEC.value, **_head(error)}
-    return None if all(status.get(name) == value for name, value in told.items()) else told
+    reported = {"conditions": wanted, "reason": Reason.INVALID_SPEC.value, **_head(error)}
+    return None if all(status.get(name) == value for name, value in reported.items()) else reported
 
 
 def _head(error: UnreadableError) -> dict[str, str]:

@@ -17,7 +17,7 @@ D5).
 
 What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
 The rest of the queue waits for its turn among the partitions. An append with many is looked up while it
-stands at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its locks is
+is at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its locks is
 marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
@@ -345,7 +345,7 @@ class AppendQueue:
             # order.
             head = self._queue[0] if self._queue else None
             if isinstance(head, QueuedAppend):
-                head.check = None  # others stand before it now
+                head.check = None  # others are before it now
             for entry in reversed(batch):
                 self._put_back(self._item(entry))
             return False

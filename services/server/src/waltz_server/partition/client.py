@@ -9,7 +9,7 @@ class Parked(Protocol):
     """Something that has output waiting for a client whose write buffer was full."""
 
     def client_writable(self, client: Client) -> None:
-        """The client's buffer has drained; go on writing (called once per request to `Client.park`)."""
+        """The client's buffer has drained; continue writing (called once per request to `Client.park`)."""
 
 
 class Client(Protocol):

@@ -201,7 +201,7 @@ class DataReads:
                 del self._waiting[transaction_id]
 
     def close(self) -> None:
-        """The partition leaves: everyone who waits is told so."""
+        """The partition leaves: everyone who waits is informed."""
         self._closed = True
         waiting, self._waiting = self._waiting, {}
         aside, self._aside = self._aside, {}

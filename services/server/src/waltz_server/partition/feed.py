@@ -118,7 +118,8 @@ class Feeds:
         self._place(feed)
 
     def _move(self, feed: Feed, position: int, credit: int) -> None:
-        """Go on from `position` instead. A feed in a queue or parked is placed anew when its turn comes."""
+        """Continue from `position` instead. A feed in a queue or parked is placed anew when its turn
+        comes."""
         first = feed.position + 1
         waiting = self._reading.get(first, [])
         in_place = feed in self._tip or feed in waiting

@@ -1,8 +1,8 @@
 """Mounts and flushes of a generation that this server has not reached: they wait here, not in the append
 queue.
 
-Discovery tells clients and servers of a new generation at about the same time, so a client may be first by a
-moment (safety D4: the answer must wait). Anybody can name a generation that never comes. So these requests
+Discovery informs clients and servers of a new generation at about the same time, so a client may be first by
+a moment (safety D4: the answer must wait). Anybody can name a generation that never comes. So these requests
 take nobody's place, of a mount or in the queue, until their generation is there, and what one connection may
 keep waiting is a handful: of a client's flushes the newest is the one that covers the others, and a mount
 that was repeated replaces the one before.

@@ -2,7 +2,7 @@
 refused.
 
 A server that has just started is connected to before it has been given its partitions, and a partition before
-its recovery is over. A client that is told "partition not ready" sleeps before it asks again, up to five
+its recovery is over. A client that gets "partition not ready" sleeps before it asks again, up to five
 seconds (release 0.13.2), and cannot apply anything meanwhile; so such requests wait here as mounts do. What
 does not fit, or has waited for `hold_seconds`, is refused.
 

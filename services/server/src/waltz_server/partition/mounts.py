@@ -101,8 +101,8 @@ class MountRegistry:
         """Record the mount request of `client` (with its ReqId's sequence number) if it is newer; None when
         another connection holds the place.
 
-        The loser is told NOT_READY by the caller (weakness 13.10: the reference says nothing at all, and a
-        restarted client, which counts from 0 again, would wait for ever).
+        The loser gets NOT_READY from the caller (weakness 13.10: the reference says nothing at all, and a
+        restarted client, which counts from 0 again, would wait forever).
         """
         places = self._places.setdefault(client.client_id, {})
         key = object_of(client.connection_seq_num)

@@ -53,7 +53,8 @@ StoreFactory = Callable[[int, int, StoreListener], PartitionStore]
 
 
 class PartitionError(Exception):
-    """The partition cannot go on with what its store told it; a new object starts over with a recovery."""
+    """The partition cannot continue with what its store reported; a new object starts over with a
+    recovery."""
 
     retriable = True
 
@@ -194,7 +195,7 @@ class Partition:
         """Why the partition is not healthy, one line; empty when it is."""
         if self.fault is not None:
             return f"fault: {self.fault}"
-        return self.store.trouble
+        return self.store.problem
 
     @property
     def undecided(self) -> int:
@@ -230,7 +231,7 @@ class Partition:
             self.close()
 
     def close(self) -> None:
-        """Stop serving: mounts are told NOT_READY, data requests fail, the rest ends in silence. Idempotent.
+        """Stop serving: mounts get NOT_READY, data requests fail, the rest ends in silence. Idempotent.
 
         Entries in flight stay undecided; the recovery of the next owner decides them.
         """

@@ -81,7 +81,7 @@ class PendingAnswers:
         self._loop = loop
         self._outstanding: dict[Marker, None] = {}
         self._queued_dead = 0
-        """Markers that are not outstanding any more and still stand in the append queue, behind one that
+        """Markers that are not outstanding any longer and are still in the append queue, behind one that
         waits."""
         self._by_client: Counter[Client] = Counter()
         """How many of a connection are outstanding or still in the queue."""
@@ -96,7 +96,7 @@ class PendingAnswers:
         """Register a marker before it is queued; False when there are too many (then it is not queued), of
         all connections or of this one: a tenth of the bound is more than any client has use for.
 
-        Those that nobody waits for any more count until they have left the queue: it has no other bound.
+        Those that nobody waits for any longer count until they have left the queue: it has no other bound.
         """
         if self._closed or len(self._outstanding) + self._queued_dead >= self._max_outstanding:
             return False
@@ -191,7 +191,7 @@ class PendingAnswers:
             del self._by_client[marker.client]
 
     def close(self) -> None:
-        """The partition leaves: mounts are told NOT_READY, flushes end in silence."""
+        """The partition leaves: mounts get NOT_READY, flushes end in silence."""
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()

@@ -7,7 +7,7 @@ The shipped implementation is `waltz_server.store.quorum_store.QuorumPartitionSt
                          settings=StoreSettings(...), listener=listener, rng=random.Random(...))
 
 (`ReplicaDirectory` lives in `waltz_server.store.replica_connection`).
-`waltz_testkit.fake_store.FakePartitionStore` is an in-memory stand-in with the same face for tests of the
+`waltz_testkit.fake_store.FakePartitionStore` is an in-memory substitute with the same face for tests of the
 partition layer.
 
 Everything that is not `async` here is synchronous and runs on the event loop of the server.
@@ -34,8 +34,8 @@ class StoreError(Exception):
 
 
 class StoreNotOpenError(StoreError):
-    """The store has no open session (recovering, no quorum, closed), or its session is not current any
-    more."""
+    """The store has no open session (recovering, no quorum, closed), or its session is no longer
+    current."""
 
     retriable = True
 
@@ -47,7 +47,7 @@ class ReadFailedError(StoreError):
 
 
 class StoreBackPressureError(StoreError):
-    """More bytes are in flight than the setting allows; `StoreListener.store_writable` tells when it is
+    """More bytes are in flight than the setting allows; `StoreListener.store_writable` is called when it is
     over."""
 
     retriable = True
@@ -146,7 +146,7 @@ class StoreListener(Protocol):
         """These entries were never committed and never will be (decided by the resolved log)."""
 
     def store_writable(self) -> None:
-        """The bound on bytes in flight is not exceeded any more."""
+        """The bound on bytes in flight is not exceeded any longer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +196,7 @@ class StoreSettings:
     catch_up_batch_records: int = 1000
     catch_up_batch_bytes: int = 1024 * 1024
     recovery_grace_seconds: float = 0.5
-    """How long a recovery that already has a quorum waits for the remaining replicas before it goes on
+    """How long a recovery that already has a quorum waits for the remaining replicas before it continues
     without."""
 
 
@@ -214,7 +214,7 @@ class PartitionStore(Protocol):
         """One line saying why the store is in its state; names the absent replicas when undecidable."""
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why no write can be taken: the state and the reason, one line. Empty only while a session is open
         and a quorum of its replicas votes and answers."""
 
@@ -247,11 +247,11 @@ class PartitionStore(Protocol):
         """End `run` soon; entries in flight stay undecided and are not reported."""
 
     def set_generation(self, generation: int) -> None:
-        """Tell the store a (higher) generation of the partition assignment; lower ones are ignored."""
+        """Give the store a (higher) generation of the partition assignment; lower ones are ignored."""
 
     def set_replicas(self, connect_strings: Sequence[str]) -> None:
-        """Tell the store its assigned replicas changed; a change restarts the session of this partition
-        only."""
+        """Inform the store that its assigned replicas changed; a change restarts the session of this
+        partition only."""
 
     def append(self, entries: Sequence[AppendEntry]) -> None:
         """Accept one loop turn's entries, in order.

@@ -51,7 +51,7 @@ class IdleCheck:
                 del self._sessions[node]
                 self._silent.discard(node)
 
-    def trouble(self, node: str) -> str:
+    def problem(self, node: str) -> str:
         """Why the node is not expected to take a write now; empty when it answered the last question, or was
         asked none."""
         return "does not answer" if node in self._silent else ""
@@ -75,7 +75,7 @@ class IdleCheck:
         try:
             await link.max_transaction_id(session_id, partition_id)
         except ChannelClosedError:
-            return  # every session on the connection has been told
+            return  # every session on the connection is informed
         except RequestTimeoutError:
             if node in self._sessions and node not in self._silent:
                 self._silent.add(node)

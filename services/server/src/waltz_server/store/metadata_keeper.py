@@ -104,9 +104,9 @@ class MetadataKeeper:
     async def write_states(self, recovery: Recovery) -> PartitionMetadata:
         """Write what the recovery says about the replicas; returns what ZooKeeper holds for certain.
 
-        Raises `SessionSupersededError` when the session is not ours any more, or someone changed the states,
-        and what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call again, it
-        reads first.
+        Raises `SessionSupersededError` when the session is not ours any longer, or someone changed the
+        states, and what ZooKeeper raises. After an error or a cancellation the outcome is unknown: call
+        again, it reads first.
         """
         backoff = retry_backoff(_CONFLICT_INITIAL_MS, _CONFLICT_LIMIT_MS, self._rng)
         while True:
@@ -149,7 +149,7 @@ class MetadataKeeper:
             if stored is not None:
                 return
             raise MetadataFaultError(
-                "partition metadata is missing, and ZooKeeper shows that metadata was deleted: restore it by hand"
+                "partition metadata is missing, and ZooKeeper shows that metadata was deleted: restore it manually"
             )
         try:
             await self._metadata.create_partition(self._partition_id, PartitionMetadata())

@@ -38,7 +38,7 @@ class OpeningInterruptedError(Exception):
 
 
 class Owner(Protocol):
-    """What is needed of the partition store: is the id still wanted, and whom to tell how far it is."""
+    """What is needed of the partition store: is the id still wanted, and who gets reports of the progress."""
 
     @property
     def state(self) -> StoreState: ...
@@ -162,7 +162,7 @@ class Opening:
 
     def _ready_at(self, now: float) -> float:
         """When it can be judged. All were tried: at once. Else a quorum of those that remember a session is
-        enough to go on with, and whoever else answers in a short time is heard, so that a fault names
+        enough to continue with, and whoever else answers in a short time is heard, so that a fault names
         everybody."""
         beyond = self._beyond_reach()
         if len(self._answers) < self._quorum and len(self._replicas) - len(beyond) >= self._quorum:
@@ -193,7 +193,7 @@ class Opening:
         if newer:
             return (
                 f"ZooKeeper's metadata of this partition is older than its replicas: {'; '.join(sorted(newer))}. "
-                "Nothing was changed; once ZooKeeper is as it shall be, `waltz zk accept-restored` is the way out"
+                "Nothing was changed; once ZooKeeper is as it should be, `waltz zk accept-restored` is the way out"
             )
         beyond = self._beyond_reach()
         if len(self._replicas) - len(beyond) < self._quorum:
@@ -216,7 +216,7 @@ class Opening:
 
     def _raise_if_interrupted(self) -> None:
         if self._store.closing or self._store.asked_for != (self._replicas, self._generation):
-            raise OpeningInterruptedError("the store is to do something else")
+            raise OpeningInterruptedError("the store has something else to do")
 
     # ---- asking
 

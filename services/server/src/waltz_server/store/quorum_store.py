@@ -8,7 +8,7 @@ Invariants
      recovery that would resolve less than it, which was acknowledged, is a fault.
   3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run`
      ends.
-  4. `state` tells the truth: OPEN only while a quorum of listed replicas votes. `trouble` also sees voters
+  4. `state` is true: OPEN only while a quorum of listed replicas votes. `problem` also sees voters
      that are silent.
 """
 
@@ -100,17 +100,17 @@ class QuorumPartitionStore:
         return self._reason
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         run = self._run
         if self._state is not StoreState.OPEN or run is None:
             return f"{self._state.value}: {self._reason}"
-        trouble = run.trouble
-        return f"{StoreState.NO_QUORUM.value}: {trouble}" if trouble else ""
+        problem = run.problem
+        return f"{StoreState.NO_QUORUM.value}: {problem}" if problem else ""
 
     @property
     def healthy(self) -> bool:
-        """No trouble."""
-        return not self.trouble
+        """No problem."""
+        return not self.problem
 
     @property
     def current_run(self) -> SessionRun | None:
@@ -163,7 +163,7 @@ class QuorumPartitionStore:
         """The replicas and the generation that a session must be of."""
         return self._replica_names, self._generation
 
-    # ---- what is told
+    # ---- what is reported
 
     def close(self) -> None:
         """End `run` soon; entries in flight stay undecided and are not reported."""

@@ -36,8 +36,8 @@ with the log before it is kept. Asking for all replicas would be safer by one di
 a fresh cluster with one node down could not start, which it can in release 0.13.2.
 
 SET LOW-WATER MARK ORDER. For a replica listed UNRESOLVED it is sent only after it holds everything resolved:
-its node then goes on reporting the old session if copying is interrupted, and rule A1 keeps protecting. For a
-replica that is new or recorded as closed it is sent first, so that an interrupted copy is not thrown away.
+its node then continues to report the old session if copying is interrupted, and rule A1 keeps protecting. For
+a replica that is new or recorded as closed it is sent first, so that an interrupted copy is not thrown away.
 
 COMPARE. Before anything of a replica is kept, its last kept record is compared (transaction id and ReqId)
 with that of a reference replica. A difference means a fork, made by someone who broke the rules above; the
@@ -472,7 +472,7 @@ class Recovery:
         """Whether the next recovery would resolve the same, were this one interrupted now.
 
         What a closed replica copied before the decision is void again in the next session, until its
-        low-water mark covers it. So nobody may be told a low-water mark that rests on such copies alone.
+        low-water mark covers it. So nobody may get a low-water mark that depends on such copies alone.
         """
         if self.complete or self._first:
             return True
@@ -522,7 +522,7 @@ class Recovery:
         for name in names:
             replica = self._replicas.get(name)
             if replica is None:
-                parts.append(f"{name} (not assigned any more)")
+                parts.append(f"{name} (not assigned any longer)")
             elif not replica.answered:
                 parts.append(f"{name} ({replica.reason})")
             elif replica.kind is Kind.LOST:

@@ -163,7 +163,7 @@ class ReplicaDirectory:
                     await self.get(name)
             except (ReplicaUnavailableError, TimeoutError):
                 return False
-            return not self.idle_check.trouble(name)
+            return not self.idle_check.problem(name)
 
         return dict(zip(names, await asyncio.gather(*map(reachable, names)), strict=True))
 

@@ -1,6 +1,6 @@
 """Carrying out recovery on one replica: connect, fence, answer, then the steps `Recovery` asks for.
 
-Who may try again within a session: a replica may, as long as nothing it was told to change is in doubt. Once
+Who may try again within a session: a replica may, as long as nothing it was asked to change is in doubt. Once
 a Truncate, Append or Set low-water mark ended without an answer, that request may still be executed at any
 time while this session is the node's latest, so the replica stays out until a later session has fenced it.
 
@@ -46,7 +46,7 @@ from waltz_server.store.session_context import SessionContext
 from waltz_server.store.waiting import Signal
 
 _UNREACHABLE_PAUSE_SECONDS = 0.1
-# Not cut short by news: two replicas in trouble would wake each other for ever.
+# Not cut short by changes: two failing replicas would wake each other forever.
 _OTHER_REPLICA_PAUSE_SECONDS = 0.1
 
 
@@ -59,7 +59,7 @@ class CopyGoneError(WaltzProtocolError):
 
 
 class SessionOfReplicas(Protocol):
-    """What one replica needs of the run of its session, and tells it."""
+    """What one replica needs of the run of its session, and reports to it."""
 
     @property
     def changed(self) -> Signal: ...

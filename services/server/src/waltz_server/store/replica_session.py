@@ -2,7 +2,7 @@
 
 Model: *live* means that the replica has everything before frame `next_seq` and gets frames from memory, in
 order. One that falls out of the kept window, or joins late, *catches up*: it copies committed records only,
-one request at a time, until it stands at the first record of a kept frame; then it is live again, in the same
+one request at a time, until it is at the first record of a kept frame; then it is live again, in the same
 loop turn (D3).
 """
 
@@ -33,11 +33,11 @@ class ReplicaMode(enum.Enum):
     LIVE = enum.auto()
     """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
     ENDED = enum.auto()
-    """Not any more: nothing is sent, answers change nothing. It does not leave this mode."""
+    """Not any longer: nothing is sent, answers change nothing. It does not leave this mode."""
 
 
 class SessionOfReplica(Protocol):
-    """What one replica needs of its store session, and tells it."""
+    """What one replica needs of its store session, and reports to it."""
 
     @property
     def partition_id(self) -> int: ...
@@ -128,7 +128,7 @@ class ReplicaSession:
         self.link.submit_append(session.session_id, session.partition_id, count, wire_records, callback)
 
     def try_become_live(self, session: SessionOfReplica) -> bool:
-        """Take over in-flight frames from memory if the replica stands exactly at the first record of one."""
+        """Take over in-flight frames from memory if the replica is exactly at the first record of one."""
         if self.ended or self.in_flight:
             return False
         queue = session.queue
@@ -144,12 +144,12 @@ class ReplicaSession:
         return True
 
     def become_catching_up(self) -> None:
-        """Its next frame is not kept any more."""
+        """Its next frame is not kept any longer."""
         self.mode = ReplicaMode.CATCHING_UP
         self._changed.notify()
 
     def become_ended(self, reason: str) -> None:
-        """The replica takes no part any more; the first reason stays."""
+        """The replica takes no part any longer; the first reason stays."""
         if not self.ended:
             self.mode = ReplicaMode.ENDED
             self.reason = reason
@@ -169,7 +169,7 @@ class ReplicaSession:
                 session.fail_replica(self.name, f"catching up: {error}")
 
     async def _catch_up(self, session: SessionOfReplica) -> None:
-        """Copy committed records until the replica stands at a kept frame."""
+        """Copy committed records until the replica is at a kept frame."""
         while not self.ended and not self.try_become_live(session):
             first = session.votes.durable(self.name) + 1
             last = session.committed

@@ -25,7 +25,7 @@ def states_after_recovery(
     """The metadata of session `session_id` whose recovery ended at `resolved`.
 
     `replicas` are all replicas of the session, `clean` those that hold exactly what is resolved, or that were
-    listed before in this session. Replicas that are not assigned any more disappear. Idempotent.
+    listed before in this session. Replicas that are not assigned any longer disappear. Idempotent.
     """
     states: dict[str, ReplicaState] = {}
     for name in replicas:

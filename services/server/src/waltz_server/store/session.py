@@ -12,7 +12,7 @@ Invariants
   2. Uncommitted frames are kept; committed ones only while a replica that is behind wants them and all kept
      frames together do not exceed `replica_backlog_bytes`. A replica that falls out of the window catches up
      from committed records and comes back at a frame boundary: no gap, no overlap.
-  3. After `end` nothing commits any more.
+  3. After `end` nothing commits any longer.
 """
 
 from __future__ import annotations

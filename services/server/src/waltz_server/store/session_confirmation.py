@@ -61,7 +61,7 @@ class Confirmations:
         self._answered(self._round, name, StoreNotOpenError("the replica failed"))
 
     def end(self, reason: str) -> None:
-        """The session is over: nobody is confirmed any more."""
+        """The session is over: nobody is confirmed any longer."""
         for _, future in self._waiting + self._asked:
             if not future.done():
                 future.set_exception(StoreNotOpenError(f"the session ended: {reason}"))

@@ -138,7 +138,7 @@ class SessionRun:
         return None if self._opened_at is None or session is None or session.ended else session
 
     @property
-    def trouble(self) -> str:
+    def problem(self) -> str:
         """Why a quorum of the replicas is not expected to take a write now; empty when it is."""
         return shortage({name: self._trouble_of(name) for name in self._members})
 
@@ -162,9 +162,9 @@ class SessionRun:
         return member.reason or member.phase.value
 
     def _silence_of(self, name: str) -> str:
-        return self._context.directory.idle_check.trouble(name)
+        return self._context.directory.idle_check.problem(name)
 
-    # ---- what others tell the run
+    # ---- what others report to the run
 
     def restart(self, reason: str, delay_seconds: float = 0.0) -> None:
         """Replace the session: soon, in order (what is in flight is committed first)."""

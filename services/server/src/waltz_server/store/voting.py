@@ -42,7 +42,7 @@ class Votes:
         self._listed: list[_Voter] = []
 
     def join(self, replica: str, durable: int) -> None:
-        """A replica stands by with everything up to `durable`; it has no voice yet."""
+        """A replica is ready with everything up to `durable`; it has no voice yet."""
         if replica in self._voters:
             raise VotingError(f"{replica} joined twice")
         voter = self._voters[replica] = _Voter()

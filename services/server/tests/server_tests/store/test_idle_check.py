@@ -29,21 +29,21 @@ async def test_storage_7_20_two_of_three_hang_and_nobody_appends() -> None:
     async with Cluster() as cluster:
         server = await opened(cluster)
         await asyncio.sleep(600)
-        assert server.store.trouble == ""
+        assert server.store.problem == ""
         cluster.nodes["a:1"].answers = cluster.nodes["b:1"].answers = False
         await asyncio.sleep(NOTICED_SECONDS)
         assert (
-            server.store.trouble
+            server.store.problem
             == "no_quorum: 1 of 3 replicas, 2 needed: a:1 (does not answer), b:1 (does not answer)"
         )
         states = {replica.connect_string: replica.reason for replica in server.store.replicas}
         assert states == {"a:1": "does not answer", "b:1": "does not answer", "c:1": ""}
         await asyncio.sleep(600)
-        assert server.store.trouble.startswith("no_quorum: 1 of 3 replicas, 2 needed")
+        assert server.store.problem.startswith("no_quorum: 1 of 3 replicas, 2 needed")
         # One comes back: by itself, in the same session.
         cluster.nodes["b:1"].answers = True
         await asyncio.sleep(NOTICED_SECONDS)
-        assert server.store.trouble == ""
+        assert server.store.problem == ""
         assert server.store.session_id == 0
         await server.append(entries(3))
 
@@ -90,10 +90,10 @@ async def test_a_node_of_a_thousand_partitions_is_asked_once_per_interval() -> N
     assert node.calls == ["max"] * 10
     node.answers = False
     await asyncio.sleep(NOTICED_SECONDS)
-    assert check.trouble("a:1") == "does not answer"
+    assert check.problem("a:1") == "does not answer"
     for partition in range(1000):
         check.leave("a:1", 0, partition)
-    assert check.trouble("a:1") == ""  # nobody depends on it: nothing is known of it
+    assert check.problem("a:1") == ""  # nobody depends on it: nothing is known of it
     task.cancel()
 
 
@@ -111,11 +111,11 @@ async def test_a_closed_connection_is_no_silence() -> None:
     task = asyncio.get_running_loop().create_task(check.run())
     await asyncio.sleep(NOTICED_SECONDS)
     assert len(node.calls) > 1
-    assert check.trouble("a:1") == ""
+    assert check.problem("a:1") == ""
     node.answers = False
     asked = len(node.calls)
     await until(lambda: len(node.calls) > asked)
     link.close()
     await asyncio.sleep(60)
-    assert check.trouble("a:1") == ""
+    assert check.problem("a:1") == ""
     task.cancel()

@@ -49,7 +49,7 @@ def test_a_complete_recovery_waits_for_nothing() -> None:
     recovery.metadata_written(recovery.metadata_after(OLD))
     assert recovery.condition() == (Condition.COMPLETE, "")
     assert recovery.in_progress == []
-    # what a node says afterwards is its own trouble, not a fault of the partition
+    # what a node says afterwards is its own problem, not a fault of the partition
     recovery.answered("A", SessionInfo(99, 0, 0), 3)
     assert recovery.fault is None
     assert isinstance(recovery.next_step("A"), Refuse)

@@ -131,7 +131,7 @@ def test_example_4_removing_multiple_replicas() -> None:
     assert alone.resolved is None
     condition, reason = alone.condition()
     assert condition is Condition.UNDECIDABLE
-    assert "B (not assigned any more)" in reason
+    assert "B (not assigned any longer)" in reason
 
 
 # ---- single rules

@@ -1,4 +1,4 @@
-"""Sessions that meet trouble at the worst moment: while they are listed, settled or opened, and in what they
+"""Sessions that meet problem at the worst moment: while they are listed, settled or opened, and in what they
 report."""
 
 from __future__ import annotations

@@ -32,6 +32,7 @@ from waltz_storage.engine.errors import (
     StorageStartError,
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.free_space import NO_SPACE
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import (
     PartitionInfo,
@@ -41,7 +42,6 @@ from waltz_storage.engine.partition_info import (
     virgin,
     virgin_entry,
 )
-from waltz_storage.engine.room import NO_ROOM
 from waltz_storage.engine.witness import Witness
 
 MAX_PARTITIONS = 1 << 20
@@ -200,7 +200,7 @@ class ControlFile:
             try:
                 write_fully(self._file, raw, offset)
             except OSError as error:
-                if error.errno in NO_ROOM:  # the current struct was not touched
+                if error.errno in NO_SPACE:  # the current struct was not touched
                     raise DiskWriteError(
                         f"partition {partition_id}: its control entry: {error.strerror}"
                     ) from error

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from waltz_storage.engine.errors import OutOfResourcesError
-from waltz_storage.engine.room import DiskUsage
+from waltz_storage.engine.free_space import DiskUsage
 
 OUT_OF_RESOURCES = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 """What a system call says that could not be made; nothing is known about the disk then."""
@@ -100,7 +100,7 @@ class FileSystem(Protocol):
 
 
 def write_fully(file: File, data: bytes | memoryview, offset: int) -> None:
-    """Write all bytes, going on after short writes; a write that takes nothing counts as a full disk."""
+    """Write all bytes, continuing after short writes; a write that takes nothing counts as a full disk."""
     view = memoryview(data)
     while view:
         taken = file.pwrite(view, offset)
@@ -111,7 +111,7 @@ def write_fully(file: File, data: bytes | memoryview, offset: int) -> None:
 
 
 def write_parts_fully(file: File, parts: Sequence[bytes], offset: int) -> None:
-    """Write parts back to back without joining them, going on after short writes."""
+    """Write parts back to back without joining them, continuing after short writes."""
     for start in range(0, len(parts), _MAX_PARTS):
         chunk = parts[start : start + _MAX_PARTS]
         total = sum(map(len, chunk))
@@ -250,7 +250,7 @@ def close_to_others(directory: str) -> None:
 
 def _close_to_others(fd: int, rights: int) -> None:
     """Take rights of others away from a file or directory of ours that was made wider: by 0.13.2, or by
-    hand."""
+    a person."""
     facts = os.fstat(fd)
     if facts.st_mode & rights and facts.st_uid == os.geteuid():
         os.fchmod(fd, stat.S_IMODE(facts.st_mode) & ~rights)

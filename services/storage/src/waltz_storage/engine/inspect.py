@@ -1,6 +1,6 @@
 """Looking at a storage directory without touching it, for tools: no lock, nothing written.
 
-While the node runs the end of a log may move between two looks; everything below the marks stands still.
+While the node runs the end of a log may move between two looks; everything below the marks stays as it is.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def inspect_directory(
     """Read the control file and every record of every partition. `StorageStartError` if it is no
     directory of ours.
 
-    `progress` is told how many partitions are done, of how many.
+    `progress` is called with how many partitions are done, of how many.
     """
     disk = fs if fs is not None else OsFileSystem()
     header, entries = inspect_control_file(directory, fs=disk)

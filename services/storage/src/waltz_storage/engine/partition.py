@@ -7,8 +7,9 @@ Invariants:
 
 * `max_txid` covers synced records only; nothing else is ever shown (C1).
 * An Append request is taken whole or not at all. All requests of one call share one data sync.
-* A full disk changes nothing (`room`): what is refused for want of room leaves no trace, also in the marks,
-  and the partition goes on by itself when there is room. Only a *sync* that finds none counts as failed.
+* A full disk changes nothing (`free_space`): what is refused for want of space leaves no trace, also in the
+  marks, and the partition continues by itself when there is room. Only a *sync* that finds none counts as
+  failed.
 * After a failed sync the partition is `failed`: it keeps what earlier syncs covered for reading, refuses
   everything else, and only a restart with a fresh look at the disk ends that (C3).
 * Without file descriptors (`OutOfResourcesError`) nothing has failed. What that leaves undone (a roll
@@ -42,10 +43,10 @@ from waltz_storage.engine.errors import (
     StorageError,
 )
 from waltz_storage.engine.files import OUT_OF_RESOURCES, FileSystem
+from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.layout import RecordBatch, disk_to_wire
 from waltz_storage.engine.partition_info import PartitionInfo
 from waltz_storage.engine.recovery import LogIdentity, open_log
-from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.segment import Segment, sync_or_fail
 from waltz_storage.engine.sidecar import Sidecar, fence_past
 from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
@@ -71,7 +72,7 @@ class Partition:
         control: ControlFile,
         settings: EngineSettings,
         now_ms: Callable[[], int],
-        room: DiskRoom,
+        room: FreeSpace,
     ) -> None:
         """Open the log and make what it holds durable.
 
@@ -88,7 +89,7 @@ class Partition:
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
         self.damaged_reads = 0
-        self._unfinished = False  # files or records that are not of the log any more may still be there
+        self._unfinished = False  # files or records that are not of the log any longer may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
         expected = self._witness.expected(partition_id, info)
         if expected is not None:
@@ -233,7 +234,7 @@ class Partition:
         if self._info.local_low_water_mark > keep:
             self._set_info(lambda info: info._replace(local_low_water_mark=keep))
         self._write_mark(keep)  # before anything else changes: a full disk may refuse it
-        self.max_txid = keep  # what is about to go is not shown any more, whatever happens
+        self.max_txid = keep  # what is about to go is not shown any longer, whatever happens
         self._guarded(self._sidecar.sync)
         self._cut_to_max_txid()
         return self.max_txid
@@ -416,7 +417,7 @@ class Partition:
         try:
             return action()
         except DiskWriteError as error:
-            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_ROOM:
+            if isinstance(error.__cause__, OSError) and error.__cause__.errno in NO_SPACE:
                 self._room.ran_out(error.__cause__)
             raise
         except (PartitionFailedError, PartitionDamagedError) as error:

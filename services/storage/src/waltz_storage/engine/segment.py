@@ -17,7 +17,7 @@ index cut and synced, data cut and synced. Of `delete`: index unlinked, director
 directory synced; so an index without its data file never comes from us.
 
 A process without file descriptors (`OutOfResourcesError`) has failed at nothing: `create` takes
-its files back, `append` and `cut` have not begun, `delete` goes on where it was when it is
+its files back, `append` and `cut` have not begun, `delete` continues where it was when it is
 called again.
 """
 
@@ -230,7 +230,7 @@ class Segment:
         try:
             self._cut_files(self.next_txid, self.size, sync=False)
         except OSError:
-            pass  # the first error is the one to tell
+            pass  # the first error is the one to report
         return PartitionFailedError(f"{self.data_path}: sync failed: {cause.strerror}")
 
     def cut(self, next_txid: int) -> None:

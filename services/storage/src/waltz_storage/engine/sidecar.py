@@ -32,7 +32,7 @@ import zlib
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
-from waltz_storage.engine.room import NO_ROOM
+from waltz_storage.engine.free_space import NO_SPACE
 
 _FENCE = struct.Struct(">iiqq")
 _MARK = struct.Struct(">iiqqiq")
@@ -167,7 +167,7 @@ class Sidecar:
         try:
             write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
         except OSError as error:
-            if error.errno not in NO_ROOM:
+            if error.errno not in NO_SPACE:
                 raise
             # The other slot of the pair is whole and stays the one that counts.
             raise DiskWriteError(f"{layout.SIDECAR_NAME}: {error.strerror}") from error
@@ -190,7 +190,7 @@ def is_witnessed(fs: FileSystem, directory: str, partition_id: int) -> bool:
 def fence_past(session_id: int) -> int:
     """The fence of a copy that is given up, by its persisted session (-1: it had none).
 
-    That session counts the copy among those that hold the log, and must not go on with an empty one in its
+    That session counts the copy among those that hold the log, and must not continue with an empty one in its
     place.
     """
     return min(session_id + 1, _HIGHEST_SESSION) if session_id >= 0 else -1

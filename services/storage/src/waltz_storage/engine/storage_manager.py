@@ -11,7 +11,7 @@ Invariants:
   for. A crash in between leaves the partition either assigned as before or not assigned; asking again
   finishes the work.
 * The fence in the sidecar survives un-assignment: an old server must not get back in through a re-assignment.
-  It is raised past the copy's own session, which must not go on with an empty copy either.
+  It is raised past the copy's own session, which must not continue with an empty copy either.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ from waltz_storage.engine.errors import (
     StorageStartError,
 )
 from waltz_storage.engine.files import FileSystem, OsFileSystem, join
+from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
-from waltz_storage.engine.room import NO_ROOM, DiskRoom
 from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
 from waltz_storage.engine.witness import REFILL, Witness
 
@@ -61,7 +61,7 @@ class StorageManager:
         control: ControlFile,
         settings: EngineSettings,
         now_ms: Callable[[], int],
-        room: DiskRoom,
+        room: FreeSpace,
     ) -> None:
         self._fs = fs
         self.directory = directory
@@ -83,7 +83,7 @@ class StorageManager:
         now_ms: Callable[[], int],
         settings: EngineSettings = EngineSettings(),  # noqa: B008 - immutable
         fs: FileSystem | None = None,
-        room: DiskRoom | None = None,
+        room: FreeSpace | None = None,
         run_all: RunAll = run_in_order,
     ) -> Self:
         """Lock the directory and open every assigned partition, through `run_all` in any order or at once.
@@ -99,7 +99,7 @@ class StorageManager:
             raise StorageStartError(f"{directory}: {error.strerror or error}") from error
         except (PartitionFailedError, OutOfResourcesError) as error:
             raise StorageStartError(f"{directory}: {error}") from error
-        manager = cls(disk, directory, control, settings, now_ms, room if room is not None else DiskRoom())
+        manager = cls(disk, directory, control, settings, now_ms, room if room is not None else FreeSpace())
         try:
             manager._miss_witness()
         except BaseException:
@@ -185,7 +185,7 @@ class StorageManager:
             raise NotAssignedError(f"partition {partition_id} is not assigned to this node")
         return partition
 
-    def troubles(self) -> dict[int, str]:
+    def problems(self) -> dict[int, str]:
         """What is wrong, by partition: damaged, out of service after a failed sync, or with damaged
         records."""
         found = dict(self.damaged)
@@ -267,7 +267,7 @@ class StorageManager:
             try:
                 partition.sync_and_close()
             except StorageError:
-                pass  # nothing more can be done for it; it is in troubles() already
+                pass  # nothing more can be done for it; it is in problems() already
         self.partitions.clear()
         self.control.close()
 
@@ -275,7 +275,7 @@ class StorageManager:
 def _found_no_room(error: BaseException | None) -> bool:
     """True when this is, or comes from, a system call that found no room."""
     while error is not None:
-        if isinstance(error, OSError) and error.errno in NO_ROOM:
+        if isinstance(error, OSError) and error.errno in NO_SPACE:
             return True
         error = error.__cause__
     return False

@@ -1,7 +1,7 @@
 """The witness of a storage directory: what must lie in each partition's directory (safety: lost files), and
 its fence again.
 
-A directory can not tell that files of it are gone. So one small file `waltz-witness` in the directory
+A directory does not show that files of it are missing. So one small file `waltz-witness` in the directory
 above, unknown to release 0.13.2, says it for each partition: two slots at byte 1024 x partition, each in a
 sector of its own: `i32 magic | i32 partition | i64 counter | i64 session id | i32 sequence | i64 fence | i64
 newest | u32 crc`. *Newest* is the first TXID of the newest segment; -1 says that what belongs there is not
@@ -40,8 +40,8 @@ from waltz_storage.engine.errors import (
     PartitionFailedError,
 )
 from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, join, write_fully
+from waltz_storage.engine.free_space import NO_SPACE
 from waltz_storage.engine.partition_info import PartitionInfo
-from waltz_storage.engine.room import NO_ROOM
 from waltz_storage.engine.segment import file_size
 from waltz_storage.engine.sidecar import SIDECAR_SIZE, is_witnessed
 
@@ -214,7 +214,7 @@ class Witness:
                     self._file = self._fs.open(join(self._directory, layout.WITNESS_NAME), create=True)
                 write_fully(self._file, raw + _CHECKSUM.pack(zlib.crc32(raw)), offset)
             except OSError as error:
-                if error.errno in NO_ROOM:
+                if error.errno in NO_SPACE:
                     raise DiskWriteError(f"{what}: {error.strerror}") from error
                 if error.errno in OUT_OF_RESOURCES:
                     raise OutOfResourcesError(f"{what}: {error.strerror}") from error

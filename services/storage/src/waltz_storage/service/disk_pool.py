@@ -8,7 +8,7 @@ of one record that is alone may run on the loop instead, while the disk is fast:
 Invariants:
 
 * At most one job per partition at a time; so the engine's partition has one user at a time.
-* A queue is bounded in count and bytes, and all queues together in bytes: on a disk that stands still every
+* A queue is bounded in count and bytes, and all queues together in bytes: on a disk that hangs every
   one of them fills. A request that finds no room is answered with Failure at once and holds up nobody; one
   that has raised the fence is always queued (without its records), because its reply has to wait until the
   fence is durable.
@@ -247,7 +247,7 @@ class DiskPool:
             return self._broken(queue.partition_id, items, error)
 
     def _broken(self, partition_id: int, items: list[Request | Call], error: BaseException) -> JobResult:
-        """An error nobody foresaw: nothing is known about the partition any more, so it stops."""
+        """An error nobody foresaw: nothing is known about the partition any longer, so it stops."""
         partition = self.manager.partitions.get(partition_id)
         text = f"internal error: {type(error).__name__}: {error}"
         if partition is not None:

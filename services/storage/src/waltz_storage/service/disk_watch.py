@@ -3,7 +3,7 @@ closed.
 
 It logs once when the disk has become full and once when there is room again, and then opens the partitions
 that could not be opened for want of room. Appends do not wait for it: each looks for itself
-(`engine.room`).
+(`engine.free_space`).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from concurrent.futures import Executor
 import structlog
 
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_storage.engine.room import DiskUsage
+from waltz_storage.engine.free_space import DiskUsage
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.disk_pool import DiskPool
 from waltz_storage.service.growth import Growth

@@ -33,7 +33,7 @@ class StorageMetrics:
         registry.gauge(f"{GROUP}.waltz-storage-num-partitions", lambda: manager.control.num_partitions)
         registry.gauge(f"{GROUP}.waltz-storage-partition-ids", lambda: sorted(manager.partitions))
         registry.gauge(f"{GROUP}.waltz-version-id", lambda: __version__)
-        registry.gauge(f"{GROUP}.troubled-partitions", lambda: len(manager.troubles()))
+        registry.gauge(f"{GROUP}.troubled-partitions", lambda: len(manager.problems()))
 
     def partition_opened(self, partition: Partition, queue_size: Callable[[], int]) -> None:
         """Gauges read the partition's own numbers; nothing here touches the disk."""

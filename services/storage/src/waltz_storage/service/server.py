@@ -146,14 +146,14 @@ class StorageNode:
     def health(self) -> tuple[bool, dict[str, object]]:
         """Healthy unless a partition is damaged or out of service, or the disk is full; the reasons are
         listed."""
-        troubles, full = self.manager.troubles(), self.disk.full
-        healthy = not troubles and full is None and not self._identity.closing
+        problems, full = self.manager.problems(), self.disk.full
+        healthy = not problems and full is None and not self._identity.closing
         body: dict[str, object] = {
             "healthy": healthy,
             "message": json.dumps({"storage": "true" if healthy else "false"}, separators=(",", ":")),
         }
-        if troubles:
-            body["partitions"] = {str(partition_id): text for partition_id, text in troubles.items()}
+        if problems:
+            body["partitions"] = {str(partition_id): text for partition_id, text in problems.items()}
         if full is not None:
             body["disk"] = full
         return healthy, {"storage-health-check": body}

@@ -12,7 +12,7 @@ import pytest
 
 from waltz_protocol.errors import RequestFailedError
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_storage.__main__ import disk_room
+from waltz_storage.__main__ import free_space_of
 from waltz_storage.engine.control_file import ControlFile
 from waltz_storage.engine.errors import (
     DiskFullError,
@@ -22,9 +22,9 @@ from waltz_storage.engine.errors import (
     StorageError,
 )
 from waltz_storage.engine.files import disk_usage
+from waltz_storage.engine.free_space import DiskUsage, FreeSpace, default_reserve
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.partition_info import FLAG_AVAILABLE
-from waltz_storage.engine.room import DiskRoom, DiskUsage, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.growth import SAMPLE_SECONDS, WINDOW_SECONDS, Growth
 from waltz_storage.service.metrics import GROUP
@@ -60,7 +60,7 @@ class Copying(FaultyDisk):
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(what[1]))
 
 
-def opened(disk: FaultyDisk, room: DiskRoom | None = None, threshold: int = 1_000_000_000) -> StorageManager:
+def opened(disk: FaultyDisk, room: FreeSpace | None = None, threshold: int = 1_000_000_000) -> StorageManager:
     return StorageManager.open(
         ROOT,
         cluster_key=KEY,
@@ -72,12 +72,12 @@ def opened(disk: FaultyDisk, room: DiskRoom | None = None, threshold: int = 1_00
     )
 
 
-def room_of(disk: FaultyDisk, reserve: int = RESERVE) -> DiskRoom:
+def room_of(disk: FaultyDisk, reserve: int = RESERVE) -> FreeSpace:
     def look() -> DiskUsage:
         size = disk.capacity_bytes if disk.capacity_bytes is not None else 1 << 40
         return DiskUsage(size, size - disk.used_bytes())
 
-    return DiskRoom(look, reserve)
+    return FreeSpace(look, reserve)
 
 
 def test_the_reserve_is_never_written_by_appends_and_room_ends_the_refusal() -> None:
@@ -163,7 +163,7 @@ def _runs_out(number: int) -> bool:
     # What the next life finds, after a power cut, is the same.
     disk.restart(CrashMode.LOSE)
     again = opened(disk, threshold=700)
-    assert again.troubles() == {}, f"write {number}"
+    assert again.problems() == {}, f"write {number}"
     assert again.get(0).max_txid == held + 3
     assert_holds(again.get(0), held + 4, 100)
     again.close()
@@ -209,7 +209,7 @@ def test_a_partition_that_had_no_room_to_be_opened_is_opened_later() -> None:
     assert manager.reopen(0) is False
     disk.full_at = None
     assert manager.reopen(0) is True
-    assert manager.troubles() == {}
+    assert manager.problems() == {}
     assert_holds(manager.get(0), 3)
     assert manager.reopen(0) is True
     assert manager.reopen(1) is False
@@ -230,11 +230,11 @@ def test_the_default_reserve_is_a_share_of_the_file_system(tmp_path: Path) -> No
         "storage.directory": str(tmp_path),
         "storage.ssl.allowUnverified": True,
     }
-    assert disk_room(StorageSettings.from_mapping(values)).reserve_bytes == default_reserve(usage)
+    assert free_space_of(StorageSettings.from_mapping(values)).reserve_bytes == default_reserve(usage)
     chosen = StorageSettings.from_mapping(values | {"storage.disk.reserveBytes": 12})
-    assert disk_room(chosen).reserve_bytes == 12
+    assert free_space_of(chosen).reserve_bytes == 12
     missing = StorageSettings.from_mapping(values | {"storage.directory": str(tmp_path / "none")})
-    assert disk_room(missing).usage() is None
+    assert free_space_of(missing).usage() is None
 
 
 def test_without_a_reserve_only_the_disk_itself_refuses() -> None:
@@ -367,7 +367,7 @@ def test_a_file_system_that_cannot_be_asked_lets_the_write_say() -> None:
         return DiskUsage(1 << 40, free[0])
 
     free = [1 << 39]
-    room = DiskRoom(look, RESERVE)
+    room = FreeSpace(look, RESERVE)
     manager = opened(disk, room)
     partition = manager.assign(0)
     append(partition, 0)

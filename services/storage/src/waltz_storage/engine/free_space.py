@@ -3,7 +3,7 @@ room.
 
 A file system that is full to its last block answers in the middle of a write, and a node may need that block
 itself: for a control entry, a fence, an index. So a reserve is kept: what would take the free space below it
-is refused before the first byte is written. Reads, marks, fences and truncations go on.
+is refused before the first byte is written. Reads, marks, fences and truncations continue.
 
 Invariants:
 
@@ -11,8 +11,8 @@ Invariants:
 * Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a
   replica at the edge does not come and go with every record. Looking costs one `statvfs` and needs no
   restart.
-* A look that fails says nothing: appends go on and the write itself tells, until the next
-  `DiskRoom.refresh` that succeeds. Until then no append looks again: on a file system in trouble that
+* A query that fails says nothing: appends continue and the write itself shows it, until the next
+  `FreeSpace.refresh` that succeeds. Until then no append queries again: on a failing file system that
   may take long.
 * The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger
   than what all disk threads write in one job each. Where the figures promise room that is not there (quotas),
@@ -27,7 +27,7 @@ from typing import NamedTuple
 
 from waltz_storage.engine.errors import DiskFullError
 
-NO_ROOM = (errno.ENOSPC, errno.EDQUOT)
+NO_SPACE = (errno.ENOSPC, errno.EDQUOT)
 """What a system call says that found no room."""
 
 DEFAULT_RESERVE_SHARE = 50
@@ -49,7 +49,7 @@ def default_reserve(usage: DiskUsage) -> int:
     return min(usage.size_bytes // DEFAULT_RESERVE_SHARE, DEFAULT_MAX_RESERVE_BYTES)
 
 
-class DiskRoom:
+class FreeSpace:
     """One file system's room, shared by all partitions of a directory. Any thread may ask."""
 
     def __init__(self, look: Callable[[], DiskUsage] | None = None, reserve_bytes: int = 0) -> None:
@@ -61,7 +61,7 @@ class DiskRoom:
         """Why appends are refused now, or were when the last one was tried."""
 
     def usage(self) -> DiskUsage | None:
-        """How it stands; `None` when nobody knows. `OSError` when looking failed."""
+        """Its state; `None` when it is not known. `OSError` when the query failed."""
         return None if self._look is None else self._look()
 
     def take(self, size_bytes: int) -> None:
@@ -70,7 +70,7 @@ class DiskRoom:
             if self.reserve_bytes and not self._blind:
                 self._refresh(size_bytes)
             else:
-                self.full = None  # only the write itself can tell
+                self.full = None  # only the write itself shows it
         except OSError:
             self._blind, self.full = True, None
         if self.full is not None:
@@ -100,7 +100,7 @@ class DiskRoom:
         elif self.full is None:
             self.full = (
                 f"the disk is full: all but the reserve of {self.reserve_bytes:,} bytes is used, "
-                f"appends go on when {enough:,} bytes are free"
+                f"appends continue when {enough:,} bytes are free"
             )
 
     def ran_out(self, error: OSError) -> None:
