@@ -92,6 +92,10 @@ async def _lose_witness(world: World, fault: Fault, rng: random.Random) -> None:
     role = await permission(world, fault.targets[0])
     if not role.disk.exists(f"{DATA_DIRECTORY}/{WITNESS_NAME}"):
         raise SkippedError("it has no witness yet")
+    if any(name == role.name for name, _ in world.state.rotten):
+        raise SkippedError(
+            "files of its partitions are lost: those that would miss the witness may be among them"
+        )
     _end(role, rng)
     role.disk.remove(f"{DATA_DIRECTORY}/{WITNESS_NAME}")
     world.state.destroyed(role.name, world.state.concerned(role.name))

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from tests.sim.cluster.world import World
 
 SLOWEST_WATCH_SECONDS = 4.0
+MOST_ROLLED_BACK = 3
 WAS_LEADER = 0.4
 LONGEST_ELECTION_SECONDS = 2.0
 
@@ -85,6 +86,9 @@ async def client_ids_back(world: World, fault: Fault) -> None:
     given = 0 if known is None else Counter.from_bytes(known.data).value
     if given == 0:
         raise SkippedError("no client has an id yet")
+    if world.counts["client ids rolled back"] >= MOST_ROLLED_BACK:
+        raise SkippedError("a server refuses a fifth client of one id as long as four live")
+    world.counts["client ids rolled back"] += 1
     world.zookeeper.set(path, Counter(int(given * fault.amount)).to_bytes(), -1)
     await kill(world, fault)
 
