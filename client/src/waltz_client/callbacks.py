@@ -1,5 +1,4 @@
-"""What an application gives the client to have committed transactions applied (client-server protocol,
-application contract)."""
+"""What an application gives the client to have committed transactions applied (docs/applications.md)."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Two ways to use it. *Plain*: `await client.append(...)` and `async for transaction in client.feed(...)`.
 *Callbacks*: give callbacks that apply committed transactions to the application's state, and `submit`
-transaction contexts that build on it (client-server protocol, application contract). One client object serves
+transaction contexts that build on it (docs/applications.md). One client object serves
 both and all partitions; it belongs to one event loop. `waltz_client.blocking` has the same for programs
 without one.
 """

@@ -1,5 +1,4 @@
-"""Transaction contexts: submit, retry, expire (client-server protocol, submit and retry; application
-contract).
+"""Transaction contexts: submit, retry, expire (docs/applications.md).
 
 An attempt waits for the mount (and for the application to have caught up with it), takes the view, runs
 `execute` and sends. A certain failure leads to another attempt: after a growing, spread delay, not before

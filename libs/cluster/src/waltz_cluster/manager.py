@@ -1,4 +1,4 @@
-"""The cluster manager: what servers and clients run to find each other (ZooKeeper layout, part 2).
+"""The cluster manager: what servers and clients run to find each other (docs/zookeeper-layout.md).
 
 A server registers a descriptor; the server with the lowest id (the coordinator) writes the assignment of
 partitions to servers; everybody adopts an assignment that was made for the present members. A client only

@@ -1,4 +1,4 @@
-"""The bytes of every znode (ZooKeeper layout, part 1), each as one frozen dataclass.
+"""The bytes of every znode (docs/zookeeper-layout.md), each as one frozen dataclass.
 
 `to_bytes` writes maps in the order they have, so bytes that were read are written back unchanged.
 `from_bytes` takes what ZooKeeper gave (None for a znode without data) and raises SerializationError for

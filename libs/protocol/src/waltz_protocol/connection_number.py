@@ -2,7 +2,7 @@
 Pure.
 
 A server lets a newer connection of a client take the place of an older one, by the larger number
-(client-server protocol, connection registry). Release 0.13.2 counts from 0. Two clients that were given one
+(docs/protocol.md, clients and servers). Release 0.13.2 counts from 0. Two clients that were given one
 id would displace each other, and so could anybody who names a client's id; so our clients count from a random
 number of their own in the upper bits. A server of ours sees by it that two connections belong to two objects;
 one of 0.13.2 compares 64-bit numbers as before.

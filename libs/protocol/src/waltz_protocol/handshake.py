@@ -1,5 +1,5 @@
-"""The Hello that both sides send first, and the choice of a version (client-server protocol, Hello
-handshake)."""
+"""The Hello that both sides send first, and the choice of a version (docs/protocol.md, clients and
+servers)."""
 
 import struct
 from collections.abc import Collection

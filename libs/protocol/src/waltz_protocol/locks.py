@@ -1,6 +1,6 @@
 """Locks: the hash that travels on the wire, and the table in which a server keeps what they protect.
 
-A client names locks by (name, id) and sends 32-bit hashes (client-server protocol, lock hash). The server
+A client names locks by (name, id) and sends 32-bit hashes (docs/protocol.md, clients and servers). The server
 maps each hash to three slots of a fixed table per partition. Two locks may share slots: that costs a needless
 lock failure, never a missed conflict, because a lock counts as old only when *one of its* slots is old, and
 every commit raises *all* of its slots. The slots are not on the wire; the reference takes them from one

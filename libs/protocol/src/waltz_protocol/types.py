@@ -22,7 +22,7 @@ pack_req_id = _REQ_ID.pack
 
 
 class ReqId(NamedTuple):
-    """Identity of one append: four i32, 16 bytes on the wire (client-server protocol, ReqId)."""
+    """Identity of one append: four i32, 16 bytes on the wire (docs/protocol.md, clients and servers)."""
 
     client_id: int
     generation: int

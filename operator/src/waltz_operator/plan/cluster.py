@@ -56,7 +56,7 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
 def decide(
     facts: Facts, objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejection] | None = None
 ) -> Decision:
-    """The decision, before it is reported. `refused`: objects that the API server does not take."""
+    """The decision, before it is reported. `rejected`: objects that the API server does not take."""
     rejected = rejected or {}
     decision = Decision(facts.memory, rejected=tuple(one.text for one in rejected.values()))
     if facts.desired.deleting:

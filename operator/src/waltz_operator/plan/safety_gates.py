@@ -2,8 +2,8 @@
 first blocking partition.
 
 The rules (docs/safety.md, A6): a change of replicas needs the current members of old ∩ new to be a quorum of
-both sets; a storage node may go down when every partition on it has a quorum of *other* current copies.
-Unknown means no. Pure.
+both sets; a storage node may go down when every partition on it has a quorum of *other* current copies, no
+other storage node is down, and no copy job reads or writes it. Unknown means no. Pure.
 """
 
 from __future__ import annotations

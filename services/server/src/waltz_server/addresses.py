@@ -1,4 +1,4 @@
-"""Where a server listens and what address clients get (client-server protocol, TCP).
+"""Where a server listens and what address clients get (docs/protocol.md, clients and servers).
 
 0.13.2 binds to the address its own host name resolves to and advertises the canonical name of that address;
 containers and machines with several addresses need `server.bind.host` and `server.advertised.*` instead.

@@ -1,4 +1,4 @@
-"""One client connection: frames in, calls on partitions out (client-server protocol, per-connection state).
+"""One client connection: frames in, calls on partitions out (docs/protocol.md, clients and servers).
 
 A `ChannelHandler`: every method is synchronous and called on the loop; a frame is handled completely before
 the next one, and nothing in here waits, so no partition can hold up another one on the same connection

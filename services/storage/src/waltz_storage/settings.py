@@ -1,5 +1,4 @@
-"""Configuration of a storage node: the keys of release 0.13.2 and a few of ours (storage files:
-configuration).
+"""Configuration of a storage node: the keys of release 0.13.2 and a few more (docs/configuration.md).
 
 Ours: `storage.bind.host` (default: the address this machine's own host name resolves to, as 0.13.2),
 `storage.disk.threads`, `storage.disk.inline` (a single append that is alone runs without a thread while

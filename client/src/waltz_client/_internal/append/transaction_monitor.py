@@ -1,7 +1,7 @@
 """Transaction monitor: from the in-order feed to the outcome of each append of one partition. Pure.
 
-Appends are never acknowledged. What became of one follows from three things the server sends (client-server
-protocol, "transaction monitor"): the feed, flush responses and lock failures. The rules:
+Appends are never acknowledged. What became of one follows from three things the server sends
+(docs/protocol.md, clients and servers): the feed, flush responses and lock failures. The rules:
 
 * **committed(r)**, r seen in the feed in order: everything older than r failed, r succeeded.
 * **lock failure(r, h)** takes effect only when the feed has reached h: then r failed. It stays as a

@@ -1,4 +1,4 @@
-"""One partition on the stream side: mount, feed, appends (client-server protocol, client behaviour).
+"""One partition on the stream side: mount, feed, appends (docs/protocol.md, clients and servers).
 
 It is *attached* to a session (one TCP connection of the server that owns the partition) or not. How far it is
 on its way to being mounted is its `MountState`: see `mount_state` for the states, their invariants and

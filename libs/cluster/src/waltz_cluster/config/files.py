@@ -1,5 +1,4 @@
-"""Reading a configuration file: YAML whose keys may be dotted, nested or mixed (storage document,
-configuration)."""
+"""Reading a configuration file: YAML whose keys may be dotted, nested or mixed (docs/configuration.md)."""
 
 from collections.abc import Mapping
 from pathlib import Path

@@ -122,7 +122,7 @@ def parse_append(body: memoryview, version: int, max_locks: int = MAX_LOCKS) -> 
 
     Everything is copied out of `body`. TooManyLocksError for more than `max_locks`, before any is read. Gives
     None for a well-formed request with a null lock array, which is to be dropped without an answer
-    (client-server protocol, "what a client observes for a bad append"). ProtocolError on a checksum mismatch,
+    (docs/protocol.md). ProtocolError on a checksum mismatch,
     null data, bytes left over or missing: the connection is to be closed.
     """
     if version >= 2 and len(body) >= _TAIL_NO_LOCK + _TAIL_OVERHEAD:

@@ -1,7 +1,7 @@
 """Recovery of a partition at the start of a store session: a pure state machine.
 
 Events go in (answers of replicas, results of steps, failures, metadata written), and `next_step` says what to
-do with each replica. It follows the recovery of the storage document, with these rules first:
+do with each replica. It follows docs/recovery.md, with these rules first:
 
 * A1: a replica that ZooKeeper lists as UNRESOLVED but whose node reports an older session (lost or restored
   disk), or less than its own marks promise, is *absent* for the old quorum: neither supporter nor opponent.

@@ -1,4 +1,4 @@
-"""Reads, spread over the replicas by their latency (storage document, reads; weakness 29 mended).
+"""Reads, spread over the replicas by their latency (docs/recovery.md; weakness 7.29 mended).
 
 Every replica has an expected latency (10 ms at first) and a weight. The smallest weight is next; its expected
 latency is added to it. A replica that has not got the records yet, or fails, is expected to be slower and

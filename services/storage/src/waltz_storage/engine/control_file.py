@@ -1,4 +1,4 @@
-"""The control file `waltz-storage.ctl` (storage files: control file header and entries).
+"""The control file `waltz-storage.ctl` (docs/storage-files.md).
 
 Owner of every control entry: all changes go through `ControlFile.update` and `ControlFile.reset`,
 which read, modify and write under one lock, so that flags (admin port) and marks (storage port) never

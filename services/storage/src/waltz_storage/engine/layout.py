@@ -1,4 +1,4 @@
-"""Byte layouts of a storage directory (storage files: control file, segments, index), pure.
+"""Byte layouts of a storage directory (docs/storage-files.md), pure.
 
 All integers are big-endian. A *wire record* is `i64 txid | ReqId 16 | i32 header | i32 len | data |
 i32 crc`; a *disk record* is `i64 txid | ReqId 16 | i32 header | i32 len | i32 crc | data | i32 record

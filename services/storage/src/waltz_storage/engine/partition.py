@@ -1,4 +1,4 @@
-"""The log of one partition on this node (storage protocol: what each request does; safety: disk).
+"""The log of one partition on this node (docs/protocol.md, servers and storage nodes; docs/safety.md, C).
 
 Owner: whoever runs the partition's current job, one at a time. Attributes that are plain integers may be read
 from another thread for metrics.

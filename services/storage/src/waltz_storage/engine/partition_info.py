@@ -1,4 +1,4 @@
-"""One partition's entry of the control file: two alternating structs (storage files: partition entry), pure.
+"""One partition's entry of the control file: two alternating structs (docs/storage-files.md), pure.
 
 Invariants:
 

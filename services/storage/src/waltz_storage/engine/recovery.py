@@ -1,4 +1,4 @@
-"""Opening the log of a partition (storage files: opening a partition; safety: torn tail or damage).
+"""Opening the log of a partition (docs/storage-files.md; docs/safety.md, C2).
 
 *Certain* is the highest TXID known to have been synced: the maximum of the local low-water mark, the synced
 mark of the sidecar, the last index checkpoint, and everything before the newest segment. What is damaged or

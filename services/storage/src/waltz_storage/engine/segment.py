@@ -1,4 +1,4 @@
-"""One segment: a data file and its index (storage files: segment data file, index file, writing).
+"""One segment: a data file and its index (docs/storage-files.md).
 
 Invariants:
 

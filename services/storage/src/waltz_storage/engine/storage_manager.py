@@ -1,4 +1,4 @@
-"""All partitions of a storage directory (storage files: directory; storage protocol: admin requests).
+"""All partitions of a storage directory (docs/storage-files.md; docs/protocol.md, admin port).
 
 Owner of the map of open partitions. Methods that change a partition run as that partition's job, one at a
 time; different partitions may be worked on at the same time.

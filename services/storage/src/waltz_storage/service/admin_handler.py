@@ -1,5 +1,5 @@
-"""The admin port: assignment, availability, metrics, reading regardless of sessions (storage protocol: admin
-protocol).
+"""The admin port: assignment, availability, metrics, reading regardless of sessions (docs/protocol.md, admin
+port).
 
 Every mistake of a caller is answered with Failure; only bytes that are no message end the connection
 (weakness 15). Requests of one connection are worked off one after another by one task, at most one per turn

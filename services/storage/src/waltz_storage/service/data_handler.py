@@ -1,4 +1,4 @@
-"""The storage port: frames to requests, in order of arrival (storage protocol: what each request does).
+"""The storage port: frames to requests, in order of arrival (docs/protocol.md, servers and storage nodes).
 
 Invariants:
 

@@ -1,4 +1,4 @@
-"""The session fence of a partition (storage protocol: session fence and permission rules), pure.
+"""The session fence of a partition (docs/protocol.md, servers and storage nodes), pure.
 
 Invariants:
 

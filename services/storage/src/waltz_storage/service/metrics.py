@@ -1,4 +1,4 @@
-"""The metrics of a storage node under the names of release 0.13.2 (storage files: metric names)."""
+"""The metrics of a storage node under the names of release 0.13.2 (docs/operations.md)."""
 
 from __future__ import annotations
 
