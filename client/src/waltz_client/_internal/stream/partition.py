@@ -194,9 +194,7 @@ class StreamPartition:
                 log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable, extra=self._about)
                 await asyncio.sleep(self._start_backoff.next_seconds())
                 continue
-            if self.state is MountState.STARTING:
-                # Neither closed nor started meanwhile: an application may take its time to be cancelled, and the
-                # partition be active again by then, with another task that asks.
+            if self.state is MountState.STARTING:  # not closed meanwhile, nor started by another such task
                 self._starting = None
                 self.start_at(mark)
                 if self.session is not None:
