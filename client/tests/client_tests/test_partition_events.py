@@ -1,5 +1,5 @@
-"""Whatever happens to one partition of the stream side, in whatever order: no frame handler raises, and what is
-sent keeps to the state."""
+"""Whatever happens to one partition of the stream side, in whatever order: no frame handler raises, and what
+is sent keeps to the state."""
 
 from __future__ import annotations
 
