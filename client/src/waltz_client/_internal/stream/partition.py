@@ -194,11 +194,11 @@ class StreamPartition:
                 log.log(level, "partition %d: %s", self.partition_id, self.why_unavailable, extra=self._about)
                 await asyncio.sleep(self._start_backoff.next_seconds())
                 continue
-            if self.state is MountState.STARTING:  # not closed meanwhile
+            if self.state is MountState.STARTING:  # not closed meanwhile, nor started by another such task
+                self._starting = None
                 self.start_at(mark)
-        self._starting = None
-        if self.session is not None:
-            self._send_mount()
+                if self.session is not None:
+                    self._send_mount()
 
     def start_at(self, mark: int) -> None:
         """The position of the first mount is known."""
