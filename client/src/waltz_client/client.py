@@ -274,13 +274,13 @@ class WaltzClient:
     ) -> Committed:
         """Append one transaction and wait until it is committed.
 
-        Write and read locks are checked against `as_of`, the id of the last transaction the caller's
-        decision has taken into account (None: everything this client has received, or applied through its
-        callbacks). A certain failure other than by a lock (a server moved or dropped it) is retried with
-        growing, spread delays until the deadline (default `client.appendDeadline`) or `max_attempts`.
-        With write or read locks a retry keeps the view of the first attempt, so a commit by others in between
-        is a conflict. An `as_of` beyond what this client has received or was informed of is held against the
-        server's high-water mark first.
+        Write and read locks are checked against `as_of`, the id of the last transaction the caller's decision
+        has taken into account (None: everything this client has received, or applied through its callbacks).
+        A certain failure other than by a lock (a server moved or dropped it) is retried with growing, spread
+        delays until the deadline (default `client.appendDeadline`) or `max_attempts`. With write or read
+        locks a retry keeps the view of the first attempt, so a commit by others in between is a conflict. An
+        `as_of` beyond what this client has received or a server has named is held against the server's
+        high-water mark first.
 
         Raises LockConflictError (read up to its mark and decide again), ViewAheadError (the log ends before
         `as_of`), AppendFailedError, DeadlineExceededError: certainly not in the log; OutcomeUnknownError:
@@ -313,7 +313,7 @@ class WaltzClient:
         `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline.
         WindowFullError when `client.maxConcurrentTransactions` are on their way (wait with
         `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is
-        beyond what this client has received or was informed of: nothing was sent.
+        beyond what this client has received or a server has named: nothing was sent.
         """
         appender = self._entered.appender
         request = append_request(

@@ -200,8 +200,8 @@ class Feed(AsyncIterator[FeedTransaction]):
         return max(room, 1 if self._count_ahead == 0 else 0)
 
     def _request_ahead(self) -> None:
-        """Ask for payloads as far as the window allows, the partitions in turn: the next time it begins with
-        the one after the last."""
+        """Ask for payloads as far as the window allows, the partitions in turn: the next call begins with
+        the partition after the one that was served last."""
         room = self._room()
         waiting = [p for p in self._partitions if p.cursor.count]
         while room > 0 and waiting:

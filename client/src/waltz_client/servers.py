@@ -58,7 +58,7 @@ class ServerRequests:
     async def remove_preferred(
         self, server: Endpoint, partitions: Iterable[int], *, deadline_seconds: float | None = None
     ) -> bool:
-        """Ask the server to prefer these partitions no longer; false when it refuses."""
+        """Ask the server no longer to prefer these partitions; false when it refuses."""
         ids = self._checked(partitions)
         return await self._one(server, deadline_seconds).remove_preferred(ids)
 

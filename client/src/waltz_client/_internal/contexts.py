@@ -281,7 +281,7 @@ class Submissions:
         self._spawn(applier.report_committed(), "completion of transactions that were not applied")
 
     async def close(self) -> None:
-        """End what waits for a retry (certainly not in the log), inform what is committed, wait for endings
+        """End what waits for a retry (certainly not in the log), report what is committed, wait for endings
         under way."""
         workers = [task for task in self._workers if task is not asyncio.current_task()]
         for task in workers:

@@ -57,8 +57,8 @@ class Partitions:
         random: Random,
         on_stopped_applier: Callable[[Applier], None],
     ) -> None:
-        """`callbacks`: each partition is applied through them; `on_stopped_applier` is called when one is
-        no longer."""
+        """`callbacks`: each partition is applied through them; `on_stopped_applier` is called when a
+        partition is no longer applied."""
         self.count = count
         self.streams: dict[int, StreamPartition] = {}
         self.appliers: dict[int, Applier] = {}

@@ -17,8 +17,8 @@ from waltz_protocol.types import SessionInfo
 
 FENCE_REACH = 65_536
 """So far above the session that ZooKeeper holds a fence may be for the next session to be numbered above it.
-It is little against what an empty copy accepts, so new nodes continue taking the numbers. A fence beyond was
-raised by no session."""
+It is little against what an empty copy accepts, so new nodes still accept the numbers that follow. A fence
+beyond was raised by no session."""
 
 
 def last_listed(recorded: PartitionMetadata) -> int:

@@ -301,7 +301,7 @@ class KazooStore:
 
     def _add(self, request: TransactionRequest, op: Op) -> None:
         match op:
-            case CreateOp():  # built here: kazoo's own method has no znode without data
+            case CreateOp():  # kazoo's own method cannot create a znode without data
                 acl = self._client.default_acl or OPEN_ACL_UNSAFE
                 request._add(Create(op.path, op.data, acl, 1 if op.ephemeral else 0), None)
             case SetOp():

@@ -23,7 +23,7 @@ _I64 = struct.Struct(">q")
 
 
 class Reader:
-    """A cursor over one body. A subclass says what it reads and which error a shortage is."""
+    """A cursor over one body. A subclass says what it reads and which error it raises."""
 
     __slots__ = ("buf", "kind", "offset")
 

@@ -59,7 +59,7 @@ class AdminRequests:
         return response.result
 
     async def remove_preferred(self, partitions: tuple[int, ...]) -> bool:
-        """Ask the server to prefer these partitions, at least one, no longer; False when it refuses."""
+        """Ask the server to no longer prefer these partitions (at least one); False when it refuses."""
         response = await self.ask(
             lambda req_id: RemovePreferredPartitionRequest(req_id, partitions),
             RemovePreferredPartitionResponse,

@@ -65,8 +65,8 @@ async def store_params(settings: StorageSettings) -> StoreParams:
 
 
 def close_directory(directory: str) -> None:
-    """What a node makes is its user's alone; a directory that is open to all is closed, or named in the
-    log."""
+    """What a node makes is its user's alone; rights of others on an existing directory are taken away, or it
+    is named in the log."""
     try:
         close_to_others(directory)
     except (FileNotFoundError, NotADirectoryError):

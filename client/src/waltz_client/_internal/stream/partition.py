@@ -155,8 +155,8 @@ class StreamPartition:
         self._begin_mount()
 
     def deactivate(self) -> None:
-        """No part any longer: readers end, writers get an error; the server feeds on until its credit is used
-        up."""
+        """Take no part any longer: readers end, writers get an error; the server feeds on until its credit is
+        used up."""
         self.window.stopped = True
         self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None

@@ -27,8 +27,8 @@ from typing import Protocol
 from waltz_protocol.frame import MAX_READ_BYTES
 
 TURN_UNITS = 20_000
-"""Of one turn: what it starts on the loop (appends continue to the store) costs about as much again, and 50
-ms are the limit."""
+"""Of one turn: what it starts on the loop (appends are passed on to the store) costs about as much again, and
+50 ms are the limit."""
 SLICE_UNITS = 5_000
 """Of one connection or partition, when others are in line."""
 

@@ -16,9 +16,9 @@ with the number of appends handed over before it: mounts and flushes wait for *e
 D5).
 
 What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
-The rest of the queue waits for its turn among the partitions. An append with many is looked up while it
-is at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its locks is
-marked, so what the first slice found still holds when the last one is done.
+The rest of the queue waits for its turn among the partitions. The locks of an append that has many are looked
+up while it is at the head, slice by slice. Nothing is admitted meanwhile, and it begins when none of its
+locks is marked, so what the first slice found still holds when the last one is done.
 
 Rules kept here
 * Check and enqueue are one step on the loop, and the mount under which an append was validated is looked at

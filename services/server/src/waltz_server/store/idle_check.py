@@ -75,7 +75,7 @@ class IdleCheck:
         try:
             await link.max_transaction_id(session_id, partition_id)
         except ChannelClosedError:
-            return  # every session on the connection is informed
+            return  # every session on the connection has been informed
         except RequestTimeoutError:
             if node in self._sessions and node not in self._silent:
                 self._silent.add(node)

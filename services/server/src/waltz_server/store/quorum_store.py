@@ -5,7 +5,7 @@ One owner task per partition (`run`). Everything else is synchronous, on the loo
 Invariants
   1. At most one session is open; its id was taken by a version-checked write and by nobody else.
   2. `high_water_mark` (a `CommittedMark`; this class writes it) never goes down; it outlives sessions, and a
-     recovery that would resolve less than it, which was acknowledged, is a fault.
+     recovery that would end below it is a fault: everything up to it was acknowledged.
   3. An entry accepted by `append` is reported exactly once, committed or failed, or stays pending until `run`
      ends.
   4. `state` is true: OPEN only while a quorum of listed replicas votes. `problem` also sees voters

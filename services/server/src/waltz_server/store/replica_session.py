@@ -33,7 +33,8 @@ class ReplicaMode(enum.Enum):
     LIVE = enum.auto()
     """From memory, in order: it has, or has been sent, everything before frame `next_seq`."""
     ENDED = enum.auto()
-    """Not any longer: nothing is sent, answers change nothing. It does not leave this mode."""
+    """It is no longer part of the session: nothing is sent, answers change nothing. It does not leave this
+    mode."""
 
 
 class SessionOfReplica(Protocol):

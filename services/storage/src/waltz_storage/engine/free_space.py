@@ -11,8 +11,8 @@ Invariants:
 * Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a
   replica at the edge does not come and go with every record. Looking costs one `statvfs` and needs no
   restart.
-* A query that fails says nothing: appends continue and the write itself shows it, until the next
-  `FreeSpace.refresh` that succeeds. Until then no append queries again: on a failing file system that
+* When the free space cannot be read, appends continue and the write itself shows whether there is any, until
+  the next `FreeSpace.refresh` that succeeds. No append reads it before that: on a failing file system that
   may take long.
 * The figures are the file system's; several jobs may look at the same time, so the reserve has to be larger
   than what all disk threads write in one job each. Where the figures promise room that is not there (quotas),

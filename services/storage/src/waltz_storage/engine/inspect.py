@@ -76,7 +76,7 @@ def inspect_directory(
     """Read the control file and every record of every partition. `StorageStartError` if it is no
     directory of ours.
 
-    `progress` is called with how many partitions are done, of how many.
+    `progress` is called with the number of partitions done and the number of all.
     """
     disk = fs if fs is not None else OsFileSystem()
     header, entries = inspect_control_file(directory, fs=disk)

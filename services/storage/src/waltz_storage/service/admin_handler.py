@@ -225,7 +225,7 @@ class AdminHandler:
         return await self._run(partition_id, lambda manager: action(manager.get(partition_id)))
 
     async def _run(self, partition_id: int, action: Callable[[StorageManager], T]) -> T:
-        """As the partition's job; not any longer once the node is leaving (it waits only for what was queued
+        """As the partition's job; refused once the node is leaving (it waits only for what was queued
         before)."""
         if self._identity.closing:
             raise RequestRefusedError("the node is shutting down")

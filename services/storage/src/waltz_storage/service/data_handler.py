@@ -51,7 +51,7 @@ class NodeIdentity:
     def open_refusal(self, cluster_key: UUID, num_partitions: int) -> str | None:
         """Why an Open is refused, or `None`."""
         if cluster_key != self.cluster_key:
-            # Whoever knows the key may raise fences: a stranger does not get it.
+            # Whoever knows the key may raise fences: so the refusal does not name this node's key.
             return f"cluster key {cluster_key} is not that of this node"
         if num_partitions != self.num_partitions:
             return f"this cluster has {self.num_partitions} partitions, not {num_partitions}"

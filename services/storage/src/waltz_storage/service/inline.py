@@ -12,7 +12,7 @@ more CPU: the next frames are decrypted and parsed while a sync runs, and syncs 
 processes than cores the threads won in our runs (median of one writer, load 8 on 2 cores: 1.8 ms with
 threads, 2.7 inline), so a storage node there wants `storage.disk.inline: false`.
 
-The price is that the loop waits during a sync. So the job must be alone (no other job runs, nothing
+The price is that the loop is blocked during a sync. So the job must be alone (no other job runs, nothing
 else arrived in this turn) and the disk has been fast lately, as measured on every such job wherever it ran.
 One inline job slower than `max_seconds` sends everything back to the threads, until so many jobs in a row
 were fast there (`trial_jobs`, doubled each time up to `max_trial_jobs`). A disk that hangs can thus hold
