@@ -21,11 +21,13 @@ from tests.integration.nemesis.table import table
 INTERRUPTED = 130
 
 
-async def _until_done_or_told(settings: Settings) -> Result:
-    """SIGTERM is like Ctrl-C: everything is stopped in order."""
+async def _until_done_or_interrupted(settings: Settings) -> Result:
+    """Ctrl-C and SIGTERM stop everything in order, also where a shell started this with SIGINT ignored, as it
+    does for a job in the background."""
     task = asyncio.current_task()
     assert task is not None
-    asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, task.cancel)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, task.cancel)
     return await run(settings)
 
 
@@ -53,8 +55,8 @@ def main() -> int:
             lambda line: print(line, flush=True),
         )
         try:
-            result = asyncio.run(_until_done_or_told(settings))
-        except (KeyboardInterrupt, asyncio.CancelledError):
+            result = asyncio.run(_until_done_or_interrupted(settings))
+        except asyncio.CancelledError:
             print("interrupted")
             return INTERRUPTED
     print(table(result, seed, time.monotonic() - started))
