@@ -1,5 +1,5 @@
 """The blocking facade after a fork: the child has a copy of the client but not its thread, so a call there
-would wait for ever."""
+would wait forever."""
 
 import os
 import select

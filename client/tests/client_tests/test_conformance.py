@@ -46,7 +46,7 @@ class Params:
 
 
 class StaticDiscovery:
-    """Everything is on one server, in generation 1, for ever."""
+    """Everything is on one server, in generation 1, forever."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         self._endpoint = endpoint

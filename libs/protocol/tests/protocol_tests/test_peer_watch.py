@@ -82,7 +82,7 @@ async def test_a_peer_that_vanishes_is_found(when: str) -> None:
 
 
 async def test_a_peer_that_never_reads_is_cut_in_the_end() -> None:
-    """Its kernel would acknowledge probes for ever."""
+    """Its kernel would acknowledge probes forever."""
     server = Recorder()
     quick = settings(tcp_user_timeout_ms=600, peers_may_pause=True, not_reading_seconds=1.0)
     async with listening(lambda: server, quick) as listener:

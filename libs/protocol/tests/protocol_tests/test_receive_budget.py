@@ -1,4 +1,4 @@
-"""Memory for frames that have not arrived completely: shared, bounded, and nobody waits for ever."""
+"""Memory for frames that have not arrived completely: shared, bounded, and nobody waits forever."""
 
 import asyncio
 import contextlib

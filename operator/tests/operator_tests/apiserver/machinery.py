@@ -1,7 +1,7 @@
 """What a kubelet and the controllers of Kubernetes do, as far as the operator's objects need it, against the
 real API server.
 
-No watches and no clock: `settle` looks and acts until nothing changes any more, so a scenario is the same
+No watches and no clock: `settle` looks and acts until nothing changes any longer, so a scenario is the same
 every time. Pods are real processes of Waltz (`processes`); claims are directories that live exactly as long
 as the claim.
 """

@@ -79,7 +79,7 @@ def test_it_is_forgotten_when_zookeeper_does_not_have_it() -> None:
 
 
 def test_a_late_pass_does_not_register_it_again() -> None:
-    """Registered without a pod it could never prove that it is empty, and would stay for ever."""
+    """Registered without a pod it could never prove that it is empty, and would stay forever."""
     found = facts_of(look(tree(*WANTED)))
     assert RegisterNode.destructive
     assert isinstance(still_so(found, RegisterNode(OLD, 5281, 2)), Denied)

@@ -1,4 +1,4 @@
-"""The options of one replica change: which step comes next is derived from what is seen, and what is not
+"""The steps of one replica change: which step comes next is derived from what is seen, and what is not
 known stops it."""
 
 from __future__ import annotations

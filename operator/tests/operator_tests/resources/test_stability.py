@@ -132,7 +132,7 @@ def contents(found: dict[tuple[str, str], Obj], *, hashed: bool = False) -> dict
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_the_hash_changes_exactly_when_pods_have_to(change: str) -> None:
-    """A change of the template or of the configuration under an old hash would be held back for ever."""
+    """A change of the template or of the configuration under an old hash would be held back forever."""
     before, after = objects(cluster()), objects(cluster(CHANGES[change]))
     old, new = hashes(before), hashes(after)
     both = old.keys() & new.keys()

@@ -190,7 +190,7 @@ async def test_a_mount_or_a_read_that_comes_before_the_partition_waits_for_it() 
 
 
 async def test_partition_that_comes_back_makes_clients_mount_again() -> None:
-    """The client never saw the partition go: without a word it would wait for ever."""
+    """The client never saw the partition go: without a word it would wait forever."""
     async with LoopbackServer({3: 2}) as server:
         peer = await server.peer()
         mounted = await mount(peer)

@@ -59,7 +59,7 @@ async def test_a_source_that_could_not_be_read_for_a_moment_is_asked_again(failu
 
 @pytest.mark.parametrize("bad", ["a:1", "b:1", "c:1"])
 async def test_a_node_that_cannot_read_does_not_keep_the_others_from_recovering(bad: str) -> None:
-    """Before, the others waited for ever to compare themselves with it."""
+    """Before, the others waited forever to compare themselves with it."""
     async with Cluster() as cluster:
         await _ten_records_and_a_crash(cluster)
         cluster.nodes[bad].refuse = lambda kind, _session: "io error" if kind == "list" else None
@@ -187,7 +187,7 @@ async def test_a_listed_replica_that_is_emptied_comes_back_by_the_next_session(r
 
 async def test_a_replica_emptied_between_its_mark_and_its_listing_gets_another_session() -> None:
     """It is the only one that is up with another; its node refuses this session, so this session would wait
-    for ever."""
+    forever."""
     async with Cluster() as cluster:
         await _ten_records_and_a_crash(cluster)
         cluster.nodes["c:1"].kill()
