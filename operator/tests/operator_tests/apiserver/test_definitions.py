@@ -155,7 +155,7 @@ def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
             ({"cluster": "other"}, "the cluster of a migration is fixed"),
             ({"drain": {"node": "2-0"}}, "what a migration does is fixed"),
             ({"drain": None, "replace": {"node": "1-0"}}, "what a migration does is fixed"),
-            ({"cancel": False}, "a migration that was cancelled stays so"),
+            ({"cancel": False}, "a migration that was cancelled cannot be resumed"),
         )
         for spec, reason in steps:
             changed = {**made, "spec": merged(made["spec"], spec)}
