@@ -156,18 +156,18 @@ class Truth:
         async with WaltzClient.connect(config) as client:
             truth.marks = {p: await client.high_water_mark(p) for p in range(client.num_partitions)}
             async for one in client.feed(truth.marks, after=-1, until=truth.marks):
-                truth._add(one.header, JSON.deserialize(one.data or b""))
+                truth._add(one.header & 0xFF, JSON.deserialize(one.data or b""))
         return truth
 
-    def _add(self, header: int, event: dict[str, object]) -> None:
+    def _add(self, kind: int, event: dict[str, object]) -> None:
         book = str(event["book"])
-        if header == 1:
+        if kind == 1:
             self._move(book, str(event["account"]), int(str(event["balance"])))
             return
         amount = int(str(event["amount"]))
         source, target = str(event["source"]), str(event["target"])
         order = Ordered(book, str(event["id"]), source, target, amount)
-        if header == 3:
+        if kind == 3:
             self.refusals[order] += 1
             return
         self.transfers[order] += 1

@@ -11,11 +11,14 @@ import sqlalchemy as sa
 
 from ledger.accounts.store import METADATA, Store, apply
 from ledger.accounts.transfers import Answer, Request
-from ledger.events import Event, Opened, Refused, Transfer, Transferred, decode, encode, partition_of
-from waltz_client.sql import SqlCallbacks
+from ledger.events import HEADERS, Event, Opened, Refused, Transfer, Transferred, decode, encode
+from ledger.statements import store as statements
+from waltz_client import partition_for
+from waltz_client.sql import SqlApplier, SqlCallbacks
 from waltz_client.testing import InProcessLog
 
 BOOK = "EUR"
+CLAIM_OF_THE_SPARK_SINK = 1464028237
 RENT = Transfer(BOOK, "rent-may", "alice", "bob", 60)
 
 
@@ -24,14 +27,16 @@ class Office:
 
     def __init__(self, log: InProcessLog, path: Path) -> None:
         self.log = log
-        self.partition = log.partition(partition_of(BOOK, 2))
+        self.partition = log.partition(partition_for(BOOK, 2))
         self.engine = sa.create_engine(f"sqlite:///{path}")
         METADATA.create_all(self.engine)
         self.store = Store(self.engine)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Office":
-        callbacks = await self._stack.enter_async_context(SqlCallbacks(self.engine, apply))
+        callbacks = await self._stack.enter_async_context(
+            SqlCallbacks(self.engine, apply, where=HEADERS.owns)
+        )
         await callbacks.create_tables()
         self.client = await self._stack.enter_async_context(self.log.client(callbacks))
         return self
@@ -46,7 +51,9 @@ class Office:
         return await asyncio.wait_for(request.answer, 10)
 
     def events(self) -> list[Event]:
-        return [decode(one.header, one.data) for one in self.partition.transactions]
+        return [
+            decode(one.header, one.data) for one in self.partition.transactions if HEADERS.owns(one.header)
+        ]
 
     def balances(self) -> dict[str, int]:
         return self.store.balances(BOOK)
@@ -73,6 +80,22 @@ async def test_requests_that_cannot_be(office: Office) -> None:
     assert await office.ask(Opened(BOOK, "alice", 5)) == Answer(False, "the account exists")
     assert await office.ask(Transfer(BOOK, "x", "alice", "nobody", 1)) == Answer(False, "no such account")
     assert len(office.events()) == 2
+
+
+async def test_what_another_program_appends_is_passed_over(office: Office, tmp_path: Path) -> None:
+    """A partition may be shared, and the log is for all: nobody's record stops the service."""
+    for header in (0, 1, CLAIM_OF_THE_SPARK_SINK):
+        office.partition.commit(b"hello, log", header=header)
+    assert (await office.ask(RENT)).done
+    assert office.balances() == {"alice": 40, "bob": 60}
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/statements.db")
+    statements.METADATA.create_all(engine)
+    async with SqlApplier(engine, statements.apply, where=HEADERS.owns) as applier:
+        await applier.create_tables()
+        await applier.run(office.client, office.partition.partition_id, until=5)
+    summary = statements.Store(engine).summary(BOOK)
+    engine.dispose()
+    assert summary == {"book": BOOK, "accounts": 2, "transfers": 1, "volume": 60, "total": 100}
 
 
 async def test_an_order_is_answered_once(office: Office) -> None:

@@ -13,6 +13,7 @@ import aiohttp
 import pytest
 import yaml
 
+from waltz_client import WaltzClient
 from waltz_testkit.ports import free_port
 from waltz_tools.local import LocalCluster, LocalSettings
 
@@ -35,6 +36,9 @@ async def place(tmp_path: Path) -> AsyncIterator[Path]:
     (tmp_path / ".venv").symlink_to(ROOT / ".venv")
     shutil.copytree(ROOT / "examples", tmp_path / "examples", ignore=shutil.ignore_patterns("*.db*"))
     async with LocalCluster(LocalSettings(tmp_path / "my-cluster", servers=1, storage_nodes=1)):
+        async with WaltzClient.connect(tmp_path / "my-cluster" / "conf" / "client.yaml") as client:
+            for partition in range(client.num_partitions):  # as README's `waltz append` leaves it behind
+                await client.append(partition=partition, data=b"hello, log")
         yield tmp_path
 
 

@@ -32,10 +32,12 @@ from waltz_client.errors import (
     WindowFullError,
 )
 from waltz_client.feed import Feed
+from waltz_client.headers import HeaderNamespace
 from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Serializer
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, FeedTransaction, Transaction
+from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
 
 __all__ = [
@@ -53,6 +55,7 @@ __all__ = [
     "DeadlineExceededError",
     "Feed",
     "FeedTransaction",
+    "HeaderNamespace",
     "LockConflictError",
     "LockId",
     "Outcome",
@@ -79,4 +82,5 @@ __all__ = [
     "WaltzClientCallbacks",
     "WaltzClientError",
     "WindowFullError",
+    "partition_for",
 ]

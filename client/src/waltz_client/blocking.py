@@ -24,7 +24,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
 from waltz_client.context import TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, UsageError
-from waltz_client.feed import Feed
+from waltz_client.feed import Feed, HeaderTest
 from waltz_client.transaction import Committed, FeedTransaction
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.locks import LockId
@@ -179,6 +179,10 @@ class BlockingWaltzClient:
         """See `WaltzClient.num_partitions`."""
         return self._open_client.num_partitions
 
+    def partition_for(self, key: str | bytes) -> int:
+        """See `WaltzClient.partition_for`."""
+        return self._open_client.partition_for(key)
+
     def high_water_mark(self, partition: int, *, deadline_seconds: float | None = None) -> int:
         """See `WaltzClient.high_water_mark`."""
         return self._call(self._open_client.high_water_mark(partition, deadline_seconds=deadline_seconds))
@@ -250,8 +254,9 @@ class BlockingWaltzClient:
         partitions: int | Iterable[int],
         *,
         after: int | Mapping[int, int | None] | None = -1,
-        with_data: bool = True,
+        with_data: bool | HeaderTest = True,
         headers_only: bool = False,
+        where: HeaderTest | None = None,
         until: int | Mapping[int, int] | None = None,
     ) -> Iterator[FeedTransaction]:
         """See `WaltzClient.feed`; a generator, closed when it is dropped or `close()`d."""
@@ -259,7 +264,12 @@ class BlockingWaltzClient:
 
         async def begin() -> Feed:
             return client.feed(
-                partitions, after=after, with_data=with_data, headers_only=headers_only, until=until
+                partitions,
+                after=after,
+                with_data=with_data,
+                headers_only=headers_only,
+                where=where,
+                until=until,
             )
 
         feed = self._call(begin())

@@ -27,7 +27,7 @@ from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
-from waltz_client.feed import Feed
+from waltz_client.feed import Feed, HeaderTest
 from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS, RangeRead
 from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
@@ -40,6 +40,7 @@ from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.tls import client_context
 from waltz_protocol.frame import Magic
+from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
 from waltz_protocol.types import Endpoint
 
@@ -218,6 +219,11 @@ class WaltzClient:
         """Number of partitions of the cluster; fixed when the client was opened."""
         return self._open.partitions.count
 
+    def partition_for(self, key: str | bytes) -> int:
+        """The partition of a key in this cluster, the same for every client (see
+        `waltz_client.partition_for`)."""
+        return partition_for(key, self.num_partitions)
+
     @property
     def servers(self) -> ServerRequests:
         """Administrative requests to single servers."""
@@ -357,15 +363,19 @@ class WaltzClient:
         partitions: int | Iterable[int],
         *,
         after: int | Mapping[int, int | None] | None = -1,
-        with_data: bool = True,
+        with_data: bool | HeaderTest = True,
         headers_only: bool = False,
+        where: HeaderTest | None = None,
         until: int | Mapping[int, int] | None = None,
     ) -> Feed:
         """Committed transactions of one or several partitions, in id order within each.
 
         `after`: id of the last transaction already seen, for all or per partition; -1 = from the beginning,
         None = only what commits from now on. `until`: stop after this id (default: follow forever).
-        `headers_only` (or `with_data=False`) leaves the payload out: no request per transaction.
+        `where(header)` leaves out transactions by their header before their payload is asked for:
+        `where=HeaderNamespace("ledger").owns` for a partition that others write to as well. `headers_only`
+        (or `with_data=False`) leaves all payloads out: no request per transaction; `with_data(header)` says
+        whose payload is wanted.
         """
         core = self._open
         ids = [partitions] if isinstance(partitions, int) else list(partitions)
@@ -378,7 +388,14 @@ class WaltzClient:
             raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
         ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
         readers = [(core.partitions.readers(p), place) for p, place in places.items()]
-        return Feed(readers, core.rpc, self._settings, with_data=with_data and not headers_only, until=ends)
+        return Feed(
+            readers,
+            core.rpc,
+            self._settings,
+            with_data=False if headers_only else with_data,
+            where=where,
+            until=ends,
+        )
 
     def read_range(
         self,
@@ -387,7 +404,7 @@ class WaltzClient:
         last: int,
         *,
         with_data: bool = True,
-        where: Callable[[int], bool] | None = None,
+        where: HeaderTest | None = None,
         batch_transactions: int = BATCH_TRANSACTIONS,
         batch_bytes: int = BATCH_BYTES,
         timeout_seconds: float = 60.0,

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 from waltz_client._internal.rpc.call import PartitionCall
 from waltz_client._internal.rpc.client import RpcClient
@@ -23,6 +23,12 @@ from waltz_client.transaction import FeedTransaction
 
 BATCH_TRANSACTIONS = 1024
 _GUESSED_PAYLOAD_BYTES = 1024
+_LEFT_OUT: Final = b"left out"
+"""In place of a payload that is not asked for, while those before it are on their way; known by identity."""
+
+HeaderTest = Callable[[int], bool]
+"""A question about a transaction by its header, such as `HeaderNamespace.owns`. It runs on the client's loop
+for every transaction, and must be quick."""
 
 
 class _Partition:
@@ -42,8 +48,8 @@ class Feed(AsyncIterator[FeedTransaction]):
 
     Close it (`async with`, `aclose`, or closing the client) when done early. Not for use by two tasks
     at once. Errors: ClientAheadError when a place is beyond the log, ClientClosedError,
-    PartitionInactiveError. Memory: `client.feedBufferTransactions` headers per partition and
-    `client.prefetchBytes` of payload.
+    PartitionInactiveError, and what `where` or `with_data` raises; each ends it. Memory:
+    `client.feedBufferTransactions` headers per partition and `client.prefetchBytes` of payload.
     """
 
     def __init__(
@@ -52,12 +58,15 @@ class Feed(AsyncIterator[FeedTransaction]):
         rpc: RpcClient,
         settings: ClientSettings,
         *,
-        with_data: bool,
+        with_data: bool | HeaderTest,
+        where: HeaderTest | None,
         until: Mapping[int, int] | None,
     ) -> None:
         self._rpc = rpc
         self._settings = settings
-        self._with_data = with_data
+        self._with_data = bool(with_data)
+        self._wants_data = with_data if callable(with_data) else None
+        self._where = where
         self._wake = asyncio.Event()
         self._ready: deque[FeedTransaction] = deque()
         self._current: list[FeedTransaction] = []
@@ -111,7 +120,11 @@ class Feed(AsyncIterator[FeedTransaction]):
         while True:
             if self._closed:
                 return []
-            batch = self._collect_data() if self._with_data else self._collect_headers()
+            try:
+                batch = self._collect_data() if self._with_data else self._collect_headers()
+            except BaseException:  # of a header test: what was taken is gone, to continue would leave it out
+                await self.aclose()
+                raise
             if batch:
                 return batch
             if self._error is not None:
@@ -123,6 +136,9 @@ class Feed(AsyncIterator[FeedTransaction]):
             if self._bounded and not self._partitions and not self._count_ahead:
                 await self.aclose()
                 return []
+            if self._ready or (not self._count_ahead and any(p.cursor.count for p in self._partitions)):
+                await asyncio.sleep(0)  # left out or passed over, at once: nothing else would wake us
+                continue
             await self._wait()
 
     def _drop_finished(self) -> None:
@@ -166,13 +182,15 @@ class Feed(AsyncIterator[FeedTransaction]):
             return []
         if cursor.drained:
             partition.readers.drained(cursor)
-        transactions = [FeedTransaction(one) for one in fields]
         until = partition.until
         if until is not None and fields[-1][4] >= until:
-            transactions = transactions[: max(0, until - fields[0][4] + 1)]
+            fields = fields[: max(0, until - fields[0][4] + 1)]
             partition.readers.remove(cursor)
             self._partitions.remove(partition)
-        return transactions
+        where = self._where
+        if where is None:
+            return [FeedTransaction(one) for one in fields]
+        return [FeedTransaction(one) for one in fields if where(one[5])]
 
     def _collect_headers(self) -> list[FeedTransaction]:
         batch: list[FeedTransaction] = []
@@ -203,6 +221,7 @@ class Feed(AsyncIterator[FeedTransaction]):
         """Ask for payloads as far as the window allows, the partitions in turn: the next call begins with
         the partition after the one that was served last."""
         room = self._room()
+        wants_data = self._wants_data
         waiting = [p for p in self._partitions if p.cursor.count]
         while room > 0 and waiting:
             share = max(1, room // len(waiting))
@@ -210,12 +229,32 @@ class Feed(AsyncIterator[FeedTransaction]):
                 place = self._partitions.index(partition) + 1
                 for transaction in self._take(partition, min(share, room)):
                     room -= 1
-                    self._request(partition, transaction)
+                    if wants_data is None or wants_data(transaction.header):
+                        self._request(partition, transaction)
+                    else:
+                        self._leave_out(partition, transaction)
                 if room <= 0:
                     if partition in self._partitions:
                         self._partitions = self._partitions[place:] + self._partitions[:place]
                     break
             waiting = [p for p in waiting if p.cursor.count and p in self._partitions]
+
+    def _leave_out(self, partition: _Partition, transaction: FeedTransaction) -> None:
+        """In its place among those whose payload is fetched, and itself without one."""
+        self._count_ahead += 1
+        transaction.data = _LEFT_OUT
+        partition.fetching.append(transaction)
+        self._make_ready(partition.fetching)
+
+    def _make_ready(self, fetching: deque[FeedTransaction]) -> None:
+        """Hand over the first ones, as far as they are complete."""
+        ready = self._ready
+        while fetching and fetching[0].data is not None:
+            transaction = fetching.popleft()
+            if transaction.data is _LEFT_OUT:
+                transaction.data = None
+            ready.append(transaction)
+        self._wake.set()
 
     def _request(self, partition: _Partition, transaction: FeedTransaction) -> None:
         self._count_ahead += 1
@@ -235,10 +274,7 @@ class Feed(AsyncIterator[FeedTransaction]):
             self._mean_bytes += (max(size, 64) - self._mean_bytes) / 16
             fetching = partition.fetching
             if fetching[0] is transaction:
-                ready = self._ready
-                while fetching and fetching[0].data is not None:
-                    ready.append(fetching.popleft())
-                self._wake.set()
+                self._make_ready(fetching)
 
         call = self._rpc.new_call(transaction.partition_id, transaction.transaction_id, None, on_result)
         self._calls[call] = None

@@ -16,7 +16,7 @@ from waltz_client.testing import InProcessLog
 DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
 
 
-def _names(number: int) -> dict[str, Callable[..., Coroutine[Any, Any, None]]]:
+def _names(number: int) -> dict[str, Callable[..., Coroutine[Any, Any, Any]]]:
     blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
     names: dict[str, Any] = {}
     exec(compile(blocks[number], str(DOCUMENT), "exec"), names)
@@ -51,5 +51,13 @@ async def test_the_services(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     engine.dispose()
 
 
+async def test_own_transactions() -> None:
+    log = InProcessLog(4)
+    for number in range(4):
+        log.partition(number).commit(b"another program's")
+    async with log.client() as client:
+        assert [one.data for one in await _names(1)["own"](client)] == [b"..."]
+
+
 async def test_the_test() -> None:
-    await _names(1)["test_a_transfer"]()
+    await _names(2)["test_a_transfer"]()

@@ -6,17 +6,15 @@ partition.
 
 from __future__ import annotations
 
-import zlib
 from dataclasses import asdict, dataclass
 from typing import NamedTuple
 
-from waltz_client import LockId
+from waltz_client import HeaderNamespace, LockId
 from waltz_client.serializers import JSON
 
-OPENED = 1
-TRANSFERRED = 2
-REFUSED = 3
-"""The header of a transaction says what it is, so that a reader knows it without its payload."""
+HEADERS = HeaderNamespace("ledger")
+"""The header of a transaction says whose it is and what it is: readers need no payload for either, and
+whatever else is in the partition is passed over."""
 
 
 class Locks(NamedTuple):
@@ -80,7 +78,11 @@ class Refused(Transfer):
 
 
 Event = Opened | Transferred | Refused
-_HEADERS: dict[type[Event], int] = {Opened: OPENED, Transferred: TRANSFERRED, Refused: REFUSED}
+_HEADERS: dict[type[Event], int] = {
+    Opened: HEADERS.header(1),
+    Transferred: HEADERS.header(2),
+    Refused: HEADERS.header(3),
+}
 
 
 def encode(event: Event) -> tuple[int, bytes]:
@@ -96,22 +98,11 @@ def decode(header: int, data: bytes) -> Event:
     raise ValueError(f"{header} is no event of the ledger")
 
 
-def partition_of(book: str, num_partitions: int) -> int:
-    """The partition of a book: the same for every service, permanently."""
-    return zlib.crc32(book.encode()) % num_partitions
-
-
 def account_lock(book: str, account: str) -> LockId:
     """The lock that represents one account."""
-    return LockId("account", _number(f"{book}/{account}"))
+    return LockId.of("account", f"{book}/{account}")
 
 
 def order_lock(book: str, order_id: str) -> LockId:
     """The lock that represents the answer to one order."""
-    return LockId("order", _number(f"{book}/{order_id}"))
-
-
-def _number(text: str) -> int:
-    """A lock has a number, not a text. Two texts with one number cost a needless conflict, never a missed
-    one."""
-    return zlib.crc32(text.encode())
+    return LockId.of("order", f"{book}/{order_id}")

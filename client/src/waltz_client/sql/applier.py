@@ -18,6 +18,7 @@ import sqlalchemy as sa
 
 from waltz_client.client import WaltzClient
 from waltz_client.errors import StopApplyingError, UsageError
+from waltz_client.feed import HeaderTest
 from waltz_client.sql.database import ApplyFailed, ApplyFunction, Database
 from waltz_client.sql.errors import DatabaseUnavailableError, HighWaterMarkMovedError, SqlApplyError
 from waltz_client.sql.tables import SqlTables
@@ -51,6 +52,7 @@ class SqlApplier:
         on_application_error: OnApplicationError = "stop",
         on_stopped: Callable[[StopApplyingError], object] | None = None,
         with_data: bool = True,
+        where: HeaderTest | None = None,
         batch_transactions: int = 64,
         retry_seconds: float | None = 300.0,
         isolation_level: str | None = "SERIALIZABLE",
@@ -60,6 +62,8 @@ class SqlApplier:
         the transaction is put into the table of dead letters and skipped. `on_stopped` is called once about
         each partition that stops.
 
+        `where(header)` says whose transactions are given to `apply` (default: everybody's); the mark moves
+        past the others, and their payload is not read: `where=HeaderNamespace("ledger").owns`.
         `with_data=False` leaves payloads out. `batch_transactions`: how many `run` applies in one
         database transaction at most. `retry_seconds`: how long errors of the database are tried again, None
         = forever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
@@ -73,8 +77,9 @@ class SqlApplier:
         self.tables = SqlTables() if tables is None else tables
         self.stopped: dict[int, StopApplyingError] = {}
         """Partitions that have stopped, and why."""
-        self.with_data = with_data
-        self._database = Database(engine, self.tables, apply, isolation_level)
+        self._with_data = with_data
+        self._where = where
+        self._database = Database(engine, self.tables, apply, where, isolation_level)
         self._on_application_error = on_application_error
         self._on_stopped = on_stopped
         self._batch_transactions = batch_transactions
@@ -95,6 +100,10 @@ class SqlApplier:
         """Wait for the database transaction under way, end the threads. Idempotent. The engine stays its
         owner's."""
         await self._threads.close()
+
+    def wants_data(self, header: int) -> bool:
+        """Whether the payload of a transaction with this header is read."""
+        return self._with_data and (self._where is None or self._where(header))
 
     async def create_tables(self) -> None:
         """Create the tables that are missing. Raises what the database says, at once."""
@@ -255,7 +264,7 @@ class SqlApplier:
     async def _follow(self, client: WaltzClient, partition_id: int, until: int | None) -> None:
         mark = await self.high_water_mark(partition_id)
         step = self._batch_transactions
-        async with client.feed(partition_id, after=mark, with_data=self.with_data, until=until) as feed:
+        async with client.feed(partition_id, after=mark, with_data=self.wants_data, until=until) as feed:
             async for batch in feed.batches():
                 for start in range(0, len(batch), step):
                     await self.apply(batch[start : start + step])

@@ -28,7 +28,7 @@ class SqlCallbacks(SqlApplier):
 
     async def apply_transaction(self, transaction: Transaction) -> None:
         """Apply one transaction and its mark. Its errors stop the partition."""
-        data = await transaction.raw_data() if self.with_data else None
+        data = await transaction.raw_data() if self.wants_data(transaction.header) else None
         fields = (*transaction.req_id, transaction.transaction_id, transaction.header)
         await self.apply([FeedTransaction(fields, data)])
 

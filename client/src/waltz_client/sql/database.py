@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 import sqlalchemy as sa
 
 from waltz_client.errors import StopApplyingError, UsageError
+from waltz_client.feed import HeaderTest
 from waltz_client.sql.errors import SqlApplyError, SqlTableMissingError
 from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.transient import is_transient
@@ -52,7 +53,12 @@ class Database:
     """The engine, the tables and the application's function. Stateless: any thread may call any method."""
 
     def __init__(
-        self, engine: sa.Engine, tables: SqlTables, apply: ApplyFunction, isolation_level: str | None
+        self,
+        engine: sa.Engine,
+        tables: SqlTables,
+        apply: ApplyFunction,
+        where: HeaderTest | None,
+        isolation_level: str | None,
     ) -> None:
         self._engine = engine
         # An engine with an option shares the pool of its parent.
@@ -61,6 +67,7 @@ class Database:
         )
         self._tables = tables
         self._apply = apply
+        self._where = where
 
     def create_tables(self) -> None:
         """See `SqlTables.create`."""
@@ -134,7 +141,8 @@ class Database:
             with _no_commit(connection):
                 for transaction in transactions:
                     try:
-                        self._apply(connection, transaction)
+                        if self._where is None or self._where(transaction.header):
+                            self._apply(connection, transaction)
                     except Exception as error:
                         raise ApplyFailed(transaction) from error
             self._look_for_mark(connection, partition_id, last)

@@ -7,6 +7,7 @@ import sys
 
 from ledger.accounts.api import routes
 from ledger.accounts.store import METADATA, Store, apply
+from ledger.events import HEADERS
 from ledger.service import Config, http_server, open_database, stopped
 from waltz_client import WaltzClient
 from waltz_client.sql import SqlCallbacks
@@ -16,7 +17,7 @@ async def main(config: Config) -> None:
     """Follow the log, take orders."""
     engine = open_database(config.database)
     METADATA.create_all(engine)
-    async with SqlCallbacks(engine, apply) as callbacks:
+    async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
         await callbacks.create_tables()
         async with (
             WaltzClient.connect(config.client, callbacks) as client,

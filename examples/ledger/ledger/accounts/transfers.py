@@ -12,8 +12,8 @@ import asyncio
 from dataclasses import asdict, dataclass
 
 from ledger.accounts.store import Store
-from ledger.events import Event, Opened, Refused, Transfer, Transferred, encode, partition_of
-from waltz_client import TransactionBuilder, TransactionContext
+from ledger.events import Event, Opened, Refused, Transfer, Transferred, encode
+from waltz_client import TransactionBuilder, TransactionContext, partition_for
 from waltz_client.serializers import BYTES
 
 
@@ -40,8 +40,9 @@ class Request(TransactionContext):
         self._decision = NOT_ENOUGH
 
     def partition_id(self, num_partitions: int) -> int:
-        """Where the book is."""
-        return partition_of(self.wish.book, num_partitions)
+        """All accounts of a book are in one partition, because locks, and the order of transactions, hold
+        within a partition."""
+        return partition_for(self.wish.book, num_partitions)
 
     async def execute(self, builder: TransactionBuilder) -> bool:
         """Decide on what the tables say now. False: nothing to append."""

@@ -7,6 +7,7 @@ import sys
 
 from aiohttp import web
 
+from ledger.events import HEADERS
 from ledger.service import Config, http_server, open_database, stopped
 from ledger.statements.store import METADATA, Store, apply
 from waltz_client import WaltzClient
@@ -36,7 +37,10 @@ async def main(config: Config) -> None:
     """Follow the log in a feed per partition, answer questions."""
     engine = open_database(config.database)
     METADATA.create_all(engine)
-    async with SqlApplier(engine, apply) as applier, WaltzClient.connect(config.client) as client:
+    async with (
+        SqlApplier(engine, apply, where=HEADERS.owns) as applier,
+        WaltzClient.connect(config.client) as client,
+    ):
         await applier.create_tables()
         async with http_server(routes(Store(engine)), config.port), asyncio.TaskGroup() as group:
             following = group.create_task(applier.run(client))

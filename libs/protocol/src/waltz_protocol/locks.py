@@ -15,7 +15,9 @@ names one of them wait.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Self
+
+from waltz_protocol.keys import key_hash
 
 Slots = tuple[int, ...]
 
@@ -30,6 +32,14 @@ class LockId(NamedTuple):
 
     name: str
     id: int
+
+    @classmethod
+    def of(cls, name: str, key: str | bytes) -> Self:
+        """The lock that represents what has a text for its key: `LockId.of("account", "alice")`. The id is
+        `key_hash` as a signed 64-bit number. Two keys with one id cost a needless conflict, never a missed
+        one."""
+        number = key_hash(key)
+        return cls(name, number - ((number >> 63) << 64))
 
     @property
     def hash(self) -> int:
