@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from uuid import UUID
 
 from waltz_admin.errors import AdminError
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.tree import NodeMaps, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import ClusterMismatchError, ClusterNotFoundError, NoNodeError, SerializationError
@@ -52,22 +53,6 @@ class ClusterView:
             for server_id, partitions in self.assignment.servers.items()
             if any(partition_id == listed for listed, _ in partitions)
         ]
-
-
-@dataclass(frozen=True, slots=True)
-class NoTree:
-    """ZooKeeper answered: there is nothing at the root, or an empty znode without children."""
-
-
-@dataclass(frozen=True, slots=True)
-class BrokenTree:
-    """ZooKeeper answered: what is at the root is no complete cluster. `name` and `cluster_key` as far as
-    they can be read; `bare`: there is nothing below the root."""
-
-    reason: str
-    name: str | None = None
-    cluster_key: UUID | None = None
-    bare: bool = False
 
 
 _PARALLEL_READS = 64

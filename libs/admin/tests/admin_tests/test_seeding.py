@@ -12,7 +12,8 @@ from waltz_admin.errors import (
     ClusterTreeLostError,
     WrongClusterNameError,
 )
-from waltz_admin.view import BrokenTree, ClusterView, NoTree, probe, read_view
+from waltz_admin.found_tree import BrokenTree, NoTree
+from waltz_admin.view import ClusterView, probe, read_view
 from waltz_cluster.errors import ClusterNotFoundError, ConnectionLostError
 from waltz_cluster.memory_store import Fault, MemoryZooKeeper
 from waltz_cluster.paths import ClusterPaths

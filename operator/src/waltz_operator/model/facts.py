@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from uuid import UUID
 
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_cluster.replica_rules import (
     Answer,
     NeverStarted,
@@ -35,8 +36,6 @@ from waltz_operator.model.snapshot import (
     NodeView,
     ServerView,
     Snapshot,
-    TreeBroken,
-    TreeMissing,
     TreeView,
     Unknown,
     registered,
@@ -53,13 +52,15 @@ _NO_NODE = Unknown("it was not asked")
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """One look at one cluster. `leaving`: nodes that the specification no longer has and that are still
-    somewhere."""
+    """What a plan is made from: of a snapshot what was observed, and what follows from it. It does not
+    hold the snapshot, so that the planner's tests can state facts without objects of Kubernetes.
+
+    `leaving`: nodes that the specification no longer has and that are still somewhere."""
 
     desired: Desired
     memory: Memory
     kube: KubeView | Unknown
-    tree: TreeView | TreeMissing | TreeBroken | Unknown
+    tree: TreeView | NoTree | BrokenTree | Unknown
     nodes: Mapping[str, NodeView | Unknown]
     servers: Mapping[int, ServerView | Unknown]
     now: float

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 from uuid import UUID
 
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
@@ -32,7 +33,8 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class TreeView:
-    """The cluster in ZooKeeper, complete. `partitions` has an entry for each of 0..num_partitions-1; an
+    """The cluster in ZooKeeper, complete: what the plan depends on of `waltz_admin.view.ClusterView`, with
+    what cannot be read as a value. `partitions` has an entry for each of 0..num_partitions-1; an
     Unknown there is metadata that is missing though it existed, or unreadable.
 
     `owners`: partition → server id, only for partitions that the current assignment gives to exactly one
@@ -56,30 +58,6 @@ class TreeView:
 def registered(tree: TreeView, node: str) -> bool:
     """Whether ZooKeeper's maps know the node."""
     return any(node in known for known in (tree.groups, tree.assignments, tree.admin_ports))
-
-
-@dataclass(frozen=True, slots=True)
-class TreeMissing:
-    """A positive answer of ZooKeeper: the cluster's root does not exist, or holds no data and no children."""
-
-
-@dataclass(frozen=True, slots=True)
-class TreeBroken:
-    """A positive answer: something is at the root that is no complete cluster (half made, other data, parts
-    deleted). `name` and `cluster_key` as far as they can be read; `bare`: there is nothing below the
-    root."""
-
-    reason: str
-    name: str | None = None
-    cluster_key: UUID | None = None
-    bare: bool = False
-
-    def rest_of(self, name: str, cluster_key: UUID) -> bool:
-        """Whether it is what a deletion of that cluster left: root and key go last, together; older versions
-        left the root with the name alone (safety rule A7: nothing else is touched)."""
-        if self.cluster_key is None:
-            return self.bare and self.name == name
-        return self.cluster_key == cluster_key and self.name is not None
 
 
 # ------------------------------------------------------------------------------------- storage nodes, servers
@@ -301,7 +279,7 @@ class Snapshot:
 
     cluster: WaltzCluster
     kube: KubeView | Unknown
-    tree: TreeView | TreeMissing | TreeBroken | Unknown
+    tree: TreeView | NoTree | BrokenTree | Unknown
     nodes: Mapping[str, NodeView | Unknown]
     servers: Mapping[int, ServerView | Unknown]
     now: float

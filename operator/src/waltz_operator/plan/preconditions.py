@@ -4,6 +4,7 @@ been an old answer. Pure."""
 
 from __future__ import annotations
 
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.model.actions import (
     Action,
@@ -24,8 +25,6 @@ from waltz_operator.model.snapshot import (
     KubeView,
     NodeReplica,
     Snapshot,
-    TreeBroken,
-    TreeMissing,
     TreeView,
     registered,
 )
@@ -153,9 +152,9 @@ def _object(facts: Facts, action: DeleteObject) -> Answer:
 def _tree(facts: Facts, action: DeleteTree) -> Answer:
     if not facts.desired.deleting or not facts.desired.reclaim_delete:
         return denied(action.line, Reason.NOT_EMPTY, "the tree is to be kept")
-    if isinstance(facts.tree, TreeMissing):
+    if isinstance(facts.tree, NoTree):
         return Allowed("it is gone already")
-    if isinstance(facts.tree, TreeBroken) and facts.tree.rest_of(facts.desired.label, action.cluster_key):
+    if isinstance(facts.tree, BrokenTree) and facts.tree.rest_of(facts.desired.label, action.cluster_key):
         return Allowed("it is what a deletion of this cluster left")
     if not isinstance(facts.tree, TreeView) or facts.tree.cluster_key != action.cluster_key:
         return denied(action.line, Reason.FOREIGN_TREE, "the tree is not proven to be ours")

@@ -15,11 +15,12 @@ for good.
 
 from __future__ import annotations
 
+from waltz_admin.found_tree import NoTree
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeMissing, TreeView, Unknown
+from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
 
 
@@ -76,7 +77,7 @@ def _tree_remains(facts: Facts, decision: Decision) -> bool:
     """Whether the deletion waits for the tree. A tree with another key is not ours: it stays."""
     decision.step = "ZooKeeper"
     tree, key = facts.tree, facts.memory.cluster_key
-    if isinstance(tree, TreeMissing) or key is None:
+    if isinstance(tree, NoTree) or key is None:
         return False
     if isinstance(tree, TreeView):
         if tree.cluster_key != key:

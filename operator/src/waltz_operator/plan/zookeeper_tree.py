@@ -10,10 +10,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_operator.model.actions import CreateTree, RegisterNode
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.snapshot import KubeView, TreeBroken, TreeMissing, TreeView, Unknown
+from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
 
 
@@ -23,9 +24,9 @@ def check_tree(facts: Facts, decision: Decision) -> None:
     tree, recorded = facts.tree, facts.memory.cluster_key
     if isinstance(tree, TreeView):
         decision.invalid = _mismatch(facts, tree)
-    elif isinstance(tree, TreeMissing):
+    elif isinstance(tree, NoTree):
         decision.invalid = _missing(facts)
-    elif isinstance(tree, TreeBroken):
+    elif isinstance(tree, BrokenTree):
         reason = Reason.TREE_BROKEN if recorded is None else Reason.TREE_LOST
         decision.invalid = (
             reason,
@@ -71,7 +72,7 @@ def make_tree(facts: Facts, decision: Decision) -> None:
             decision.soon()
     elif isinstance(tree, Unknown):
         decision.wait(Reason.WAITING_FOR_ZOOKEEPER, tree.reason)
-    elif isinstance(tree, TreeMissing) and isinstance(facts.kube, KubeView):
+    elif isinstance(tree, NoTree) and isinstance(facts.kube, KubeView):
         decision.take(CreateTree(desired.label, desired.partitions, desired.created_key))
         decision.wait(Reason.CREATING, "the cluster is made in ZooKeeper")
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from waltz_admin.errors import AdminError
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.server_admin import inspect_server
 from waltz_admin.storage_admin import inspect_node
 from waltz_admin.tree import admin_endpoint
@@ -39,8 +40,6 @@ from waltz_operator.model.snapshot import (
     NodeView,
     ServerView,
     Snapshot,
-    TreeBroken,
-    TreeMissing,
     TreeView,
     Unknown,
 )
@@ -299,9 +298,7 @@ class Observer:
 
     # ---- ZooKeeper
 
-    async def _tree(
-        self, cluster: WaltzCluster, access: Access
-    ) -> TreeView | TreeMissing | TreeBroken | Unknown:
+    async def _tree(self, cluster: WaltzCluster, access: Access) -> TreeView | NoTree | BrokenTree | Unknown:
         if isinstance(access.ensemble, Unknown):
             return access.ensemble
         owner = (cluster.metadata.namespace, cluster.metadata.name)
@@ -320,7 +317,7 @@ class Observer:
         self,
         cluster: WaltzCluster,
         kube: KubeView | Unknown,
-        tree: TreeView | TreeMissing | TreeBroken | Unknown,
+        tree: TreeView | NoTree | BrokenTree | Unknown,
         access: Access,
     ) -> dict[str, NodeView | Unknown]:
         """Of the specification, of the tree, and those that have left both and still run."""
@@ -345,7 +342,7 @@ class Observer:
         return await self._ask_all(sorted(known), one)
 
     async def _servers(
-        self, tree: TreeView | TreeMissing | TreeBroken | Unknown, access: Access
+        self, tree: TreeView | NoTree | BrokenTree | Unknown, access: Access
     ) -> dict[int, ServerView | Unknown]:
         if not isinstance(tree, TreeView):
             return {}

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.server_admin import ServerInspection
 from waltz_admin.storage_admin import NodeInspection
-from waltz_admin.view import BrokenTree, ClusterView, NoTree
+from waltz_admin.view import ClusterView
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.model.snapshot import (
     NodeReplica,
     NodeView,
     ServerView,
-    TreeBroken,
-    TreeMissing,
     TreeView,
     Unknown,
 )
 from waltz_protocol.types import PartitionId
 
 
-def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | TreeMissing | TreeBroken:
+def tree_view(found: ClusterView | NoTree | BrokenTree) -> TreeView | NoTree | BrokenTree:
     """All three are positive answers of ZooKeeper."""
-    if isinstance(found, NoTree):
-        return TreeMissing()
-    if isinstance(found, BrokenTree):
-        return TreeBroken(found.reason, found.name, found.cluster_key, found.bare)
+    if not isinstance(found, ClusterView):
+        return found
     registered = {server.server_id: str(server.endpoint) for server in found.servers}
     owners = {}
     if found.assignment_current:

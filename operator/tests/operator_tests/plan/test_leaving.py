@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from operator_tests.resources.clusters import EXTERNAL, UID, VARIANTS, cluster
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.cluster_status import NodeStatus, WaltzClusterStatus
 from waltz_operator.model.actions import RegisterNode
@@ -16,8 +17,6 @@ from waltz_operator.model.facts import facts_of
 from waltz_operator.model.snapshot import (
     KubeView,
     Snapshot,
-    TreeBroken,
-    TreeMissing,
     TreeView,
     Unknown,
 )
@@ -37,9 +36,7 @@ def tree(*nodes: str, ports: tuple[str, ...] = ()) -> TreeView:
     return TreeView("ledger", key, 8, groups, held, listed, (0, 0, 0), {p: NeverStarted() for p in range(8)})
 
 
-def look(
-    found: TreeView | TreeMissing | TreeBroken | Unknown, kube: KubeView | Unknown | None = None
-) -> Snapshot:
+def look(found: TreeView | NoTree | BrokenTree | Unknown, kube: KubeView | Unknown | None = None) -> Snapshot:
     """The node 2-9 was taken out of the specification; the last status has it."""
     made = cluster({**VARIANTS["adopted"], "storage": {"groups": EXTERNAL}})
     nodes = tuple(NodeStatus(name=f"{n}-0", connect_string=node) for n, node in enumerate(WANTED))
@@ -57,8 +54,8 @@ def remembered(found: Snapshot) -> list[str]:
     "found",
     [
         Unknown("no connection"),
-        TreeMissing(),
-        TreeBroken("half"),
+        NoTree(),
+        BrokenTree("half"),
         replace(tree(*WANTED), cluster_key=UUID(int=1)),
         tree(*WANTED, OLD),
         tree(*WANTED, ports=(OLD,)),
@@ -67,7 +64,7 @@ def remembered(found: Snapshot) -> list[str]:
 )
 @pytest.mark.parametrize("kube", [KubeView(), Unknown("no answer")], ids=["kubernetes", "no kubernetes"])
 def test_it_is_kept_until_it_is_proven_to_be_unregistered(
-    found: TreeView | TreeMissing | TreeBroken | Unknown, kube: KubeView | Unknown
+    found: TreeView | NoTree | BrokenTree | Unknown, kube: KubeView | Unknown
 ) -> None:
     assert remembered(look(found, kube)) == [*WANTED, OLD]
     (left,) = facts_of(look(found, kube)).leaving

@@ -9,10 +9,11 @@ import pytest
 
 from operator_tests.plan.cluster import KEY, desired, facts, kube
 from operator_tests.resources.clusters import cluster, objects
+from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_operator.model.actions import DeletePVC, DeleteTree
 from waltz_operator.model.desired import desired_of
 from waltz_operator.model.facts import Facts
-from waltz_operator.model.snapshot import KubeView, PVCView, TreeBroken, TreeMissing, TreeView, Unknown
+from waltz_operator.model.snapshot import KubeView, PVCView, TreeView, Unknown
 from waltz_operator.plan.cluster import decide
 from waltz_operator.plan.preconditions import still_so
 from waltz_operator.plan.safety_gates import Allowed, Denied
@@ -31,7 +32,7 @@ def ending(*, delete: bool, gone: tuple[str, ...] = (), component: str = "zookee
     }
     view = replace(kube(nodes=()), deployment=None, pvcs=claims)
     wanted = replace(desired(), deleting=True, reclaim_delete=delete, zookeeper_claims=CLAIMS)
-    return replace(facts(view), desired=wanted, tree=TreeMissing(), nodes={})
+    return replace(facts(view), desired=wanted, tree=NoTree(), nodes={})
 
 
 def test_with_delete_the_claims_of_the_managed_zookeeper_go_before_the_finalizer() -> None:
@@ -68,12 +69,12 @@ VOLUME = {"data-s1-0": PVCView("uid of data-s1-0", 1, 1, group="1", node="0")}
 TREE = facts().tree
 assert isinstance(TREE, TreeView)
 SERVED = replace(TREE, servers={})
-CUT = TreeBroken("the store has no assignment", "c", KEY)
+CUT = BrokenTree("the store has no assignment", "c", KEY)
 """What a deletion that was cut leaves."""
 
 
 def left(
-    tree: TreeView | TreeMissing | TreeBroken | Unknown, *, managed: bool = False, delete: bool = True
+    tree: TreeView | NoTree | BrokenTree | Unknown, *, managed: bool = False, delete: bool = True
 ) -> Facts:
     """Pods are gone; the volume of a storage node and this of the tree are left."""
     found = ending(delete=delete)
@@ -90,10 +91,10 @@ def left(
         replace(SERVED, cluster_name="prod"),
         CUT,
         replace(CUT, name="prod"),
-        TreeBroken("", "c", None, True),
+        BrokenTree("", "c", None, True),
     ],
 )
-def test_the_tree_goes_before_the_volumes_and_what_is_left_of_it_too(tree: TreeView | TreeBroken) -> None:
+def test_the_tree_goes_before_the_volumes_and_what_is_left_of_it_too(tree: TreeView | BrokenTree) -> None:
     """An adopted one under the name that it has."""
     found = left(tree)
     (deletion,) = decide(found, ()).actions
@@ -104,7 +105,7 @@ def test_the_tree_goes_before_the_volumes_and_what_is_left_of_it_too(tree: TreeV
 
 
 @pytest.mark.parametrize("tree", [replace(SERVED, cluster_key=OTHER), replace(CUT, cluster_key=OTHER)])
-def test_safety_a7_a_tree_with_another_key_stays_whole_or_broken(tree: TreeView | TreeBroken) -> None:
+def test_safety_a7_a_tree_with_another_key_stays_whole_or_broken(tree: TreeView | BrokenTree) -> None:
     decision = decide(left(tree), ())
     assert [type(action) for action in decision.actions] == [DeletePVC]
     assert isinstance(still_so(left(tree), DeleteTree("c", KEY, "proof")), Denied)
@@ -114,23 +115,23 @@ def test_safety_a7_a_tree_with_another_key_stays_whole_or_broken(tree: TreeView 
     ("tree", "reason"),
     [
         (Unknown("no connection"), "ZooKeeperUnknown"),
-        (TreeBroken("half", "c"), "TreeBroken"),
-        (TreeBroken("half", "else", None, True), "TreeBroken"),
-        (TreeBroken("half", None, KEY), "TreeBroken"),
+        (BrokenTree("half", "c"), "TreeBroken"),
+        (BrokenTree("half", "else", None, True), "TreeBroken"),
+        (BrokenTree("half", None, KEY), "TreeBroken"),
         (TREE, "WaitingForServers"),
     ],
 )
 def test_safety_a7_what_is_not_proven_to_be_ours_is_not_deleted(
-    tree: TreeView | TreeBroken | Unknown, reason: str
+    tree: TreeView | BrokenTree | Unknown, reason: str
 ) -> None:
     decision = decide(left(tree), ())
     assert (decision.actions, [one.reason for one in decision.blocked]) == ([], [reason])
     assert isinstance(still_so(left(tree), DeleteTree("c", KEY, "proof")), Denied)
 
 
-@pytest.mark.parametrize("tree", [TREE, SERVED, CUT, TreeMissing(), Unknown("its pods are gone")])
+@pytest.mark.parametrize("tree", [TREE, SERVED, CUT, NoTree(), Unknown("its pods are gone")])
 def test_a_tree_in_a_managed_zookeeper_goes_with_its_volumes(
-    tree: TreeView | TreeMissing | TreeBroken | Unknown,
+    tree: TreeView | NoTree | BrokenTree | Unknown,
 ) -> None:
     """Whoever deletes a whole namespace has no ZooKeeper any more when the cluster's turn comes."""
     first = decide(left(tree, managed=True), ())

@@ -11,6 +11,7 @@ from dataclasses import replace
 from functools import cache, lru_cache
 from typing import NamedTuple
 
+from waltz_admin.found_tree import NoTree
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_operator.api.topology import NodeIdentity
@@ -28,7 +29,6 @@ from waltz_operator.model.snapshot import (
     PodView,
     PVCView,
     StatefulSetView,
-    TreeMissing,
     TreeView,
     Unknown,
 )
@@ -297,10 +297,10 @@ def _tree_view(
     )
 
 
-def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | TreeMissing:
+def tree_view(world: World, universe: Universe, blind: int | None) -> TreeView | NoTree:
     """ZooKeeper; `blind`: a partition whose metadata can't be read."""
     if not world.tree:
-        return TreeMissing()
+        return NoTree()
     servers = world.servers is not None
     return _tree_view(universe, world.registered, world.assigned, world.meta, servers, blind)
 
