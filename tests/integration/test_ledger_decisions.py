@@ -10,10 +10,10 @@ import pytest
 import sqlalchemy as sa
 
 from ledger.accounts.store import METADATA, Store, apply
-from ledger.accounts.transfers import Answer, Request
+from ledger.accounts.transfers import Answer, carry_out
 from ledger.events import HEADERS, Event, Opened, Refused, Transfer, Transferred, decode, encode
 from ledger.statements import store as statements
-from waltz_client import partition_for
+from waltz_client import OutcomeUnknownError, partition_for
 from waltz_client.sql import SqlApplier, SqlCallbacks
 from waltz_client.testing import InProcessLog
 
@@ -46,9 +46,7 @@ class Office:
         self.engine.dispose()
 
     async def ask(self, wish: Opened | Transfer) -> Answer:
-        request = Request(wish, self.store)
-        await self.client.submit(request)
-        return await asyncio.wait_for(request.answer, 10)
+        return await carry_out(self.client, self.store, wish, deadline_seconds=10)
 
     def events(self) -> list[Event]:
         return [
@@ -140,9 +138,14 @@ async def test_an_attempt_that_is_still_on_its_way_cannot_undo_a_refusal(
     """A service sends a transfer and dies. Meanwhile the money goes elsewhere, and the customer asks another
     instance."""
     async with Office(office.log, tmp_path / "dying.db") as dying:
-        request = Request(RENT, dying.store)
         office.partition.hold()
-        await dying.client.submit(request)
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(dying.ask(RENT))
+                while not office.partition.waiting:
+                    await asyncio.sleep(0.01)
+                await dying.client.close()
+        assert [type(error) for error in caught.value.exceptions] == [OutcomeUnknownError]
     assert office.partition.waiting == 1
     if first_arrives:
         office.partition.release()
@@ -162,7 +165,6 @@ async def test_an_attempt_that_is_still_on_its_way_cannot_undo_a_refusal(
                 append_locks=locks.append,
                 as_of=1,
             )
-    request.forget()
     assert sum(event.id == RENT.id for event in office.events() if isinstance(event, Transfer)) == 1
 
 

@@ -16,6 +16,7 @@ from waltz_client.errors import (
     ClientClosedError,
     DeadlineExceededError,
     LockConflictError,
+    NotAppliedError,
     Outcome,
     OutcomeUnknownError,
     PartitionInactiveError,
@@ -36,7 +37,7 @@ from waltz_client.headers import HeaderNamespace
 from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Serializer
 from waltz_client.settings import ClientSettings
-from waltz_client.transaction import Committed, FeedTransaction, Transaction
+from waltz_client.transaction import Committed, FeedTransaction, Transacted, Transaction
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
 
@@ -58,6 +59,7 @@ __all__ = [
     "HeaderNamespace",
     "LockConflictError",
     "LockId",
+    "NotAppliedError",
     "Outcome",
     "OutcomeUnknownError",
     "PartitionInactiveError",
@@ -71,6 +73,7 @@ __all__ = [
     "Serializer",
     "ServerRequestError",
     "StopApplyingError",
+    "Transacted",
     "Transaction",
     "TransactionBuilder",
     "TransactionContext",

@@ -22,10 +22,10 @@ from typing import Any, Self, TypeVar
 from waltz_client._internal.appender import Append
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
-from waltz_client.context import TransactionContext
+from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, UsageError
 from waltz_client.feed import Feed, HeaderTest
-from waltz_client.transaction import Committed, FeedTransaction
+from waltz_client.transaction import Committed, FeedTransaction, Transacted
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.locks import LockId
 
@@ -232,6 +232,21 @@ class BlockingWaltzClient:
     def submit(self, context: TransactionContext) -> None:
         """See `WaltzClient.submit`; the context's methods run in the client's thread."""
         self._call(self._open_client.submit(context))
+
+    def transact(
+        self,
+        partition: int,
+        decide: Callable[[TransactionBuilder], T],
+        *,
+        deadline_seconds: float | None = None,
+    ) -> Transacted[T]:
+        """See `WaltzClient.transact`. `decide` is a plain function; it runs in a thread of its own and may
+        block."""
+
+        async def in_thread(builder: TransactionBuilder) -> T:
+            return await asyncio.to_thread(decide, builder)
+
+        return self._call(self._open_client.transact(partition, in_thread, deadline_seconds=deadline_seconds))
 
     def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """See `WaltzClient.flush_transactions`."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
@@ -24,15 +24,16 @@ from waltz_client._internal.appender import Append
 from waltz_client._internal.core import ClientCore
 from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.link import Connector, LinkSettings
+from waltz_client._internal.transact import D, Decide
 from waltz_client.callbacks import WaltzClientCallbacks
-from waltz_client.context import TransactionContext
+from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
 from waltz_client.feed import Feed, HeaderTest
 from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS, RangeRead
 from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
-from waltz_client.transaction import Committed
+from waltz_client.transaction import Committed, Transacted
 from waltz_cluster.config.files import flatten
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.store import ZooKeeperStore
@@ -443,6 +444,44 @@ class WaltzClient:
         An error of the first attempt goes to `on_exception` and is raised here.
         """
         await self._open.submissions.submit(context)
+
+    @overload
+    async def transact(
+        self,
+        partition: int,
+        decide: Callable[[TransactionBuilder], Awaitable[D]],
+        *,
+        deadline_seconds: float | None = None,
+    ) -> Transacted[D]: ...
+    @overload
+    async def transact(
+        self,
+        partition: int,
+        decide: Callable[[TransactionBuilder], D],
+        *,
+        deadline_seconds: float | None = None,
+    ) -> Transacted[D]: ...
+    async def transact(
+        self, partition: int, decide: Decide[D], *, deadline_seconds: float | None = None
+    ) -> Transacted[D]:
+        """Decide on what is applied, append it, and return when it is applied here; after a lock conflict
+        decide again.
+
+        `decide(builder)`, a plain or a coroutine function, runs once per attempt, when this client's
+        callbacks (if it has any) have applied everything that the locks will be checked against. It fills
+        the builder, or leaves it without a payload when nothing is to be appended; what it returns is
+        `Transacted.value`. A plain one must not block the loop. `deadline_seconds` (default
+        `client.appendDeadline`) is for all attempts and the application together.
+
+        Raises what `decide` raises; DeadlineExceededError, AttemptsExhaustedError: certainly not in the log;
+        OutcomeUnknownError: it may be; NotAppliedError: committed, but not applied here in time. Otherwise
+        as `append` and `submit`. Cancelling it begins no further attempt and leaves the outcome unknown.
+        """
+        if deadline_seconds is None:
+            deadline_seconds = self._settings.append_deadline_ms / 1000
+        core = self._open
+        core.partitions.check(partition)
+        return await core.submissions.transact(partition, decide, deadline_seconds)
 
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """Wait until every append sent so far has an outcome (retries that follow not included).

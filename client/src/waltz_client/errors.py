@@ -11,6 +11,8 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
+from waltz_client.transaction import Committed
+
 
 class Outcome(enum.Enum):
     """What is known about an append: committed and failed are final, unknown is the caller's to resolve."""
@@ -171,6 +173,21 @@ class OutcomeUnknownError(AppendError):
     outcome = Outcome.UNKNOWN
 
 
+class NotAppliedError(AppendError):
+    """Committed, but the end came before this client's callbacks had applied it (the deadline, a callback
+    that stopped the partition, a close). It is in the log: do not append it again."""
+
+    outcome = Outcome.COMMITTED
+
+    def __init__(self, committed: Committed, detail: str) -> None:
+        super().__init__(
+            f"partition {committed.partition_id}: transaction {committed.transaction_id} is committed, and was not "
+            f"applied here: {detail}",
+            partition_id=committed.partition_id,
+        )
+        self.committed = committed
+
+
 class TransactionTooLargeError(AppendError):
     """The payload is larger than `client.maxTransactionBytes`, or the locks are more than
     `client.maxLocksPerAppend`; nothing was sent."""
@@ -190,6 +207,7 @@ __all__ = [
     "ClientClosedError",
     "DeadlineExceededError",
     "LockConflictError",
+    "NotAppliedError",
     "Outcome",
     "OutcomeUnknownError",
     "PartitionInactiveError",

@@ -7,12 +7,14 @@ Two shapes: `Transaction` is handed to `apply_transaction` and fetches its paylo
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass
+from typing import Generic, NamedTuple, TypeVar
 
 from waltz_client.serializers import Deserializer
 from waltz_protocol.types import ReqId
 
 T = TypeVar("T")
+D = TypeVar("D")
 
 FeedFields = tuple[int, int, int, int, int, int]
 """client id, generation, partition id, seq num, transaction id, header: a FEED_DATA body as unpacked."""
@@ -23,6 +25,15 @@ class Committed(NamedTuple):
 
     partition_id: int
     transaction_id: int
+
+
+@dataclass(frozen=True, slots=True)
+class Transacted(Generic[D]):
+    """How a `transact` ended: what the decision returned, and its place in the log (None: nothing was to be
+    appended)."""
+
+    value: D
+    committed: Committed | None
 
 
 class FeedTransaction:

@@ -23,15 +23,16 @@ def _names(number: int) -> dict[str, Callable[..., Coroutine[Any, Any, Any]]]:
     return names
 
 
-@pytest.mark.parametrize("name", ["service", "deciding_service"])
-async def test_the_services(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_services(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     engine = sa.create_engine(f"sqlite:///{tmp_path}/application.db")
     with engine.begin() as connection:
         connection.execute(sa.text("create table counters (value integer)"))
         connection.execute(sa.text("insert into counters values (0)"))
-    log = InProcessLog(2)
-    for number in range(4):
-        log.partition(number % 2).commit(b"")
+    log = InProcessLog(1)
+    for _ in range(2):
+        log.partition(0).commit(b"")
 
     def connect(path: str, callbacks: WaltzClientCallbacks | None = None) -> WaltzClient:
         assert path == "client.yaml"
@@ -44,10 +45,13 @@ async def test_the_services(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     names = _names(0)
     monkeypatch.setitem(names, "WaltzClient", type("Fake", (), {"connect": staticmethod(connect)}))
     async with asyncio.TaskGroup() as group:
-        task = group.create_task(names[name](engine))
-        if name == "service":
-            await until(lambda: value() == 4)
+        task = group.create_task(names["service"](engine))
+        await until(lambda: value() == 2)
         task.cancel()
+    for _ in range(2):
+        await names["deciding_service"](engine)
+    assert capsys.readouterr().out.splitlines() == ["done", "no more than three"]
+    assert value() == 3
     engine.dispose()
 
 

@@ -20,6 +20,7 @@ from waltz_client._internal.applier import Applier, reportable, settle
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.stream.partition import StreamPartition
+from waltz_client._internal.transact import D, Decide, Transact
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import (
     AppendFailedError,
@@ -30,6 +31,7 @@ from waltz_client.errors import (
     WaltzClientError,
 )
 from waltz_client.settings import ClientSettings
+from waltz_client.transaction import Transacted
 from waltz_protocol.backoff import Backoff, Random
 
 log = logging.getLogger(__name__)
@@ -95,6 +97,11 @@ class Submissions:
             settings.retry_initial_backoff_ms / 1000, settings.retry_max_backoff_ms / 1000, self._random
         )
         await self._attempt(Submission(context, backoff))
+
+    async def transact(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> Transacted[D]:
+        """See `WaltzClient.transact`."""
+        context = Transact(partition_id, decide, deadline_seconds)
+        return await context.result(self.submit(context), self._partitions.appliers.get)
 
     # -- one attempt -----------------------------------------------------------------------------------------
 
@@ -172,6 +179,8 @@ class Submissions:
         if not isinstance(submission, Submission):
             return
         context = submission.context
+        if isinstance(context, Transact):
+            context.resolved(handle)
         if handle.committed:
             self._committed(handle.partition_id, handle.transaction_id, context)
             return

@@ -8,11 +8,9 @@ from collections.abc import Callable
 from aiohttp import web
 
 from ledger.accounts.store import Store
-from ledger.accounts.transfers import Request, opening, transferring
+from ledger.accounts.transfers import carry_out, opening, transferring
 from ledger.events import Opened, Transfer
 from waltz_client import WaltzClient, WaltzClientError
-
-ANSWER_SECONDS = 15.0
 
 
 def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
@@ -34,15 +32,10 @@ def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
             wish = make_wish(request.match_info["book"], await request.json())
         except (KeyError, TypeError, ValueError) as error:
             return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=400)
-        asked = Request(wish, store)
         try:
-            await client.submit(asked)
-            async with asyncio.timeout(ANSWER_SECONDS):
-                answer = await asked.answer
-        except (WaltzClientError, TimeoutError) as error:
-            return web.json_response({"error": str(error) or "no answer in time"}, status=503)
-        finally:
-            asked.forget()
+            answer = await carry_out(client, store, wish)
+        except WaltzClientError as error:
+            return web.json_response({"error": str(error)}, status=503)
         return web.json_response({"answer": answer.text}, status=201 if answer.done else 409)
 
     @table.get("/books/{book}")

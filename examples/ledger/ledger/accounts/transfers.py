@@ -1,8 +1,8 @@
-"""How a decision is made: look at the tables, lock what was looked at, append; again after a conflict.
+"""How a decision is made: read the tables, lock what was read, append; again after a conflict.
 
-The client runs `execute` once per attempt. By then everything up to the attempt's high-water mark is in the
-tables, and the server refuses the append when one of its locks was touched after that mark: so what
-`execute` saw was still true at the moment the transaction got its place in the log, whoever else was
+The client runs `decide` once per attempt. By then everything up to the attempt's high-water mark is in the
+tables, and the server refuses the append when one of its locks was touched after that mark: so what the
+decision depends on was still true at the moment the transaction got its place in the log, whoever else was
 deciding.
 """
 
@@ -13,7 +13,7 @@ from dataclasses import asdict, dataclass
 
 from ledger.accounts.store import Store
 from ledger.events import Event, Opened, Refused, Transfer, Transferred, encode
-from waltz_client import TransactionBuilder, TransactionContext, partition_for
+from waltz_client import TransactionBuilder, WaltzClient
 from waltz_client.serializers import BYTES
 
 
@@ -29,89 +29,55 @@ DONE = Answer(True, "done")
 NOT_ENOUGH = Answer(False, "not enough money")
 
 
-class Request(TransactionContext):
-    """A request of a customer. `await request.answer` has its end; an error of the log is raised there."""
+async def carry_out(
+    client: WaltzClient, store: Store, wish: Opened | Transfer, *, deadline_seconds: float = 15.0
+) -> Answer:
+    """The answer to a request of a customer, when it is in the log and in the tables.
 
-    def __init__(self, wish: Opened | Transfer, store: Store) -> None:
-        super().__init__(expires_after_seconds=20.0)
-        self.wish = wish
-        self.store = store
-        self.answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
-        self._decision = NOT_ENOUGH
+    Raises WaltzClientError when the log did not take it in time, or nobody knows whether it did: the customer
+    asks again, with the same id.
+    """
 
-    def partition_id(self, num_partitions: int) -> int:
-        """All accounts of a book are in one partition, because locks, and the order of transactions, hold
-        within a partition."""
-        return partition_for(self.wish.book, num_partitions)
+    async def decide(builder: TransactionBuilder) -> Answer:
+        event, answer = await asyncio.to_thread(decision, wish, store)
+        if event is not None:
+            header, data = encode(event)
+            locks = event.locks()
+            builder.set_header(header).set_transaction_data(data, BYTES)
+            builder.set_write_locks(locks.write).set_read_locks(locks.read).set_append_locks(locks.append)
+        return answer
 
-    async def execute(self, builder: TransactionBuilder) -> bool:
-        """Decide on what the tables say now. False: nothing to append."""
-        event, self._decision = await asyncio.to_thread(self._decide)
-        if event is None:
-            return False
-        header, data = encode(event)
-        locks = event.locks()
-        builder.set_header(header).set_transaction_data(data, BYTES)
-        builder.set_write_locks(locks.write).set_read_locks(locks.read).set_append_locks(locks.append)
-        return True
+    # All accounts of a book are in one partition, because locks, and the order of transactions, hold within
+    # one.
+    partition = client.partition_for(wish.book)
+    return (await client.transact(partition, decide, deadline_seconds=deadline_seconds)).value
 
-    def _decide(self) -> tuple[Event | None, Answer]:
-        """What to append, if anything, and what that means for the customer. In a thread."""
-        wish = self.wish
-        return self._decide_opening(wish) if isinstance(wish, Opened) else self._decide_transfer(wish)
 
-    def _decide_opening(self, wish: Opened) -> tuple[Event | None, Answer]:
-        there = self.store.balance(wish.book, wish.account) is not None
-        return (None, Answer(False, "the account exists")) if there else (wish, DONE)
+def decision(wish: Opened | Transfer, store: Store) -> tuple[Event | None, Answer]:
+    """What to append, if anything, and what that means for the customer. Synchronous: call it in a thread."""
+    return _opening(wish, store) if isinstance(wish, Opened) else _transfer(wish, store)
 
-    def _decide_transfer(self, wish: Transfer) -> tuple[Event | None, Answer]:
-        source = self.store.balance(wish.book, wish.source)
-        target = self.store.balance(wish.book, wish.target)
-        # The answer is looked up last: one that comes in between is found, and the balances read before do
-        # not matter.
-        earlier = self.store.answer(wish.book, wish.id)
-        if earlier is not None:
-            order, done = earlier
-            if order != wish:
-                return None, Answer(False, "the id was used for another transfer")
-            return None, DONE if done else NOT_ENOUGH
-        if source is None or target is None:
-            return None, Answer(False, "no such account")
-        if source < wish.amount:
-            return Refused(**asdict(wish)), NOT_ENOUGH
-        return Transferred(**asdict(wish)), DONE
 
-    def on_completion(self, committed: bool) -> None:
-        """Declined by `execute`: the decision is the answer. Committed: the answer comes when it is in the
-        tables."""
-        if not committed:
-            self._end(self._decision)
+def _opening(wish: Opened, store: Store) -> tuple[Event | None, Answer]:
+    there = store.balance(wish.book, wish.account) is not None
+    return (None, Answer(False, "the account exists")) if there else (wish, DONE)
 
-    def on_application(self) -> None:
-        """Committed, and in our own tables."""
-        self._end(self._decision)
 
-    def on_expiration(self) -> None:
-        """Too late to be tried again; certainly not in the log."""
-        self._end(TimeoutError("the request has expired"))
-
-    def on_exception(self, error: BaseException) -> None:
-        """The log did not take it, or nobody knows whether it did: the customer asks again, with the same
-        id."""
-        self._end(error)
-
-    def forget(self) -> None:
-        """Nobody waits for the answer any longer."""
-        if not self.answer.cancel() and not self.answer.cancelled():
-            self.answer.exception()
-
-    def _end(self, end: Answer | BaseException) -> None:
-        if self.answer.done():
-            return
-        if isinstance(end, Answer):
-            self.answer.set_result(end)
-        else:
-            self.answer.set_exception(end)
+def _transfer(wish: Transfer, store: Store) -> tuple[Event | None, Answer]:
+    source = store.balance(wish.book, wish.source)
+    target = store.balance(wish.book, wish.target)
+    # The answer is read last: one that comes in between is found, and the balances read before do not matter.
+    earlier = store.answer(wish.book, wish.id)
+    if earlier is not None:
+        order, done = earlier
+        if order != wish:
+            return None, Answer(False, "the id was used for another transfer")
+        return None, DONE if done else NOT_ENOUGH
+    if source is None or target is None:
+        return None, Answer(False, "no such account")
+    if source < wish.amount:
+        return Refused(**asdict(wish)), NOT_ENOUGH
+    return Transferred(**asdict(wish)), DONE
 
 
 def opening(book: str, body: dict[str, object]) -> Opened:

@@ -1,0 +1,224 @@
+"""`transact`: decide, append, decide again after a conflict, and return when it is applied; one end for each
+way to end."""
+
+import asyncio
+
+import pytest
+
+from client_tests.helpers import Application, until
+from waltz_client import (
+    BYTES,
+    ClientClosedError,
+    DeadlineExceededError,
+    LockId,
+    NotAppliedError,
+    Outcome,
+    OutcomeUnknownError,
+    PartitionNotFoundError,
+    StopApplyingError,
+    TransactionBuilder,
+    UsageError,
+    WaltzClient,
+)
+from waltz_client.blocking import BlockingWaltzClient
+from waltz_client.testing import InProcessLog
+
+ACCOUNT = LockId.of("account", "alice")
+
+
+def write(builder: TransactionBuilder, data: bytes = b"own") -> int:
+    """A decision that depends on everything before; its value is the view."""
+    builder.set_transaction_data(data, BYTES).set_write_locks([ACCOUNT])
+    return builder.client_high_water_mark
+
+
+async def test_the_value_and_the_commit_come_back_when_it_is_applied() -> None:
+    log, state = InProcessLog(2), Application()
+    async with log.client(state) as client:
+        log.partition(1).commit(b"before")
+        done = await client.transact(1, write)
+        assert (done.value, done.committed) == (0, (1, 1))
+        assert state.applied == [(1, 0), (1, 1)]
+
+
+async def test_a_client_without_callbacks_returns_when_it_is_committed() -> None:
+    async with InProcessLog(1).client() as client:
+        assert (await client.transact(0, write)).committed == (0, 0)
+
+
+async def test_nothing_to_append_is_an_answer() -> None:
+    log = InProcessLog(1)
+
+    async def look(builder: TransactionBuilder) -> str:
+        return "nothing to do"
+
+    async with log.client(Application()) as client:
+        done = await client.transact(0, look)
+    assert (done.value, done.committed, log.partition(0).transactions) == ("nothing to do", None, [])
+
+
+async def test_after_a_conflict_it_decides_again_on_what_conflicted() -> None:
+    log, state = InProcessLog(1), Application()
+    views: list[int] = []
+
+    def decide(builder: TransactionBuilder) -> str:
+        views.append(write(builder))
+        if len(views) < 3:
+            log.partition(0).commit(b"faster", write_locks=[ACCOUNT])
+        return f"attempt {len(views)}"
+
+    async with log.client(state) as client:
+        done = await client.transact(0, decide)
+    assert (done.value, done.committed) == ("attempt 3", (0, 2))
+    assert views == [-1, 0, 1]
+
+
+async def test_what_the_decision_raises_comes_out() -> None:
+    log = InProcessLog(1)
+    mine = TimeoutError("the shop's own")
+
+    async def decide(builder: TransactionBuilder) -> None:
+        raise mine
+
+    async with log.client(Application()) as client:
+        with pytest.raises(TimeoutError) as caught:
+            await client.transact(0, decide)
+        assert caught.value is mine
+        log.partition(0).conflict_next(1)
+        tries = 0
+
+        def later(builder: TransactionBuilder) -> None:
+            nonlocal tries
+            tries += 1
+            if tries == 2:
+                raise KeyError("alice")
+            write(builder)
+
+        with pytest.raises(KeyError):
+            await client.transact(0, later)
+        with pytest.raises(PartitionNotFoundError):
+            await client.transact(7, write)
+    with pytest.raises(ClientClosedError):
+        await client.transact(0, write)
+    assert log.partition(0).transactions == []
+
+
+async def test_late_and_never_sent_is_certainly_not_in_the_log() -> None:
+    log = InProcessLog(1)
+    log.partition(0).conflict_next(1_000)
+    async with log.client(Application()) as client:
+        with pytest.raises(DeadlineExceededError) as caught:
+            await client.transact(0, write, deadline_seconds=0.3)
+        assert caught.value.outcome is Outcome.FAILED
+        log.partition(0).conflict_next(0)
+        await asyncio.sleep(0.3)
+    assert log.partition(0).transactions == []
+
+
+async def test_a_decision_that_comes_after_the_deadline_is_not_sent() -> None:
+    """It was reported as certainly not in the log, while its second attempt was deciding."""
+    log = InProcessLog(1)
+    log.partition(0).conflict_next(1)
+    decided, answer = 0, asyncio.Event()
+
+    async def decide(builder: TransactionBuilder) -> None:
+        nonlocal decided
+        decided += 1
+        if decided == 2:
+            await answer.wait()
+        write(builder)
+
+    async with log.client(Application()) as client:
+        with pytest.raises(DeadlineExceededError):
+            await client.transact(0, decide, deadline_seconds=0.3)
+        answer.set()
+        await asyncio.sleep(0.3)
+    assert decided == 2
+    assert log.partition(0).transactions == []
+
+
+@pytest.mark.parametrize("arrives", [True, False])
+async def test_late_and_sent_is_unknown(arrives: bool) -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client:
+        with pytest.raises(OutcomeUnknownError):
+            await client.transact(0, write, deadline_seconds=0.1)
+        if arrives:
+            log.partition(0).release()
+        else:
+            log.partition(0).drop()
+        await asyncio.sleep(0.3)  # no attempt follows
+    assert len(log.partition(0).transactions) == arrives
+
+
+async def test_a_cancelled_one_is_not_tried_again() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    decided: list[int] = []
+    async with log.client(Application()) as client:
+        async with asyncio.TaskGroup() as group:
+            task = group.create_task(client.transact(0, lambda builder: decided.append(write(builder))))
+            await until(lambda: log.partition(0).waiting)
+            task.cancel()
+        log.partition(0).drop()
+        await asyncio.sleep(0.3)
+    assert (len(decided), log.partition(0).transactions) == (1, [])
+
+
+async def test_committed_and_not_applied_says_where_it_is() -> None:
+    log = InProcessLog(1)
+
+    class Stopping(Application):
+        async def apply_transaction(self, transaction: object) -> None:
+            raise StopApplyingError("the table is gone")
+
+    async with log.client(Stopping()) as client:
+        with pytest.raises(NotAppliedError, match=r"transaction 0 is committed.*the table is gone") as caught:
+            await client.transact(0, write)
+        assert caught.value.outcome is Outcome.COMMITTED
+        assert caught.value.committed == (0, 0)
+        with pytest.raises(StopApplyingError):
+            await client.transact(0, write)
+
+
+async def test_applied_too_late_is_committed() -> None:
+    log = InProcessLog(1)
+
+    class Slow(Application):
+        async def apply_transaction(self, transaction: object) -> None:
+            await asyncio.sleep(3600)
+
+    async with log.client(Slow()) as client:
+        with pytest.raises(NotAppliedError, match=r"within 0\.2 s"):
+            await client.transact(0, write, deadline_seconds=0.2)
+
+
+async def test_a_close_ends_it() -> None:
+    log = InProcessLog(1)
+    log.partition(0).hold()
+    async with log.client(Application()) as client:
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(client.transact(0, write))
+                await until(lambda: log.partition(0).waiting)
+                await client.close()
+        assert [type(error) for error in caught.value.exceptions] == [OutcomeUnknownError]
+
+
+def test_the_blocking_client_decides_in_a_thread_that_may_wait() -> None:
+    log = InProcessLog(1)
+    with BlockingWaltzClient.connect({"client.mockDriver": log}) as client:
+
+        def decide(builder: TransactionBuilder) -> int:
+            write(builder)
+            return client.high_water_mark(0)  # a call that would wait for itself on the client's thread
+
+        done = client.transact(0, decide)
+    assert (done.value, done.committed) == (-1, (0, 0))
+
+
+def test_a_client_that_was_not_entered() -> None:
+    client = WaltzClient.connect({"client.mockDriver": InProcessLog(1)})
+    with pytest.raises(UsageError, match="enter the client first"):
+        asyncio.run(client.transact(0, write))
