@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
-from typing import Protocol, Self, TypeVar, overload, runtime_checkable
+from typing import Self, TypeVar, overload
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
@@ -24,6 +24,7 @@ from waltz_client._internal.appender import Append
 from waltz_client._internal.core import ClientCore
 from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.link import Connector, LinkSettings
+from waltz_client._internal.mock_driver import MOCK_DRIVER, MockDriver
 from waltz_client._internal.transact import D, Decide
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -49,27 +50,6 @@ T = TypeVar("T")
 
 SettingsSource = ClientSettings | Mapping[str, object] | str | os.PathLike[str]
 PROTOCOL_VERSIONS = (0, 1, 2, 3, 4)
-MOCK_DRIVER = "client.mockDriver"
-
-
-@runtime_checkable
-class MockDriver(Discovery, Protocol):
-    """A log for tests in place of a cluster (`waltz_client.testing.InProcessLog`), given in the settings as
-    `client.mockDriver`: the object itself, so only a mapping can hold one."""
-
-    def client_settings(self, settings: Mapping[str, object]) -> Mapping[str, object]:
-        """The keys given, and those that only a cluster needs."""
-        ...
-
-    @property
-    def random(self) -> Random:
-        """Where a client's retry delays come from."""
-        ...
-
-    @property
-    def connect(self) -> Connector:
-        """In place of a TCP connection."""
-        ...
 
 
 class WaltzClient:

@@ -99,10 +99,11 @@ class NodeReplacement:
     async def plan(self) -> list[str]:
         """What a run would do now, one line per step; the refusals of a run as errors. It changes nothing."""
         params, maps = await self._start()
+        off = await self._switched_off(params, maps)
+        lines = [f"put partitions {','.join(map(str, off))} of {self._new} into service"] if off else []
         if self._old not in maps.partitions:
-            return []
+            return lines
         moving = maps.partitions[self._old]
-        lines = []
         if self._new not in maps.partitions:
             lines.append(f"add {self._new} to group {self._group(maps)}")
         for chunk in self._chunks(moving):
@@ -139,8 +140,9 @@ class NodeReplacement:
     async def run(self) -> ReplaceResult:
         """Do it, or what is left of it. AdminError: what has been done so far is good, run it again."""
         params, maps = await self._start()
+        await self._bring_up(params, maps, await self._switched_off(params, maps))
         if self._old not in maps.partitions:
-            return ReplaceResult((), 0, None)  # an earlier run has finished
+            return ReplaceResult((), self._copied, None)  # an earlier run has finished
         await nodes.add_storage_node(
             self._store, self._root, self._new, self._new_admin.port, self._group(maps)
         )
@@ -170,22 +172,36 @@ class NodeReplacement:
         async with admin_connection(self._new_admin, params, self._tls):
             return params, maps
 
+    async def _switched_off(self, params: StoreParams, maps: NodeMaps) -> list[int]:
+        """What the new node has and an interrupted run has left out of service: it was copying while another
+        administrator's run assigned the partition, so that it is no longer missing."""
+        async with admin_connection(self._new_admin, params, self._tls) as connection:
+            status = await connection.partition_status()
+        return [p for p in maps.partitions.get(self._new, ()) if status.get(p) is False]
+
     async def _fill(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> None:
         """The new node has the partitions and, if they are to be copied, what the others have of them."""
         missing = [p for p in chunk if p not in maps.partitions.get(self._new, ())]
         if not missing:
             return
         await set_assignment(self._store, self._root, self._new_admin, missing, True, tls=self._tls)
-        if not self._options.copy:
-            return
-        for partition in missing:
-            if not await self._metadata.never_started(partition):
+        await self._bring_up(params, maps, missing)
+
+    async def _bring_up(self, params: StoreParams, maps: NodeMaps, partitions: Sequence[int]) -> None:
+        """Copied if they are to be, each switched on as soon as it is."""
+        for partition in partitions:
+            if self._options.copy and not await self._metadata.never_started(partition):
                 await self._copy(params, maps, partition)
+            await self._switch(partition, True)
+
+    async def _switch(self, partition: int, available: bool) -> None:
+        await set_availability(
+            self._store, self._root, self._new_admin, [partition], available, tls=self._tls
+        )
 
     async def _copy(self, params: StoreParams, maps: NodeMaps, partition: int) -> None:
         """From the first replica that can; where none can, the servers catch the new one up."""
-        switch = [partition]
-        await set_availability(self._store, self._root, self._new_admin, switch, False, tls=self._tls)
+        await self._switch(partition, False)
         sources = [n for n in assignments.replicas(maps.partitions, partition) if n != self._new]
         for source in sorted(sources, key=lambda node: (node == self._old, node)):
             if source not in maps.admin_ports:
@@ -210,7 +226,6 @@ class NodeReplacement:
                 continue
             self._copied += copied.copied
             break
-        await set_availability(self._store, self._root, self._new_admin, switch, True, tls=self._tls)
 
     async def _exchange(self, params: StoreParams, chunk: Sequence[int]) -> None:
         names = ",".join(map(str, chunk))

@@ -6,6 +6,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
 
+import pytest
+
 from admin_tests.fake_processes import FakeNode
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.errors import AdminError
@@ -90,3 +92,31 @@ async def test_two_replace_a_node_by_the_same_one() -> None:
 
 async def test_two_replace_a_node_by_different_ones() -> None:
     assert await enumerate_moments(same_target=False) > 20
+
+
+@pytest.mark.parametrize("old_is_gone", [False, True])
+@pytest.mark.parametrize("copy", [False, True])
+async def test_another_run_puts_into_service_what_an_interrupted_one_left_switched_off(
+    old_is_gone: bool, copy: bool
+) -> None:
+    """It was copying what another administrator's run assigned meanwhile, and was killed: not missing any
+    longer, and out of service until somebody switches it on."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    _, params = await read_params(store, ROOT)
+    async with FakeNode(params.cluster_key).running() as old, FakeNode(params.cluster_key).running() as new:
+        for node in (old, new):
+            await nodes.add_storage_node(store, ROOT, node.connect_string, node.admin_port, GROUP)
+        await assignments.assign(store, ROOT, [0, 1], new.connect_string, tls=NO_TLS)
+        if old_is_gone:
+            await nodes.remove_storage_node(store, ROOT, old.connect_string)
+        else:
+            await assignments.assign(store, ROOT, [0, 1], old.connect_string, tls=NO_TLS)
+        new.status = {0: True, 1: False}
+        options = ReplaceOptions(copy=copy, timeout_seconds=5.0)
+        replacement = NodeReplacement(
+            store, ROOT, old.connect_string, new.connect_string, new.admin_port, tls=NO_TLS, options=options
+        )
+        assert (await replacement.plan())[0] == f"put partitions 1 of {new.connect_string} into service"
+        await replacement.run()
+        assert new.status == {0: True, 1: True}
