@@ -16,12 +16,14 @@ from waltz_client import (
     ClientAheadError,
     FeedTransaction,
     LockId,
+    RequestDeadlineError,
     StopApplyingError,
     TransactionBuilder,
     TransactionContext,
     WaltzClient,
 )
 from waltz_client.sql import SqlApplier, SqlApplyError, SqlCallbacks, SqlTableMissingError
+from waltz_client.testing import InProcessLog
 from waltz_testkit.fake_cluster import FakeCluster
 
 
@@ -244,3 +246,40 @@ async def test_two_services_share_the_work_of_one_database(
                 cluster.partitions[1].fill(5)
                 await asyncio.sleep(0.01)
     assert contents(sqlite) == ({0: list(range(200)), 1: list(range(200))}, {0: 199, 1: 199})
+
+
+async def test_a_writer_waits_until_its_own_write_is_in_the_database(sqlite: sa.Engine) -> None:
+    log = InProcessLog(2)
+    async with log.client() as client, SqlApplier(sqlite, record) as applier, asyncio.TaskGroup() as group:
+        await applier.create_tables()
+        log.partition(0).commit(b"a")
+        log.partition(1).commit(b"b")
+        log.partition(1).commit(b"c")
+        assert await applier.lag(client) == {0: 1, 1: 2}
+        running = group.create_task(applier.run(client))
+        await applier.applied(1, 1)
+        assert contents(sqlite)[0][1] == [0, 1]
+        await applier.applied(0, 0)
+        assert await applier.lag(client, [0, 1]) == {0: 0, 1: 0}
+        # by another process: this one only reads
+        async with SqlApplier(sqlite, record) as reader:
+            waiting = group.create_task(reader.applied(0, 1))
+            await asyncio.sleep(0)
+            log.partition(0).commit(b"d")
+            await waiting
+        with pytest.raises(RequestDeadlineError, match=r"transaction 9 was not applied within .* up to 1"):
+            await applier.applied(0, 9, timeout_seconds=0.3)
+        running.cancel()
+
+
+async def test_who_waits_for_a_partition_that_has_stopped_learns_why(sqlite: sa.Engine) -> None:
+    log = InProcessLog(1)
+    failing = Failing()
+    failing.plan[0] = (ValueError("no such account"), 1_000)
+    async with log.client() as client, SqlApplier(sqlite, failing) as applier:
+        await applier.create_tables()
+        log.partition(0).commit(b"a")
+        with pytest.raises(SqlApplyError):
+            await applier.run(client)
+        with pytest.raises(SqlApplyError, match="no such account"):
+            await applier.applied(0, 0)

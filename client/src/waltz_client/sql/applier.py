@@ -1,6 +1,6 @@
 """SqlApplier: committed transactions into a database, exactly once.
 
-Owner of the threads. It remembers no mark: the one in the database is the truth, and each database
+Owner of the threads. It decides by no mark of its own: the one in the database is the truth, and each database
 transaction compares with it. Any number of appliers, in any number of processes, may work on the same tables:
 each transaction is applied by one of them.
 """
@@ -17,7 +17,7 @@ from typing import Literal, Self, TypeVar
 import sqlalchemy as sa
 
 from waltz_client.client import WaltzClient
-from waltz_client.errors import StopApplyingError, UsageError
+from waltz_client.errors import RequestDeadlineError, StopApplyingError, UsageError
 from waltz_client.feed import HeaderTest
 from waltz_client.sql.database import ApplyFailed, ApplyFunction, Database
 from waltz_client.sql.errors import DatabaseUnavailableError, HighWaterMarkMovedError, SqlApplyError
@@ -35,6 +35,18 @@ RETRY_INITIAL_SECONDS = 0.01
 RETRY_MAX_SECONDS = 10.0
 
 OnApplicationError = Literal["stop", "dead-letter"]
+MARK_POLL_SECONDS = 0.2
+"""How often `applied` reads a mark that another process may be moving."""
+
+
+async def _within(seconds: float, event: asyncio.Event) -> bool:
+    """Wait for the event; False when it does not come in time."""
+    try:
+        async with asyncio.timeout(seconds):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 class SqlApplier:
@@ -87,6 +99,8 @@ class SqlApplier:
         self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
         self._random = Random()
+        self._marks: dict[int, int] = {}  # after the last transactions applied here, for `applied` alone
+        self._moved = asyncio.Event()  # set, and replaced, when one of them has moved
 
     async def __aenter__(self) -> Self:
         return self
@@ -116,6 +130,41 @@ class SqlApplier:
         """
         return await self._retrying(partition, None, lambda: self._database.read_mark(partition))
 
+    async def applied(self, partition: int, transaction_id: int, *, timeout_seconds: float = 30.0) -> None:
+        """Wait until the transaction is in the database, by whichever process: what a writer waits for that
+        wants to read its own write there.
+
+        RequestDeadlineError when it was not within `timeout_seconds`; the error that has stopped the
+        partition here; errors as `high_water_mark`.
+        """
+        mark = -1
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while True:
+                    moved = self._moved
+                    mark = await self.high_water_mark(partition)
+                    while mark < transaction_id and await _within(MARK_POLL_SECONDS, moved):
+                        moved = self._moved
+                        mark = self._marks.get(partition, mark)
+                    if mark >= transaction_id:
+                        return
+                    if partition in self.stopped:
+                        raise self.stopped[partition]
+        except TimeoutError:
+            raise RequestDeadlineError(
+                f"partition {partition}: transaction {transaction_id} was not applied within "
+                f"{timeout_seconds:g} s, the database has applied up to {mark}"
+            ) from None
+
+    async def lag(self, client: WaltzClient, partitions: Iterable[int] | None = None) -> dict[int, int]:
+        """How many committed transactions the database has not applied yet, per partition (default: all).
+        RequestDeadlineError when a server does not answer; errors as `high_water_mark`."""
+        lags = {}
+        for partition in range(client.num_partitions) if partitions is None else partitions:
+            applied = await self.high_water_mark(partition)
+            lags[partition] = max(0, await client.high_water_mark(partition) - applied)
+        return lags
+
     # -- applying --------------------------------------------------------------------------------------------
 
     async def apply(self, transactions: Sequence[FeedTransaction]) -> int:
@@ -136,7 +185,10 @@ class SqlApplier:
         ):
             raise UsageError("apply needs consecutive transactions of one partition")
         async with self._locks.setdefault(partition_id, asyncio.Lock()):
-            return await self._apply(partition_id, transactions)
+            mark = self._marks[partition_id] = await self._apply(partition_id, transactions)
+        moved, self._moved = self._moved, asyncio.Event()
+        moved.set()
+        return mark
 
     async def _apply(self, partition_id: int, transactions: Sequence[FeedTransaction]) -> int:
         mark = transactions[0].transaction_id - 1  # as it has to be; the database says when it is not

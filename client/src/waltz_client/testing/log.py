@@ -101,7 +101,7 @@ class InProcessLog:
         """Undo `go_down`."""
         self._reachable = True
 
-    # -- what a client uses (waltz_client._internal.mock_driver) ------------------------------------------------
+    # -- what a client uses (MockDriver) ---------------------------------------------------------------------
 
     def client_settings(self, settings: Mapping[str, object]) -> dict[str, object]:
         """The settings of a client of this log: the keys it is given, and those that need a cluster."""
