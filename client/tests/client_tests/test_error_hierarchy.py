@@ -105,7 +105,7 @@ def test_wrong_mapping() -> None:
     assert_of_the_client(caught.value)
 
 
-# -- entering: what the libraries below raise -----------------------------------------------------------------
+# -- entering: what the libraries below raise ----------------------------------------------------------------
 
 UNUSABLE: dict[str, tuple[dict[str, object], type[Exception]]] = {
     "no ZooKeeper": ({}, waltz_cluster.errors.ConnectError),
@@ -221,7 +221,7 @@ async def test_the_library_below_keeps_its_classes() -> None:
     assert not isinstance(caught.value, WaltzClientError)
 
 
-# -- calls ----------------------------------------------------------------------------------------------------
+# -- calls ---------------------------------------------------------------------------------------------------
 
 CALLS: dict[str, Callable[[WaltzClient], Awaitable[object]]] = {
     "append: partition": lambda c: c.append(partition=9, data=b""),
