@@ -7,7 +7,6 @@ import importlib
 import sys
 import threading
 from types import ModuleType
-from typing import Any
 
 import pytest
 import sqlalchemy as sa
@@ -21,7 +20,6 @@ from waltz_client.sql import (
     HighWaterMarkMovedError,
     SqlApplier,
     SqlApplyError,
-    SqlCallbacks,
     SqlTableMissingError,
     SqlTables,
 )
@@ -498,22 +496,3 @@ def test_without_sqlalchemy_the_error_says_what_to_install(monkeypatch: pytest.M
     finally:
         monkeypatch.undo()
         sys.modules.update(kept)
-
-
-def test_an_engine_that_it_cannot_use_is_refused() -> None:
-    """At once and in one sentence, not with an AttributeError in a thread later."""
-    asynchronous = sa.create_engine("postgresql+psycopg_async://user@127.0.0.1:1/database")
-    for wrong in (asynchronous, "sqlite://", *_async_engines(asynchronous)):
-        for kind in (SqlApplier, SqlCallbacks):
-            with pytest.raises(UsageError, match=r"SQLAlchemy engine.*create_engine") as caught:
-                kind(wrong, record)
-            assert "\n" not in str(caught.value)
-
-
-def _async_engines(engine: sa.Engine) -> list[Any]:
-    """An AsyncEngine, where SQLAlchemy can make one."""
-    try:
-        from sqlalchemy.ext.asyncio import AsyncEngine
-    except ImportError:  # without greenlet
-        return []
-    return [AsyncEngine(engine)]

@@ -177,9 +177,11 @@ def _role(keys: Iterable[str]) -> tuple[_Role, str] | None:
 def _file_of_another_role(flat: Collection[str], known: list[str]) -> str | None:
     """Whose file this is, where it has no key that only the own role has; None when it is no other role's."""
     own, other = _role(known), _role(flat)
-    if own is None or other is None or any(key.startswith(own[0].starts) for key in flat):
+    if own is None or other is None:
         return None
     role, key = other
+    if any(name.startswith(role.starts) for name in known) or any(n.startswith(own[0].starts) for n in flat):
+        return None
     return (
         f"is the file of {role.name} (it has {key}), which {role.takers}; "
         f"give {own[0].name} a file with {own[0].needs}"
