@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.errors import ReaderGoneError
+from waltz_tools.invocation import as_started, waltz_command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -37,7 +38,7 @@ def run(arguments: list[str]) -> int:
     from waltz_tools.cli.app import Interrupted, app
 
     try:
-        result = get_command(app).main(args=arguments, prog_name="waltz", standalone_mode=False)
+        result = get_command(app).main(args=arguments, prog_name=waltz_command(), standalone_mode=False)
     except Interrupted:
         raise KeyboardInterrupt from None
     except Exception as error:
@@ -57,7 +58,7 @@ def show(error: BaseException) -> int:
 
         traceback.print_exception(error)
     culprit = _first(error)
-    line = " ".join(_message(culprit).split())
+    line = as_started(" ".join(_message(culprit).split()))
     sys.stderr.write(f"Error: {line}\n")
     code = getattr(culprit, "exit_code", None)
     if isinstance(code, int):
