@@ -62,6 +62,45 @@ async def up(
             await process.communicate()
 
 
+async def test_what_it_prints_works_as_it_is_printed(tmp_path: Path) -> None:
+    """Started as after `make setup`, where `waltz` is not on PATH: the command to try, and the HTTP pages."""
+    environment = {**os.environ, "PATH": "/usr/bin:/bin"}
+    process = await asyncio.create_subprocess_exec(
+        *(Path(sys.executable).with_name("waltz"), "local", "up", "--data", tmp_path / "a b"),
+        *("--partitions", "1", "--servers", "1", "--storage-nodes", "1"),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment,
+    )
+    try:
+        if process.stdout is None:
+            raise AssertionError("no pipe")
+        printed: list[str] = []
+        async with asyncio.timeout(SECONDS):
+            while not printed or not printed[-1].startswith("Ctrl-C"):
+                printed.append((await process.stdout.readline()).decode().strip())
+        pages = [line.split("http://")[1].split()[0] for line in printed if line.startswith("HTTP of ")]
+        assert len(pages) == 2
+        for page in pages:
+            host, port = page.removesuffix("/health").split(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write(b"GET /health HTTP/1.0\r\n\r\n")
+            assert b" 200 " in await reader.readline()
+            writer.close()
+        (line,) = [line for line in printed if line.startswith("try: ")]
+        shell = await asyncio.create_subprocess_exec(
+            *("sh", "-c", line.removeprefix("try: ")), stdout=asyncio.subprocess.PIPE, env=environment
+        )
+        async with asyncio.timeout(SECONDS):
+            out, _ = await shell.communicate()
+        assert shell.returncode == 0
+        assert out.decode().splitlines()[0] == "0 0"
+        assert _transactions(out.decode().partition("\n")[2]) == [(0, 0, "hello")]
+    finally:
+        process.send_signal(signal.SIGINT)
+        async with asyncio.timeout(SECONDS):
+            await process.communicate()
+
+
 def _transactions(out: str) -> list[tuple[int, int, str]]:
     lines = [json.loads(line) for line in out.splitlines()]
     return [(line["partition"], line["transaction"], line["data"]) for line in lines]

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+from tests.sim.checkers.violation import gravest_first
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice
 from tests.sim.faults.plan import PROFILES
@@ -51,12 +52,12 @@ def _arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 
 def _show(result: Result) -> None:
+    for violation in gravest_first(result.violations):
+        print(f"VIOLATION {violation}")
     for fault in result.faults:
         print(fault)
     for name, count in sorted(result.counts.items()):
         print(f"    {name:<40s}{count:>9d}")
-    for violation in result.violations:
-        print(f"VIOLATION {violation}")
     print(
         f"seed {result.seed}: {len(result.violations)} violations, {sum(result.applied.values())} faults applied, "
         f"{sum(result.skipped.values())} skipped, {result.virtual_seconds:.0f} virtual seconds, {result.steps} steps, "
@@ -104,12 +105,13 @@ def _many(options: argparse.Namespace, choice: Choice) -> int:
     for result in run_many(options.seeds, choice, options.workers):
         report.add(result)
         if not result.ok:
-            print(f"seed {result.seed}: {result.violations[0]}"[:300], flush=True)
+            print(f"seed {result.seed}: {gravest_first(result.violations)[0]}"[:300], flush=True)
         if options.stop is not None and len(report.failed) >= options.stop:
             break
-    print(report.table(time.perf_counter() - start))
     if report.failed:
         print(report.failures())
+    print(report.table(time.perf_counter() - start))
+    if report.failed:
         return 1
     if report.seeds >= COVERAGE_SEEDS and report.missing_kinds():
         print(f"kinds of faults that never occurred: {', '.join(report.missing_kinds())}")

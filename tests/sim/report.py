@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass, field
 
+from tests.sim.checkers.violation import gravest_first, gravity
 from tests.sim.cluster.result import Result
 from tests.sim.cluster.world import Choice
 from tests.sim.faults.plan import PROFILES
@@ -54,11 +55,11 @@ class Report:
         return [kind for kind in PROFILES[self.choice.profile] if not self.applied[kind]]
 
     def failures(self) -> str:
-        """Each failing seed: what was violated, and the command that replays it."""
+        """Each failing seed, the gravest first: its gravest violations, and the command that replays it."""
         lines = []
-        for result in sorted(self.failed, key=lambda result: result.seed):
+        for result in sorted(self.failed, key=lambda one: (min(map(gravity, one.violations)), one.seed)):
             lines.append(f"seed {result.seed}: {len(result.violations)} violations")
-            lines += [f"    {violation}"[:600] for violation in result.violations[:3]]
+            lines += [f"    {violation}"[:600] for violation in gravest_first(result.violations)[:3]]
             lines.append(f"    {replay_command(result.seed, self.choice)}")
         return "\n".join(lines)
 

@@ -23,6 +23,7 @@ from waltz_client._internal.append.request import append_request
 from waltz_client._internal.appender import Append
 from waltz_client._internal.core import ClientCore
 from waltz_client._internal.discovery import Discovery
+from waltz_client._internal.edge import client_errors
 from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client._internal.mock_driver import MOCK_DRIVER, MockDriver
 from waltz_client._internal.transact import D, Decide
@@ -84,6 +85,7 @@ class WaltzClient:
         self._core: ClientCore | None = None
 
     @classmethod
+    @client_errors()
     def connect(
         cls,
         settings: SettingsSource,
@@ -98,8 +100,9 @@ class WaltzClient:
         and nothing else then.
 
         Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each
-        one line: ConfigError (settings), TlsSettingsError (key files), waltz_cluster ConnectError (ZooKeeper
-        absent), ClusterNotFoundError (root missing).
+        one line: ConfigError (settings), TlsSettingsError (key files), ConnectError (ZooKeeper absent),
+        AuthError (its credentials), ClusterNotFoundError (root missing), ConnectionLostError (try again),
+        ClusterDataError.
         """
         if isinstance(settings, Mapping):
             flat = flatten({str(key): value for key, value in settings.items()}, source="settings")
@@ -119,6 +122,11 @@ class WaltzClient:
     async def __aenter__(self) -> Self:
         if self._core is not None:
             raise UsageError("a client is entered once; connect again for another one")
+        with client_errors():
+            await self._enter()
+        return self
+
+    async def _enter(self) -> None:
         settings = self._settings
         seconds = settings.connect_timeout_ms / 1000
         link_settings = LinkSettings(
@@ -145,7 +153,6 @@ class WaltzClient:
             core.start()
             self._core = core
             self._stack = stack.pop_all()
-        return self
 
     async def _discover(self, stack: AsyncExitStack) -> Discovery:
         store = self._store

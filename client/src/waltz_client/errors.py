@@ -2,8 +2,11 @@
 
 Each class says whether trying again can help (`retriable`). Errors about one append also say what became of
 the transaction (`outcome`): *failed* means certainly not in the log, *unknown* means it may be there or
-come to be there. Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge; a caller needs this
-module only.
+come to be there. Foreign errors (sockets, ZooKeeper, bytes) are mapped at the edge (`_internal/edge.py`);
+a caller needs this module only.
+
+A class that has the name of one of the libraries below is that one too, so an `except` clause with the
+library's class catches it as well.
 """
 
 from __future__ import annotations
@@ -12,6 +15,8 @@ import enum
 from typing import ClassVar
 
 from waltz_client.transaction import Committed
+from waltz_cluster import errors as cluster_errors
+from waltz_protocol import errors as protocol_errors
 
 
 class Outcome(enum.Enum):
@@ -33,6 +38,35 @@ class UsageError(WaltzClientError, ValueError):
     """An argument or a call that can never work (a negative id, a duplicate partition, a missing payload)."""
 
     user_error = True
+
+
+class ConfigError(cluster_errors.ConfigError, WaltzClientError):
+    """A file or value of the settings is wrong; the message names the key."""
+
+
+class TlsSettingsError(protocol_errors.TlsSettingsError, WaltzClientError):
+    """Keys or certificates cannot be used; the message names the setting."""
+
+
+class ConnectError(cluster_errors.ConnectError, WaltzClientError):
+    """ZooKeeper could not be reached in time; the message names the address."""
+
+
+class AuthError(cluster_errors.AuthError, WaltzClientError):
+    """ZooKeeper refused the credentials (`zookeeper.auth`), or they do not permit what a client does."""
+
+
+class ClusterNotFoundError(cluster_errors.ClusterNotFoundError, WaltzClientError):
+    """`cluster.root` is not in ZooKeeper, or not (or not completely) the root of a cluster."""
+
+
+class ConnectionLostError(cluster_errors.ConnectionLostError, WaltzClientError):
+    """The session with ZooKeeper broke while the client was entered; connect again."""
+
+
+class ClusterDataError(cluster_errors.StoreError, WaltzClientError):
+    """What ZooKeeper has of the cluster cannot be used: a record is damaged, or all client ids were given
+    out."""
 
 
 class ClientClosedError(WaltzClientError):
@@ -203,8 +237,14 @@ __all__ = [
     "AppendError",
     "AppendFailedError",
     "AttemptsExhaustedError",
+    "AuthError",
     "ClientAheadError",
     "ClientClosedError",
+    "ClusterDataError",
+    "ClusterNotFoundError",
+    "ConfigError",
+    "ConnectError",
+    "ConnectionLostError",
     "DeadlineExceededError",
     "LockConflictError",
     "NotAppliedError",
@@ -216,6 +256,7 @@ __all__ = [
     "RequestDeadlineError",
     "ServerRequestError",
     "StopApplyingError",
+    "TlsSettingsError",
     "TransactionNotFoundError",
     "TransactionTooLargeError",
     "UsageError",

@@ -12,9 +12,10 @@ from typing import ClassVar, Self
 
 from pydantic import Field
 
-from waltz_cluster.config.files import flatten, load_file
+from waltz_client._internal.edge import client_errors
+from waltz_client.errors import ConfigError
+from waltz_cluster.config.files import flatten
 from waltz_cluster.config.settings import ZooKeeperSettings
-from waltz_cluster.errors import ConfigError
 from waltz_protocol.frames.append import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]
@@ -77,6 +78,24 @@ class ClientSettings(ZooKeeperSettings):
     """Transactions whose payload a feed fetches ahead of its reader."""
 
     @classmethod
+    @client_errors()
+    def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
+        """As that of every role, with the client's ConfigError."""
+        return super().from_mapping(flat, source=source)
+
+    @classmethod
+    @client_errors()
+    def from_file(cls, path: str | os.PathLike[str]) -> Self:
+        """`from_mapping` of a YAML file."""
+        return super().from_file(os.fspath(path))
+
+    @client_errors()
+    def credentials(self) -> tuple[str, str] | None:
+        """As that of every role, with the client's ConfigError."""
+        return super().credentials()
+
+    @classmethod
+    @client_errors()
     def load(cls, source: ClientSettings | Mapping[str, object] | str | os.PathLike[str]) -> Self:
         """Settings from settings, a mapping (flat or nested keys) or the path of a YAML file; ConfigError,
         one line."""
@@ -86,7 +105,7 @@ class ClientSettings(ZooKeeperSettings):
             keys: dict[object, object] = {str(key): value for key, value in source.items()}
             return cls.from_mapping(flatten(keys, source="settings"))
         if isinstance(source, (str, os.PathLike)):
-            return cls.from_mapping(load_file(os.fspath(source)), source=os.fspath(source))
+            return cls.from_file(source)
         raise ConfigError(
             f"client settings must be ClientSettings, a mapping or a path, not {type(source).__name__}"
         )

@@ -11,9 +11,9 @@ from rich.console import Console
 
 from flights.report import as_facts, print_report
 from flights.run import DemoSettings, run_demo
+from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import leave, show
 from waltz_tools.cli.common import print_json, run
-from waltz_tools.errors import ExitCode
 
 
 def main() -> int:

@@ -1,7 +1,6 @@
 """`waltz-operator run`, `plan` and `copy-partition`: process 1 of the operator's pods.
 
-Exit codes: 0 after an orderly end (SIGTERM, SIGINT), 1 for a mistake of a person or a lost Lease (one line on
-standard error), 2 for a wrong command line, 70 for an error nobody foresaw.
+Exit codes: `waltz_runtime.exit_code`; a lost Lease is 1.
 """
 
 from __future__ import annotations
@@ -13,21 +12,15 @@ import os
 import sys
 from collections.abc import Sequence
 from importlib.metadata import version
-from typing import NoReturn
 
 from waltz_operator import settings
 from waltz_operator.jobs import copy_partition
+from waltz_runtime.command import CommandParser
+from waltz_runtime.errors import LogLevelError
 from waltz_runtime.logs import configure_logging
 from waltz_runtime.process import run_service
 
 SHUTDOWN_SECONDS = 20.0
-
-
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with a command line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"Error: {message} (usage: {self.prog} --help)\n")
 
 
 def _seconds(text: str) -> float:
@@ -43,12 +36,12 @@ def _seconds(text: str) -> float:
 
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
-    top = _Parser(prog="waltz-operator", description="The Kubernetes operator of Waltz.")
+    top = CommandParser(prog="waltz-operator", description="The Kubernetes operator of Waltz.")
     top.add_argument("--version", action="version", version=version("waltz-operator"))
-    common = _Parser(add_help=False)
+    common = CommandParser(add_help=False)
     common.add_argument("--log-level", default=os.environ.get("WALTZ_LOG_LEVEL", "INFO"))
     common.add_argument("--log-json", action="store_true", default=bool(os.environ.get("WALTZ_LOG_JSON")))
-    commands = top.add_subparsers(dest="command", required=True, parser_class=_Parser)
+    commands = top.add_subparsers(dest="command", required=True, parser_class=CommandParser)
     run = commands.add_parser("run", parents=[common], help="look after WaltzClusters and WaltzMigrations")
     run.add_argument(
         "--namespace",
@@ -110,12 +103,12 @@ async def _preview(options: argparse.Namespace, stop: asyncio.Event) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    options = parser().parse_args(arguments)
+    commands = parser()
+    options = commands.parse_args(arguments)
     try:
         configure_logging(options.log_level, options.log_json)
-    except ValueError as error:
-        print(f"Error: {error}", file=sys.stderr)
-        return 1
+    except LogLevelError as error:
+        commands.error(str(error))
     work = {"copy-partition": copy_partition.run, "plan": _preview, "run": _run}[options.command]
     return run_service(lambda stop: work(options, stop), shutdown_timeout_seconds=SHUTDOWN_SECONDS)
 

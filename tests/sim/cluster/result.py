@@ -16,6 +16,7 @@ class Result:
     seed: int
     profile: str = "default"
     violations: list[Violation] = field(default_factory=list)
+    """In the order in which they were seen."""
     faults: list[Fault] = field(default_factory=list)
     workloads: list[str] = field(default_factory=list)
     applied: Counter[str] = field(default_factory=Counter)

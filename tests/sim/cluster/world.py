@@ -77,6 +77,7 @@ class World:
         self.result = Result(seed, choice.profile)
         self.counts: Counter[str] = self.result.counts
         self.history = History(lambda: self.loop.now, self._note_violation)
+        self._first_seen: dict[Violation, int] = {}
         self.storage: dict[str, StorageRole] = {}
         self.servers: dict[str, ServerRole] = {}
         self.clients: dict[str, ClientRole] = {}
@@ -107,7 +108,7 @@ class World:
             self.violation(
                 "unhandled", f"{found['process']} at {found['time']:.3f}: {found.get('message')}: {text}"
             )
-        result.violations += self.history.violations
+        result.violations = self.violations_as_seen()
         result.virtual_seconds = self.loop.time()
         result.steps = self.loop.steps
         result.digest = self.loop.trace.digest()
@@ -118,10 +119,16 @@ class World:
 
     def violation(self, invariant: str, text: str) -> None:
         """Something that must not be."""
-        self.loop.note(f"VIOLATION {invariant}: {text}")
-        self.result.violations.append(Violation(invariant, text))
+        violation = Violation(invariant, text)
+        self._note_violation(violation)
+        self.result.violations.append(violation)
+
+    def violations_as_seen(self) -> list[Violation]:
+        """All of them, in the order of the run."""
+        return sorted([*self.result.violations, *self.history.violations], key=self._first_seen.__getitem__)
 
     def _note_violation(self, violation: Violation) -> None:
+        self._first_seen.setdefault(violation, len(self._first_seen))
         self.loop.note(f"VIOLATION {violation.invariant}: {violation.text}")
 
     def unexpected(self, role: str, text: str) -> None:

@@ -15,11 +15,6 @@ class ImpatientWorld(World):
 
     first: Violation | None = None
 
-    def violation(self, invariant: str, text: str) -> None:
-        """See the base class."""
-        super().violation(invariant, text)
-        self._stop(Violation(invariant, text))
-
     def _note_violation(self, violation: Violation) -> None:
         super()._note_violation(violation)
         self._stop(violation)

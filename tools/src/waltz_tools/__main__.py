@@ -1,8 +1,7 @@
 """Entry point of the `waltz` command: runs the application and turns every error into one line and an exit
 code.
 
-Exit codes: 0 ok, 1 failed, 2 wrong usage, 3 degraded (the command worked and found something unhealthy). With
-WALTZ_DEBUG=1 in the environment errors show their stack trace.
+Exit codes: `waltz_runtime.exit_code`. With WALTZ_DEBUG=1 in the environment errors show their stack trace.
 """
 
 from __future__ import annotations
@@ -12,9 +11,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import NoReturn
 
-from waltz_tools.errors import ExitCode, ReaderGoneError
-
-INTERRUPTED = 130
+from waltz_runtime.exit_code import ExitCode
+from waltz_tools.errors import ReaderGoneError
+from waltz_tools.invocation import as_started, waltz_command
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
@@ -27,7 +26,7 @@ def leave(work: Callable[[], int]) -> NoReturn:
     try:
         code = work()
     except KeyboardInterrupt:
-        code = INTERRUPTED
+        code = ExitCode.INTERRUPTED
     sys.exit(code)
 
 
@@ -39,7 +38,7 @@ def run(arguments: list[str]) -> int:
     from waltz_tools.cli.app import Interrupted, app
 
     try:
-        result = get_command(app).main(args=arguments, prog_name="waltz", standalone_mode=False)
+        result = get_command(app).main(args=arguments, prog_name=waltz_command(), standalone_mode=False)
     except Interrupted:
         raise KeyboardInterrupt from None
     except Exception as error:
@@ -59,16 +58,22 @@ def show(error: BaseException) -> int:
 
         traceback.print_exception(error)
     culprit = _first(error)
-    line = " ".join(_message(culprit).split())
+    line = as_started(" ".join(_message(culprit).split()))
     sys.stderr.write(f"Error: {line}\n")
     code = getattr(culprit, "exit_code", None)
-    return int(code) if isinstance(code, int) else ExitCode.FAILED
+    if isinstance(code, int):
+        return code
+    return ExitCode.FAILED if _foreseen(culprit) else ExitCode.INTERNAL
 
 
 def _first(error: BaseException) -> BaseException:
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
     return error
+
+
+def _foreseen(error: BaseException) -> bool:
+    return hasattr(error, "retriable") or isinstance(error, OSError)
 
 
 def _message(error: BaseException) -> str:
@@ -78,10 +83,10 @@ def _message(error: BaseException) -> str:
         # An empty command line has no message: the help was printed.
         return text or "a sub-command is missing; see --help"
     text = str(error)
-    if getattr(error, "user_error", False) or hasattr(error, "retriable"):
+    if isinstance(error, OSError) and error.filename and error.strerror:
+        return f"{error.filename}: {error.strerror}"
+    if _foreseen(error):
         return text or type(error).__name__
-    if isinstance(error, OSError):
-        return f"{error.filename}: {error.strerror}" if error.filename and error.strerror else text
     return f"unexpected {type(error).__name__}: {text} (WALTZ_DEBUG=1 shows where)"
 
 

@@ -6,16 +6,7 @@ error and ends with `exit_code`; there is never a stack trace for it.
 
 from __future__ import annotations
 
-from enum import IntEnum
-
-
-class ExitCode(IntEnum):
-    """What the exit codes of every sub-command mean."""
-
-    OK = 0
-    FAILED = 1
-    USAGE = 2
-    DEGRADED = 3
+from waltz_runtime.exit_code import ExitCode
 
 
 class ToolError(Exception):

@@ -15,6 +15,7 @@ from waltz_cluster.errors import ConfigError
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import Endpoint
+from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import run, show
 from waltz_tools.cli.app import app
 from waltz_tools.cli.common import (
@@ -26,7 +27,7 @@ from waltz_tools.cli.common import (
     render_result,
 )
 from waltz_tools.cli.figures import counted
-from waltz_tools.errors import DegradedError, ExitCode, UsageError
+from waltz_tools.errors import DegradedError, UsageError
 from waltz_tools.local.state import ClusterDirectory, ClusterState
 
 GROUPS = {
@@ -323,7 +324,7 @@ def test_errors_inside_groups_and_unforeseen_ones_are_one_line(capsys: pytest.Ca
     assert _one_error(capsys) == "the first of two"
     assert show(DegradedError("half of it works")) == ExitCode.DEGRADED
     assert _one_error(capsys) == "half of it works"
-    assert show(ZeroDivisionError("oh")) == ExitCode.FAILED
+    assert show(ZeroDivisionError("oh")) == ExitCode.INTERNAL
     assert _one_error(capsys) == "unexpected ZeroDivisionError: oh (WALTZ_DEBUG=1 shows where)"
 
 

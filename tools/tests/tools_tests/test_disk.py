@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from waltz_runtime.exit_code import ExitCode
 from waltz_tools.__main__ import run
-from waltz_tools.errors import ExitCode
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "interop" / "golden" / "storage"
 

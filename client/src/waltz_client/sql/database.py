@@ -60,6 +60,7 @@ class Database:
         where: HeaderTest | None,
         isolation_level: str | None,
     ) -> None:
+        _check_engine(engine)
         self._engine = engine
         # An engine with an option shares the pool of its parent.
         self._apply_engine = (
@@ -194,6 +195,17 @@ class Database:
                 return transaction_id
             mark = self._mark_elsewhere(connection, partition_id, transaction_id - 1)
         return self.read_mark(partition_id) if mark is None else mark
+
+
+def _check_engine(engine: object) -> None:
+    """UsageError for an engine that threads cannot use: one of `sqlalchemy.ext.asyncio`, or of an
+    asynchronous driver."""
+    if not isinstance(engine, sa.Engine) or engine.dialect.is_async:
+        given = f"one of {engine.dialect.driver}" if isinstance(engine, sa.Engine) else type(engine).__name__
+        raise UsageError(
+            f"the SQL helper takes a synchronous SQLAlchemy engine, not {given}: make one with sqlalchemy.create_engine "
+            "and a synchronous driver (psycopg, pymysql, sqlite); it is used in threads, so the event loop does not wait"
+        )
 
 
 @contextlib.contextmanager

@@ -94,6 +94,69 @@ def test_unknown_keys_are_refused_with_the_nearest_name() -> None:
             ExampleSettings.from_mapping({**BASE, "server.port": 1, reserved: "x"})
 
 
+class StorageExample(ZooKeeperSettings):
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("storage.ssl",)
+
+    port: int = Field(alias="storage.port")
+
+
+SERVER_FILE = {**BASE, "server.ssl.enabled": True, "storage.maxBatchSize": 10, "server.port": 1}
+STORAGE_FILE = {**BASE, "storage.ssl.enabled": True, "storage.port": 1, "storage.directory": "/data"}
+CLIENT_FILE = {**BASE, "client.ssl.enabled": True, "ssl.enabled": True}
+
+
+@pytest.mark.parametrize(
+    ("role", "file", "expected"),
+    [
+        (
+            ExampleSettings,
+            STORAGE_FILE,
+            (
+                "x.yaml is the file of a storage node (it has storage.port), which `waltz-storage` takes; "
+                "give a server a file with server.port"
+            ),
+        ),
+        (
+            StorageExample,
+            SERVER_FILE,
+            (
+                "x.yaml is the file of a server (it has server.ssl.enabled), which `waltz-server` takes; "
+                "give a storage node a file with storage.port"
+            ),
+        ),
+        (
+            ExampleSettings,
+            CLIENT_FILE,
+            (
+                "x.yaml is the file of a client (it has client.ssl.enabled), which clients and the `waltz` command take; "
+                "give a server a file with server.port"
+            ),
+        ),
+        (
+            CliSettings,
+            SERVER_FILE,
+            (
+                "x.yaml is the file of a server (it has server.ssl.enabled), which `waltz-server` takes; "
+                "give a client a file with cluster.root and no keys of other roles"
+            ),
+        ),
+    ],
+)
+def test_a_file_of_another_role_says_whose_it_is(
+    role: type[RoleSettings], file: dict[str, object], expected: str
+) -> None:
+    with pytest.raises(ConfigError) as error:
+        role.from_mapping(file, source="x.yaml")
+    assert one_line(error) == expected
+
+
+def test_one_foreign_key_in_a_file_of_the_own_role_is_a_key() -> None:
+    with pytest.raises(ConfigError, match=r"unknown key client\.port; did you mean server\.port\?"):
+        ExampleSettings.from_mapping({**BASE, "server.port": 1, "client.port": 1})
+    with pytest.raises(ConfigError, match=r"unknown key server\.port; did you mean storage\.port\?"):
+        StorageExample.from_mapping({**BASE, "storage.port": 1, "server.port": 1})
+
+
 def test_missing_and_wrong_values_name_the_key() -> None:
     with pytest.raises(ConfigError) as error:
         ExampleSettings.from_mapping(BASE)

@@ -23,5 +23,11 @@ class NoFreePortError(WaltzRuntimeError):
     user_error = True
 
 
+class LogLevelError(WaltzRuntimeError, ValueError):
+    """There is no log level of this name."""
+
+    user_error = True
+
+
 class MetricNameError(WaltzRuntimeError):
     """Two metrics of different kinds were asked for under one name."""

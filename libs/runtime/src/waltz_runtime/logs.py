@@ -7,18 +7,25 @@ from __future__ import annotations
 
 import logging
 import sys
+from typing import TextIO
 
 import structlog
 from structlog.typing import Processor
 
+from waltz_runtime.errors import LogLevelError
+
 _NOISY = {"kazoo.client": logging.WARNING, "asyncio": logging.WARNING, "aiohttp.access": logging.WARNING}
 
 
+class _JsonHandler(logging.StreamHandler[TextIO]):
+    """Writes one JSON object per line."""
+
+
 def configure_logging(level: str = "INFO", json: bool = False) -> None:
-    """Send all log lines of `level` and above to standard error. ValueError for an unknown level name."""
+    """Send all log lines of `level` and above to standard error. LogLevelError for an unknown level name."""
     number = logging.getLevelNamesMapping().get(level.upper())
     if number is None:
-        raise ValueError(f"unknown log level {level!r}")
+        raise LogLevelError(f"unknown log level {level!r}: it is DEBUG, INFO, WARNING, ERROR or CRITICAL")
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
         structlog.stdlib.add_logger_name,
@@ -34,7 +41,7 @@ def configure_logging(level: str = "INFO", json: bool = False) -> None:
         renderer = structlog.dev.ConsoleRenderer(
             colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback
         )
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _JsonHandler(sys.stderr) if json else logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
@@ -57,3 +64,12 @@ def configure_logging(level: str = "INFO", json: bool = False) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+def report_end(line: str) -> None:
+    """The line that ends a process: `Error: …` for a person; where the log is JSON an object of it, which no
+    level leaves out."""
+    if any(isinstance(handler, _JsonHandler) for handler in logging.getLogger().handlers):
+        structlog.get_logger(__name__).critical(line)
+    else:
+        print(f"Error: {line}", file=sys.stderr, flush=True)

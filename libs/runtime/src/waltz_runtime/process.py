@@ -12,16 +12,13 @@ import gc
 import os
 import resource
 import signal
-import sys
 from collections.abc import Awaitable, Callable
 
 import structlog
 
 from waltz_runtime.counting import loop_counters, new_event_loop
-
-EXIT_OK = 0
-EXIT_USER_ERROR = 1
-EXIT_INTERNAL_ERROR = 70  # EX_SOFTWARE of sysexits.h
+from waltz_runtime.exit_code import ExitCode
+from waltz_runtime.logs import report_end
 
 # What an append leaves behind is freed by reference counts; the collector only finds rare cycles (exceptions,
 # closed connections), and at its default rhythm walks everything in flight after every few hundred appends.
@@ -35,10 +32,10 @@ log = structlog.get_logger(__name__)
 def run_service(main: Main, *, shutdown_timeout_seconds: float = 60.0) -> int:
     """Run `main(stop)` until it returns; the exit code of the process.
 
-    0 when main returned; 1 and one line `Error: …` for an error whose class has `user_error = True` (also
-    inside an exception group); 70 and a logged stack trace for anything else. `main` has
-    `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70). A second signal
-    exits with 128 + its number.
+    0 when main returned; 1 and one line (`Error: …`, or an object where the log is JSON) for an error whose
+    class has `user_error = True` (also inside an exception group); 70 and a logged stack trace for anything
+    else. `main` has `shutdown_timeout_seconds` after the first signal, then it is cancelled (exit code 70).
+    A second signal exits with 128 + its number.
     """
     _calm_garbage_collector()
     _raise_file_limit()
@@ -95,10 +92,10 @@ async def _supervise(main: Main, shutdown_timeout_seconds: float) -> int:
         if not late:
             raise
         log.error("did not stop in time", timeout_seconds=shutdown_timeout_seconds)
-        return EXIT_INTERNAL_ERROR
+        return ExitCode.INTERNAL
     except BaseException as failure:
         return _report(failure)
-    return EXIT_OK
+    return ExitCode.OK
 
 
 def _report(failure: BaseException) -> int:
@@ -106,12 +103,12 @@ def _report(failure: BaseException) -> int:
     user_error = find_user_error(failure)
     if user_error is not None:
         line = " ".join(str(user_error).split())
-        print(f"Error: {line or type(user_error).__name__}", file=sys.stderr, flush=True)
-        return EXIT_USER_ERROR
+        report_end(line or type(user_error).__name__)
+        return ExitCode.FAILED
     if not isinstance(failure, Exception):
         raise failure
     log.error("unexpected failure", exc_info=failure)
-    return EXIT_INTERNAL_ERROR
+    return ExitCode.INTERNAL
 
 
 def find_user_error(failure: BaseException) -> BaseException | None:

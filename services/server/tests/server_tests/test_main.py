@@ -88,10 +88,12 @@ def fails(capfd: pytest.CaptureFixture[str], arguments: list[str]) -> str:
     return errors[0]
 
 
-def test_no_arguments_is_usage(capfd: pytest.CaptureFixture[str]) -> None:
-    assert main([]) == 1
-    assert "usage: waltz-server CONFIG.yaml" in capfd.readouterr().err
-    assert main(["--help"]) == 0
+@pytest.mark.parametrize(("arguments", "code"), [([], 2), (["--help"], 0)])
+def test_no_arguments_is_usage(arguments: list[str], code: int, capfd: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(arguments)
+    assert ended.value.code == code
+    assert "usage: waltz-server CONFIG.yaml" in "".join(capfd.readouterr())
 
 
 def test_missing_configuration_file(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:

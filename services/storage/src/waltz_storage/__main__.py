@@ -1,12 +1,10 @@
 """`waltz-storage CONFIG.yaml`: run a storage node until SIGTERM or SIGINT.
 
-Exit codes: 0 after an orderly end, 1 for a mistake of the operator (one line on standard error), 2 for a
-wrong command line, 70 for an error nobody foresaw.
+Exit codes: `waltz_runtime.exit_code`.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import functools
 import logging
@@ -14,19 +12,17 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import NoReturn
 
 import structlog
 
 from waltz_cluster.cluster_params import patiently, read_store_params
-from waltz_cluster.errors import ConfigError
+from waltz_cluster.config.files import load_file
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.zk_client import connect
 from waltz_protocol.aio.tls import server_context
+from waltz_runtime.command import run_role
 from waltz_runtime.graphite import GraphiteReporter
-from waltz_runtime.logs import configure_logging
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.process import run_service
 from waltz_storage.engine.files import close_to_others, disk_usage
 from waltz_storage.engine.free_space import FreeSpace, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
@@ -133,29 +129,13 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     log.info("closed")
 
 
-class _Parser(argparse.ArgumentParser):
-    """Says in one line what is wrong with a command line."""
-
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"Error: {message} (usage: waltz-storage CONFIG.yaml)\n")
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Entry point; returns the exit code."""
-    parser = _Parser(prog="waltz-storage", description="Run a Waltz storage node.")
-    parser.add_argument("config", metavar="CONFIG.yaml", help="configuration file (YAML)")
-    options = parser.parse_args(arguments)
-    try:
-        settings = StorageSettings.from_file(options.config)
-        configure_logging(settings.log_level, settings.log_json)
-    except (ConfigError, ValueError) as error:
-        print(f"Error: {' '.join(str(error).split())}", file=sys.stderr)
-        return 1
     # The loop and the disk threads share the interpreter's lock; with the default of 5 ms a thread that comes
     # back from a sync would wait that long for a busy loop.
     sys.setswitchinterval(SWITCH_INTERVAL_SECONDS)
     logging.captureWarnings(True)
-    return run_service(functools.partial(serve, settings))
+    return run_role("storage", arguments, load_file, StorageSettings.from_mapping, serve)
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from waltz_tools.cli.figures import counted
 from waltz_tools.cli.progress import Advance, progress
 from waltz_tools.cli.status_page import live, page, status_listings
 from waltz_tools.errors import DegradedError
+from waltz_tools.invocation import as_started
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -155,7 +156,7 @@ def doctor(
     title = f"cluster {status.name}: {counted(len(findings), 'finding') if findings else 'no findings'}"
     listing = Listing("findings", title, ["Finding", "Next step"])
     for advice in findings:
-        listing.add(advice.finding, advice.next_step)
+        listing.add(as_started(advice.finding), as_started(advice.next_step))
     render_listings(output, [listing])
     if findings:
         raise DegradedError(f"{counted(len(findings), 'finding')}: {findings[0].finding}")

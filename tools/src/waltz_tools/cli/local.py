@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shlex
 import signal
 import tempfile
 from collections import Counter
@@ -13,6 +14,7 @@ import typer
 
 from waltz_tools.cli.common import OutputFormat, OutputOption, print_json, print_line, run
 from waltz_tools.errors import LocalClusterError
+from waltz_tools.invocation import waltz_command
 from waltz_tools.local import LocalCluster, LocalSettings
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
@@ -104,6 +106,7 @@ async def _watch(cluster: LocalCluster, stop: asyncio.Event, report: object) -> 
 
 
 def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
+    http = {role: cluster.http_endpoint(role) for role in (*cluster.server_roles, *cluster.storage_roles)}
     if output is OutputFormat.JSON:
         print_json(
             {
@@ -112,6 +115,7 @@ def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
                 "zookeeper": str(cluster.zookeeper_endpoint),
                 "storage_nodes": [str(cluster.storage_endpoint(role)) for role in cluster.storage_roles],
                 "servers": [str(cluster.server_endpoint(role)) for role in cluster.server_roles],
+                "http": http,
                 "pids": {role: cluster.pid(role) for role in cluster.roles if cluster.is_running(role)},
             }
         )
@@ -120,9 +124,10 @@ def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
         f"up: {cluster.state.partitions} partitions, TLS {'on' if cluster.state.tls else 'off'}; logs in {cluster.directory.logs_dir}"
     )
     print_line(f"configuration file for clients: {cluster.client_config}")
-    print_line(
-        f"try: echo hello | waltz append -c {cluster.client_config} -p 0; waltz tail -c {cluster.client_config}"
-    )
+    for role, endpoint in http.items():
+        print_line(f"HTTP of {role}: http://{endpoint}/health and /metrics")
+    waltz, config = waltz_command(), shlex.quote(str(cluster.client_config))
+    print_line(f"try: echo hello | {waltz} append -c {config} -p 0; {waltz} tail -c {config}")
     print_line("Ctrl-C stops it")
 
 

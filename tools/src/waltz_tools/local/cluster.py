@@ -129,6 +129,10 @@ class LocalCluster:
     def server_endpoint(self, role: str) -> Endpoint:
         return Endpoint(LOOPBACK, self.port(role, "server"))
 
+    def http_endpoint(self, role: str) -> Endpoint:
+        """Of a server or a storage node: /health, /metrics."""
+        return Endpoint(LOOPBACK, self.port(role, "http"))
+
     def storage_directory(self, role: str) -> Path:
         return self.directory.path / role
 

@@ -8,9 +8,9 @@ pydantic field per key, the key itself as alias. A key of 0.13.2 that has no eff
 
 import difflib
 import logging
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Self, TypeVar
+from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
@@ -46,6 +46,33 @@ class TlsOptions(BaseModel):
 
 _TLS_KEYS = tuple(str(field.alias) for field in TlsOptions.model_fields.values())
 _TLS_NO_EFFECT = ("keyManager.algorithm", "trustManager.algorithm")
+
+
+class _Role(NamedTuple):
+    """How the file of a role is recognised, and what to say about it."""
+
+    name: str
+    takers: str
+    needs: str
+    starts: tuple[str, ...]
+    """Keys that only this role has begin so. A server has keys below `storage.` too."""
+
+
+_ROLES = (
+    _Role("a server", "`waltz-server` takes", "server.port", ("server.",)),
+    _Role(
+        "a storage node",
+        "`waltz-storage` takes",
+        "storage.port",
+        ("storage.port", "storage.admin.", "storage.jetty.", "storage.directory", "storage.segment."),
+    ),
+    _Role(
+        "a client",
+        "clients and the `waltz` command take",
+        "cluster.root and no keys of other roles",
+        ("client.", "ssl.", "cli."),
+    ),
+)
 
 
 class RoleSettings(BaseModel):
@@ -94,7 +121,10 @@ class RoleSettings(BaseModel):
                     _check_tls_key(source, key, prefix)
                     tls.setdefault(prefix, {})[key[len(prefix) + 1 :]] = value
             elif not key.startswith(cls.FOREIGN_PREFIXES) or key.startswith(cls._tls_starts()):
-                raise ConfigError(f"{source}: unknown key {key}{_nearest(key, known)}")
+                other = _file_of_another_role(flat, known)
+                raise ConfigError(
+                    f"{source} {other}" if other else f"{source}: unknown key {key}{_nearest(key, known)}"
+                )
         fields = {key: value for key, value in fields.items() if value is not None}
         fields["tls"] = {
             prefix: _validated(TlsOptions, options, source, f"{prefix}.") for prefix, options in tls.items()
@@ -135,6 +165,27 @@ def _tls_prefix(key: str, prefixes: tuple[str, ...]) -> str | None:
 def _check_tls_key(source: str, key: str, prefix: str) -> None:
     if key[len(prefix) + 1 :] in _TLS_NO_EFFECT:
         _log.warning("%s: %s is accepted but has no effect", source, key)
+
+
+def _role(keys: Iterable[str]) -> tuple[_Role, str] | None:
+    """Whose keys these are, and the first one that shows it."""
+    present = list(keys)
+    found = ((role, key) for role in _ROLES for key in present if key.startswith(role.starts))
+    return next(found, None)
+
+
+def _file_of_another_role(flat: Collection[str], known: list[str]) -> str | None:
+    """Whose file this is, where it has no key that only the own role has; None when it is no other role's."""
+    own, other = _role(known), _role(flat)
+    if own is None or other is None:
+        return None
+    role, key = other
+    if any(name.startswith(role.starts) for name in known) or any(n.startswith(own[0].starts) for n in flat):
+        return None
+    return (
+        f"is the file of {role.name} (it has {key}), which {role.takers}; "
+        f"give {own[0].name} a file with {own[0].needs}"
+    )
 
 
 def _nearest(key: str, known: list[str]) -> str:
