@@ -148,9 +148,9 @@ SERVER_BUGS = (
     _bug(
         "future_generation_is_confirmed",
         "D4",
-        "pending_answers.py",
-        " and marker.generation <= generation\n",
-        "\n",
+        "owned_partition.py",
+        "        if marker.generation > self.generation and not self._closed:\n",
+        "        if marker.generation > self.generation + 1 and not self._closed:\n",
         "A flush or mount of a generation that this server has not heard of is answered.",
     ),
     _bug(
@@ -283,12 +283,12 @@ SERVER_BUGS = (
     ),
     # ---- feeds and reads
     _bug(
-        "feed_leaves_out_the_cache_gap",
+        "feed_at_the_end_asks_for_the_next",
         "D1",
         "feed.py",
         "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position, BLOCK_FRAMES)\n",
         "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position + 1, BLOCK_FRAMES)\n",
-        "A feed may be given a transaction above its mark.",
+        "A feed that was moved to the end while it waited for its turn asks storage for what is not there, and gets nothing from then on.",
     ),
     _bug(
         "credit_is_not_used_up",
