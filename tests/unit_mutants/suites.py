@@ -183,6 +183,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_cluster/replica_rules.py": ("libs/cluster/tests/cluster_tests/test_replica_rules.py",),
     "waltz_admin/assignments.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
     "waltz_admin/safety.py": (f"{_ADMIN}/test_safety.py", f"{_ADMIN}/test_safety_corners.py"),
+    "waltz_admin/restored_metadata.py": (
+        f"{_ADMIN}/test_accept_restored.py",
+        f"{_STORE}/test_way_out_enumerated.py",
+        f"{_STORE}/test_older_copy_enumerated.py",
+    ),
+    "waltz_admin/accept_restored.py": (f"{_ADMIN}/test_accept_restored.py",),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
