@@ -28,6 +28,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORE}/test_frame_sizes.py",
     ),
     "waltz_server/store/metadata_keeper.py": (f"{_STORE}/test_metadata_keeper.py",),
+    "waltz_server/store/opening.py": (f"{_STORE}/test_older_copy.py",),
     "waltz_server/store/quorum.py": (
         f"{_STORE}/test_recovery_examples.py",
         f"{_STORE}/test_recovery_enumerated.py",
@@ -84,6 +85,8 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
+    "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
+    "waltz_server/connection.py": (f"{_SERVER}/test_connection.py",),
     "waltz_server/partition/pending_answers.py": (
         f"{_SERVER}/test_pending_answers.py",
         f"{_SERVER}/test_waiting_requests.py",
@@ -134,6 +137,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_weaknesses.py",
     ),
+    "waltz_storage/engine/witness.py": (
+        f"{_STORAGE}/test_safety_c6_lost_files.py",
+        f"{_STORAGE}/test_lower_fence.py",
+        f"{_STORAGE}/test_safety_c6_crashes.py",
+    ),
     "waltz_storage/service/disk_pool.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
@@ -178,6 +186,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_cluster/older_copy.py": (
         "libs/cluster/tests/cluster_tests/test_older_copy.py",
         f"{_STORE}/test_older_copy.py",
+    ),
+    "waltz_cluster/lease.py": (
+        "libs/cluster/tests/cluster_tests/test_lease.py",
+        "libs/cluster/tests/cluster_tests/test_session_loss.py",
     ),
     "waltz_cluster/quorum.py": (f"{_ADMIN}/test_safety_corners.py",),
     "waltz_cluster/replica_rules.py": ("libs/cluster/tests/cluster_tests/test_replica_rules.py",),

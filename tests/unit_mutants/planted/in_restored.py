@@ -1,12 +1,78 @@
-"""Planted bugs in the way out when ZooKeeper was restored from an older copy (rule A8)."""
+"""Planted bugs in what protects from an older copy of ZooKeeper (rule A8): the opening, and the way out."""
 
 from __future__ import annotations
 
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("libs/admin/src/waltz_admin")
+_opening = bugs_in("services/server/src/waltz_server/store")
 
 RESTORED_BUGS = (
+    # ---- opening: what comes before a session id is taken
+    _opening(
+        "id_taken_on_the_word_of_a_minority",
+        "A8",
+        "opening.py",
+        "        if len(self._answers) < self._quorum and",
+        "        if len(self._answers) < self._quorum - 1 and",
+        "A session id is taken before a majority was asked: who knows more was not heard.",
+    ),
+    _opening(
+        "emptied_replicas_are_a_majority",
+        "A8",
+        "opening.py",
+        "(intact >= self._quorum and self._fault() is None)",
+        "(len(self._answers) >= self._quorum and self._fault() is None)",
+        "Two replicas that remember nothing are enough at once, and the one that knows more is not waited for.",
+    ),
+    _opening(
+        "answers_to_an_earlier_question_count",
+        "A8",
+        "opening.py",
+        "        self._answers, self._fences, self._problems = {}, {}, {}\n        self._enough_since",
+        "        self._enough_since",
+        "What nodes said of an earlier session is judged as if they had said it of this one.",
+    ),
+    _opening(
+        "rival_is_taken_for_an_older_copy",
+        "A8",
+        "opening.py",
+        "                if await keeper.is_current(version):\n",
+        "                if version >= 0:\n",
+        "A partition is a lasting fault because another server took a session meanwhile.",
+    ),
+    _opening(
+        "next_id_below_a_fence",
+        "A8",
+        "opening.py",
+        "        return max(seen, default=self._recorded.session_id) + 1\n",
+        "        return self._recorded.session_id + 1\n",
+        "Ids are taken one by one that the nodes refuse, until they have passed the fence.",
+    ),
+    _opening(
+        "next_id_above_a_fence_out_of_reach",
+        "B4",
+        "opening.py",
+        "(*self._fences.values(), self._context.seen_fence) if fence <= reach]",
+        "(*self._fences.values(), self._context.seen_fence)]",
+        "One node with a fence that no session had takes the ids of the partition along.",
+    ),
+    _opening(
+        "fences_of_a_majority_out_of_reach_are_waited_for",
+        "B4",
+        "opening.py",
+        "        if len(self._replicas) - len(beyond) < self._quorum:\n            names",
+        "        if len(self._replicas) - len(beyond) < self._quorum - 1:\n            names",
+        "Nobody learns why the partition does not open.",
+    ),
+    _opening(
+        "fence_that_was_lowered_is_remembered",
+        "B4",
+        "opening.py",
+        "                self._fences.pop(name, None)  # it",
+        "                pass  # it",
+        "After `lower-fence` the partition stays a fault until its server is restarted.",
+    ),
     # ---- who is believed
     _bug(
         "copy_that_was_not_filled_names_the_last_session",
