@@ -1,4 +1,4 @@
-"""The lease, alone: when the ZooKeeper session may be over by the own clock (safety D8). On simulated time."""
+"""The lease alone: when the ZooKeeper session may be over by the own clock (rule D8). On simulated time."""
 
 import asyncio
 from dataclasses import dataclass, field

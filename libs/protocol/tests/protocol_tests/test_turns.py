@@ -311,8 +311,7 @@ async def test_steps_that_fail_close_the_connection(caplog: pytest.LogCaptureFix
 
 @asynccontextmanager
 async def watched() -> AsyncIterator[tuple[Recorder, Channel, RawPeer, list[int]]]:
-    """A server's end of a connection, its channel, its peer after the Hello, and the size of each write to the
-    transport."""
+    """A server's end of a connection, its channel, its peer after the Hello, and what each write took."""
     written: list[int] = []
     server = Recorder()
     async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
