@@ -7,7 +7,7 @@ import pytest
 from client_tests.helpers import until
 from waltz_client import BYTES, JSON, STRING, FeedTransaction, LockId, PartitionLocalLock, TransactionBuilder
 from waltz_client._internal.append.request import lock_hashes
-from waltz_client._internal.req_ids import ReqIdSource, follows
+from waltz_client._internal.req_ids import NEAR, ReqIdSource, follows
 from waltz_protocol.backoff import Backoff
 from waltz_protocol.connection_number import first_connection_number, object_of
 from waltz_protocol.types import ReqId
@@ -44,11 +44,12 @@ def test_safety_e5_every_source_starts_at_a_number_of_its_own() -> None:
 def test_safety_e5_numbers_move_far_away_and_none_is_given_out_twice(seed: int) -> None:
     source = ReqIdSource(7, 3, random.Random(seed))
     given: set[int] = set()
-    for _ in range(10):
+    for distance in (20, -20, NEAR - 1, 1 - NEAR) * 3:  # ahead or behind, next to it or just near enough
         mine = [source.next_seq_num() for _ in range(50)]
         assert given.isdisjoint(mine)
         given.update(mine)
-        stranger = mine[-1] + 20
+        assert not source.gave_out(mine[0] - 1)
+        stranger = mine[-1] + distance
         assert source.is_near(stranger)
         source.move(away_from=stranger)
         assert not source.is_near(stranger)

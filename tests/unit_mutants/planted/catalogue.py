@@ -7,9 +7,21 @@ from collections.abc import Mapping
 from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
+from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
+from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
 from tests.unit_mutants.planted.in_store import STORE_BUGS
+from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 
-ALL_BUGS = (*STORAGE_BUGS, *STORE_BUGS, *SERVER_BUGS, *CLIENT_BUGS, *ADMIN_BUGS)
+ALL_BUGS = (
+    *STORAGE_BUGS,
+    *WITNESS_BUGS,
+    *STORE_BUGS,
+    *SERVER_BUGS,
+    *CLIENT_BUGS,
+    *CLUSTER_BUGS,
+    *ADMIN_BUGS,
+    *RESTORED_BUGS,
+)
 PLANTED: Mapping[str, Mutant] = {bug.name: bug for bug in ALL_BUGS}

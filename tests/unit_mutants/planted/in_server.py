@@ -5,6 +5,7 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("services/server/src/waltz_server/partition")
+_connection = bugs_in("services/server/src/waltz_server")
 
 SERVER_BUGS = (
     # ---- append queue
@@ -148,9 +149,9 @@ SERVER_BUGS = (
     _bug(
         "future_generation_is_confirmed",
         "D4",
-        "pending_answers.py",
-        " and marker.generation <= generation\n",
-        "\n",
+        "owned_partition.py",
+        "        if marker.generation > self.generation and not self._closed:\n",
+        "        if marker.generation > self.generation + 1 and not self._closed:\n",
         "A flush or mount of a generation that this server has not heard of is answered.",
     ),
     _bug(
@@ -281,14 +282,111 @@ SERVER_BUGS = (
         "            del client\n",
         "Who asked for the mark during a recovery hears nothing.",
     ),
+    # ---- client identity, generations to come
+    _connection(
+        "append_of_another_client_is_taken",
+        "D10",
+        "connection.py",
+        "        if client_id != self.client_id:\n            # its",
+        "        if client_id < 0:\n            # its",
+        "A client is informed that an append of its own committed, which somebody else made.",
+    ),
+    _bug(
+        "only_the_last_elder_counts",
+        "D10",
+        "mounts.py",
+        "            elders = (*elders, place.mount)\n",
+        "            elders = (place.mount,)\n",
+        "The third client under one id may append under the request ids of the first.",
+    ),
+    _bug(
+        "numbers_right_before_an_elders_are_free",
+        "D10",
+        "mounts.py",
+        "            (seq_num - elder.seq_num + _BEHIND) % _SEQ_NUMS >= _BEHIND + _AHEAD for",
+        "            (seq_num - elder.seq_num) % _SEQ_NUMS >= _AHEAD for",
+        "A later client uses numbers that an earlier one gave out just before its mount.",
+    ),
+    _bug(
+        "who_has_gone_is_still_an_elder",
+        "D10",
+        "mounts.py",
+        "            del self._mounts[client], places[key]\n            self._rank(places)\n",
+        "            del self._mounts[client], places[key]\n",
+        "Appends are dropped because of a client that has left.",
+    ),
+    _bug(
+        "one_proof_of_life_is_enough",
+        "D10",
+        "mounts.py",
+        "            if place.proofs < PROOFS_OF_LIFE or now - place.displaced_at < PROOF_SECONDS:\n",
+        "            if place.proofs < PROOFS_OF_LIFE and now - place.displaced_at < PROOF_SECONDS:\n",
+        "A late frame of a dead connection takes the place of the one that followed it.",
+    ),
+    _bug(
+        "place_that_was_proved_is_taken_again",
+        "D10",
+        "mounts.py",
+        "        return newer and not place.kept\n",
+        "        return newer\n",
+        "Two living clients under one id throw each other out by turns.",
+    ),
+    _bug(
+        "mount_again_keeps_the_old_numbers",
+        "D10",
+        "mounts.py",
+        "            mount.generation, mount.seq_num = max(mount.generation, generation), seq_num\n",
+        "            mount.generation = max(mount.generation, generation)\n",
+        "A client that moved to other numbers is protected where it no longer counts.",
+    ),
+    _bug(
+        "one_object_too_many_under_an_id",
+        "bounds",
+        "mounts.py",
+        "            if len(places) >= MAX_OBJECTS:\n",
+        "            if len(places) > MAX_OBJECTS:\n",
+        "The bound on clients under one id is one higher than documented.",
+    ),
+    _bug(
+        "only_the_very_generation_is_due",
+        "D4",
+        "future_requests.py",
+        "        return self._take(lambda marker: marker.generation <= generation)\n",
+        "        return self._take(lambda marker: marker.generation == generation)\n",
+        "A request whose generation was skipped waits for good.",
+    ),
+    _bug(
+        "future_requests_taken_out_still_count",
+        "D7",
+        "future_requests.py",
+        "        self._count -= len(taken)\n",
+        "",
+        "After a while no mount of a generation to come is kept.",
+    ),
+    _bug(
+        "future_requests_of_the_gone_still_count",
+        "D7",
+        "future_requests.py",
+        "        self._count -= len(self._waiting.pop(client, ()))\n",
+        "        self._waiting.pop(client, None)\n",
+        "Connections that have gone use the bound up.",
+    ),
+    _bug(
+        "newest_future_request_is_given_up",
+        "D7",
+        "future_requests.py",
+        "            self._give_up(self._waiting[marker.client].popleft())\n",
+        "            self._give_up(self._waiting[marker.client].pop())\n",
+        "Of a client's flushes the one is dropped that covers the others.",
+    ),
     # ---- feeds and reads
     _bug(
-        "feed_leaves_out_the_cache_gap",
+        "feed_at_the_end_asks_for_the_next",
         "D1",
         "feed.py",
         "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position, BLOCK_FRAMES)\n",
         "        first = feed.position + 1\n        wanted = min(feed.credit, self._mark.txid - feed.position + 1, BLOCK_FRAMES)\n",
-        "A feed may be given a transaction above its mark.",
+        "A feed that was moved to the end while it waited for its turn asks storage for what is not there, and gets nothing from then on.",
     ),
     _bug(
         "credit_is_not_used_up",

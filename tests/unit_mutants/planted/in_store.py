@@ -5,7 +5,6 @@ from __future__ import annotations
 from tests.unit_mutants.planted.bug import bugs_in
 
 _bug = bugs_in("services/server/src/waltz_server/store")
-_shared = bugs_in("libs/cluster/src/waltz_cluster")
 
 STORE_BUGS = (
     # ---- votes and confirmations
@@ -177,14 +176,6 @@ STORE_BUGS = (
         "        absent = len(self._metadata.replicas) - len(present)\n",
         "        absent = sum(n in self._replicas for n in self._metadata.replicas) - len(present)\n",
         "An old replica that is no longer assigned is forgotten instead of counted as absent.",
-    ),
-    _shared(
-        "session_from_the_future_is_no_fault",
-        "A8",
-        "older_copy.py",
-        "    if info.session_id > recorded.session_id:\n",
-        "    if info.session_id > recorded.session_id + 1:\n",
-        "A node that completed the session after this one does not stop the recovery.",
     ),
     _bug(
         "first_session_with_one_empty_replica",

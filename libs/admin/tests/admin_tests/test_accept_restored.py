@@ -9,17 +9,18 @@ from dataclasses import dataclass
 
 import pytest
 
-from admin_tests.fake_processes import FakeNode
+from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import accept_restored, lowest_free_session
 from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, rebuild
 from waltz_admin.storage_admin import NodePartition
 from waltz_admin.tree import read_maps
+from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
-from waltz_cluster.serializers import PartitionMetadata, ReplicaState
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState, ServerDescriptor
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.types import UNRESOLVED, PartitionId, Record, ReqId, SessionInfo
@@ -29,8 +30,20 @@ P = PartitionId(0)
 NO_TLS = TlsSettings(enabled=False)
 
 
-def copy(session: int, low: int, last: int | None, local: int | None = None) -> NodePartition:
-    return NodePartition(P, session, low, low if local is None else local, True, True, last, 0, session)
+def copy(
+    session: int, low: int, last: int | None, local: int | None = None, fence: int | None = None
+) -> NodePartition:
+    return NodePartition(
+        P,
+        session,
+        low,
+        low if local is None else local,
+        True,
+        True,
+        last,
+        0,
+        session if fence is None else fence,
+    )
 
 
 def recorded(session: int, **states: tuple[int, int]) -> PartitionMetadata:
@@ -97,10 +110,46 @@ def test_safety_a8_one_that_took_part_alone_gets_another_beside_it() -> None:
     assert listed == {"A": (3, UNRESOLVED), "B": (1, 5), "C": (3, UNRESOLVED)}
 
 
+def test_safety_a8_a_rolled_back_copy_counts_as_absent() -> None:
+    """It is whole, and of an earlier session than even the older copy of ZooKeeper lists it for."""
+    held = {"A": copy(2, 5, 12), "B": copy(2, 5, 12), "C": copy(0, -1, 5)}
+    before = recorded(1, **dict.fromkeys("ABC", (1, UNRESOLVED)))
+    assert written(before, "ABC", held) == dict.fromkeys("ABC", (2, UNRESOLVED))
+    assert written(ABC, "ABC", held) == dict.fromkeys("AB", (2, UNRESOLVED))
+
+
+def test_safety_a8_a_copy_that_lost_its_end_counts_as_absent() -> None:
+    """It ends below the mark of its own node, so it cannot say what was acknowledged."""
+    whole, cut = copy(2, 5, 12), copy(2, 5, 7, local=9)
+    with pytest.raises(UnsafeChangeError, match=r"bring back: B, C\."):
+        written(ABC, "ABC", {"A": whole, "C": cut}, lost="B", answering="ACDE")
+    marked = copy(2, 9, 7, local=8)  # nor is it one that was only marked: it had been filled up to 8
+    assert written(ABC, "ABC", {"A": whole, "B": whole, "C": marked}) == dict.fromkeys("ABC", (2, UNRESOLVED))
+
+
+def test_safety_a8_a_damaged_copy_of_the_last_session_counts_whoever_zookeeper_lists() -> None:
+    """ABC became ABD, A and D acknowledged up to 12, and D lost its end: B is needed, up to its mark only."""
+    held = {"A": copy(2, 5, 12), "B": copy(1, 5, 9), "C": copy(0, -1, 5), "D": copy(2, 5, 4)}
+    assert written(ABC, "ABC", held) == {"A": (2, UNRESOLVED), "B": (1, 5), "D": (2, UNRESOLVED)}
+
+
+def test_safety_a8_of_those_who_join_the_latest_session_comes_first() -> None:
+    held = {"A": copy(4, 12, 12), "B": copy(2, 8, 14), "C": copy(3, 9, 11)}
+    assert written(ABC, "ABC", held) == {"A": (4, UNRESOLVED), "C": (3, UNRESOLVED)}
+
+
+def test_safety_a8_session_ids_that_nodes_are_fenced_off_from_are_not_given_out_again() -> None:
+    """But no session ever had a fence out of reach."""
+    held = {"A": copy(2, 5, 12), "B": copy(2, 5, 12, fence=7), "C": copy(2, 5, 12, fence=2**40)}
+    assert rebuild(0, ABC, Nodes("ABC", "ABC", "ABC", held)).after.session_id == 7
+
+
 def test_what_is_named_and_is_not_so_is_refused() -> None:
     held = {"A": copy(1, 5, 12), "B": copy(1, 5, 9)}
     with pytest.raises(UnsafeChangeError, match="A is named as lost or removed, and answers with a copy"):
         written(ABC, "ABC", held, lost="A")
+    with pytest.raises(UnsafeChangeError, match="C is named as lost or removed"):  # one of the first session
+        written(ABC, "ABC", held | {"C": copy(0, -1, 5)}, lost="C")
     with pytest.raises(
         UnsafeChangeError, match="Z is not known to ZooKeeper: `waltz zk add-storage-node` first"
     ):
@@ -157,6 +206,58 @@ def records(count: int) -> list[Record]:
     return [Record(n, ReqId(1, 0, 0, n), 0, b"", 0) for n in range(count)]
 
 
+async def test_safety_a8_what_changed_since_it_was_read_is_not_written_over(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as cluster:
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        newer = PartitionMetadata(1, 7)
+
+        async def read_before_a_write(store: ZooKeeperStore, root: str) -> ClusterView:
+            view = await read_view(store, root)
+            await cluster.metadata.write_partition(0, newer, view.metadata_versions[P])
+            return view
+
+        monkeypatch.setattr("waltz_admin.accept_restored.read_view", read_before_a_write)
+        with pytest.raises(UnsafeChangeError, match="was changed meanwhile: nothing was written"):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        assert (await cluster.metadata.read_partition(0))[0] == newer
+
+
+async def test_safety_a8_nothing_is_written_under_a_server_that_serves_the_partition() -> None:
+    async with running() as cluster, FakeServer().running() as server:
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0))
+        for node in cluster.nodes:
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        descriptor = ServerDescriptor(1, server.endpoint).to_bytes()
+        await cluster.store.create(f"{ROOT}/serverDescriptors/s_", descriptor, ephemeral=True)
+        server.health = {0: True}
+        with pytest.raises(
+            UnsafeChangeError, match="is serving it in a session that ZooKeeper has forgotten"
+        ):
+            await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        server.health = {0: False}
+        assert (await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS))[0]
+
+
+async def test_safety_a8_a_partition_that_is_not_assigned_to_a_node_is_no_copy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with running() as cluster:
+        a, b, out = cluster.nodes
+        states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes}
+        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0, states))
+        for node in (a, b):
+            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        shown = out.metrics()
+        shown["gauges"]["waltz-storage.partition-0.flags"]["value"] = 0
+        monkeypatch.setattr(out, "metrics", lambda: shown)
+        found, _ = await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS)
+        assert found[0].reasons[out.connect_string] == "does not hold the partition: counts as absent"
+
+
 async def test_safety_a8_nodes_of_0_13_2_are_asked_for_their_last_record() -> None:
     """Their metrics do not name it, and their mark is -1 in the first session: it looks as if nothing was
     written."""
@@ -206,6 +307,12 @@ async def test_a_fence_is_lowered_only_while_no_other_node_is_silent() -> None:
         for node in cluster.nodes:
             node.session, node.records = SessionInfo(0, -1, -1), records(3)
         assert await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS) == 5
+        cluster.nodes[1].session = SessionInfo(5, 2, 2)
+        with pytest.raises(
+            UnsafeChangeError, match=r"ZooKeeper is older than .*: run `waltz zk accept-restored`"
+        ):
+            await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS)
+        cluster.nodes[1].session = SessionInfo(0, -1, -1)
         cluster.nodes[3].refuse = "stopped"
         assert await lowest_free_session(cluster.store, ROOT, 0, tls=NO_TLS) == 5
         cluster.nodes[0].refuse = "down"

@@ -27,6 +27,8 @@ RECORDED = PartitionMetadata(1, 7, STATES)
         ("d:1", 4, 10, 30, None),  # of an earlier time, taken out since
         ("d:1", 5, 10, 10, None),  # new, and marked early by a recovery that was interrupted
         ("d:1", 5, 10, 11, None),  # forgotten by an administrator, or filled by an interrupted recovery
+        ("d:1", 6, 10, 11, "took part in session 6, in which ZooKeeper lists nobody"),
+        ("d:1", 6, 10, 10, None),  # only filled by an interrupted recovery
         ("d:1", -1, -1, 30, None),  # filled past the servers
     ],
 )

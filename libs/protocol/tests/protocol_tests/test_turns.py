@@ -3,7 +3,8 @@ timed."""
 
 import asyncio
 import itertools
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
@@ -308,8 +309,9 @@ async def test_steps_that_fail_close_the_connection(caplog: pytest.LogCaptureFix
     assert "bad in its midst" in caplog.text
 
 
-async def test_a_large_message_is_written_in_pieces_and_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A frame of many MiB, and what is sent behind it: no turn writes more than a MiB."""
+@asynccontextmanager
+async def watched() -> AsyncIterator[tuple[Recorder, Channel, RawPeer, list[int]]]:
+    """A server's end of a connection, its channel, its peer after the Hello, and what each write took."""
     written: list[int] = []
     server = Recorder()
     async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
@@ -319,8 +321,9 @@ async def test_a_large_message_is_written_in_pieces_and_in_order(monkeypatch: py
         assert channel is not None
         transport = channel._transport
         assert transport is not None
+        await peer.frame()  # the Hello
 
-        class Counting:
+        class Watched:
             def __getattr__(self, name: str) -> Any:
                 return getattr(transport, name)
 
@@ -328,44 +331,30 @@ async def test_a_large_message_is_written_in_pieces_and_in_order(monkeypatch: py
                 written.append(len(data))
                 transport.write(data)  # type: ignore[union-attr]
 
-        channel._transport = Counting()  # type: ignore[assignment]
+        channel._transport = Watched()  # type: ignore[assignment]
+        yield server, channel, peer, written
+        channel._transport = transport
+
+
+async def test_a_large_message_is_written_in_pieces_and_in_order() -> None:
+    """A frame of many MiB, and what is sent behind it: no turn writes more than a MiB."""
+    async with watched() as (server, channel, peer, written):
         large = bytes(range(256)) * (5 << 12) + b"end"
         channel.send(frame(CLIENT.magic, 4, large))
         channel.send(frame(CLIENT.magic, 4, b"behind"))
         assert not channel.writable
         assert channel.pending_bytes > 4 << 20
-        await peer.frame()  # the Hello
         assert await peer.frame() == frame(CLIENT.magic, 4, large)
         assert await peer.frame() == frame(CLIENT.magic, 4, b"behind")
         await server.until(lambda: channel.writable)
         assert max(written) == MAX_WRITE_BYTES
         assert channel.pending_bytes == 0
-        channel._transport = transport
-    assert server.writable[:1] == [False]
+        assert server.writable[:1] == [False]
 
 
 async def test_a_full_transport_gets_nothing_before_it_has_space_again() -> None:
     """It would encrypt and keep what its peer may never take."""
-    written: list[int] = []
-    server = Recorder()
-    async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
-        peer.hello()
-        await server.until(lambda: server.channel is not None)
-        channel = server.channel
-        assert channel is not None
-        transport = channel._transport
-        assert transport is not None
-
-        class Full:
-            def __getattr__(self, name: str) -> Any:
-                return getattr(transport, name)
-
-            def write(self, data: bytes) -> None:
-                written.append(len(data))
-                transport.write(data)  # type: ignore[union-attr]
-
-        await peer.frame()  # the Hello
-        channel._transport = Full()  # type: ignore[assignment]
+    async with watched() as (server, channel, peer, written):
         channel.pause_writing()
         sent = [frame(CLIENT.magic, 4, bytes([number]) * 100_000) for number in range(30)]
         for one in sent:
@@ -377,4 +366,3 @@ async def test_a_full_transport_gets_nothing_before_it_has_space_again() -> None
         assert [await peer.frame() for _ in sent] == sent
         await server.until(lambda: channel.writable)
         assert max(written) <= MAX_WRITE_BYTES
-        channel._transport = transport

@@ -407,10 +407,11 @@ async def test_the_bytes_of_the_queue_are_free_again_when_appends_have_left_it()
         client = FakeClient()
         await rig.mount(client)
         sent = []
-        for _ in range(10):
-            sent.append(rig.append(client, data=b"x" * 900))
+        for _ in range(10):  # in pairs: one alone is taken whatever the queue is believed to hold
+            sent += [rig.append(client, data=b"x" * 900) for _ in range(2)]
             await rig.turns()
         assert rig.logged() == sent
+        assert rig.count("append-dropped-queue-full") == 0
         large = rig.append(client, data=b"x" * 5000)  # alone it is taken, whatever its size
         await rig.turns()
         assert rig.logged()[-1] == large

@@ -199,10 +199,12 @@ async def test_the_same_request_again_moves_its_feed_wherever_it_is(place: str) 
         if place == "reading":
             rig.store.gate.clear()
         request = rig.feed(client, 4999 if place == "tip" else -1)
-        await rig.turns(1 if place == "queue" else 12)
+        await rig.turns(0 if place == "queue" else 12)
         feeds = rig.partition._feeds
         if place == "parked":
             assert not client.writable
+        if place == "queue":
+            assert feeds._far
         if place == "reading":
             assert feeds._reading
         before = len(client.fed())
@@ -219,14 +221,16 @@ async def test_the_same_request_again_moves_its_feed_wherever_it_is(place: str) 
         assert len(client.fed()) == before + 10
 
 
-async def test_a_feed_that_is_moved_to_the_end_has_the_least_credit_left() -> None:
+@pytest.mark.parametrize("place", ["queue", "parked"])
+async def test_a_feed_that_is_moved_to_the_end_has_the_least_credit_left(place: str) -> None:
     async with PartitionRig(records=5000, settings=SMALL) as rig:
         client = FakeClient(buffer_bytes=10_000)
         await rig.mount(client, 4999)
         client.drain()
         client.clear()
         request = rig.feed(client, -1)
-        await rig.until(lambda: not client.writable)
+        if place == "parked":
+            await rig.until(lambda: not client.writable)
         sent = len(client.fed())
         rig.feed(client, 4999, request)
         client.drain()

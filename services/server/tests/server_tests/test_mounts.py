@@ -121,6 +121,16 @@ def test_safety_d10_a_later_object_may_not_use_the_request_ids_of_an_earlier_one
     assert not may_use(2**30)
 
 
+def test_safety_d10_the_third_object_may_use_neither_the_request_ids_of_the_first_nor_of_the_second() -> None:
+    mounts = MountRegistry()
+    for number, first in enumerate((0, 2**30)):
+        mounts.offer(FakeClient(1, seq_num=number << COUNTER_BITS), 3, first)
+    mount = mounts.offer(FakeClient(1, seq_num=2 << COUNTER_BITS), 3, 2**31)
+    assert mount is not None
+    usable = [mount.may_use(bytes(12) + seq_num.to_bytes(4, "big")) for seq_num in (1, 2**30 + 1, 2**31)]
+    assert usable == [False, False, True]
+
+
 def test_a_client_id_has_room_for_a_few_objects() -> None:
     mounts = MountRegistry()
     clients = [FakeClient(1, seq_num=number << COUNTER_BITS) for number in range(MAX_OBJECTS)]

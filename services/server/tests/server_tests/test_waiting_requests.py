@@ -135,10 +135,20 @@ async def test_requests_that_are_early_are_answered_when_their_generation_comes(
         await rig.turns()
         assert client.messages() == [MountResponse(mounted, MountState.READY), FlushResponse(flush, -1)]
         assert later.messages() == []
-        rig.partition.set_generation(GENERATION + 2)
+        rig.partition.set_generation(GENERATION + 3)  # one was skipped
         await rig.turns()
         assert len(later.messages()) == 1
         assert len(rig.partition._future) == 0
+
+
+async def test_of_too_many_early_requests_of_a_client_the_newest_are_kept() -> None:
+    """The newest flush is the one that covers the others."""
+    async with PartitionRig() as rig:
+        client = FakeClient(1)
+        flushes = [rig.flush(client, GENERATION + 1) for _ in range(MAX_PER_CLIENT + 3)]
+        rig.partition.set_generation(GENERATION + 1)
+        await rig.turns()
+        assert client.messages() == [FlushResponse(flush, -1) for flush in flushes[3:]]
 
 
 async def test_a_mount_of_a_generation_that_does_not_come_is_not_ready() -> None:

@@ -7,7 +7,7 @@ from itertools import product
 from hypothesis import given
 from hypothesis import strategies as st
 
-from waltz_storage.service.fence import Fence
+from waltz_storage.service.fence import SESSION_REACH, Fence
 
 
 @given(st.lists(st.integers(-1, 50)))
@@ -39,3 +39,19 @@ def test_safety_b1_permission_rules() -> None:
         else:
             allowed = available and session_id == max(fenced, durable)
         assert (refusal is None) == allowed
+
+
+def test_safety_b4_only_a_session_within_reach_raises_the_fence() -> None:
+    fence = Fence(3)
+    assert not fence.arrive(3 + SESSION_REACH + 1, 3)
+    assert fence.session_id == 3
+    assert fence.arrive(3 + SESSION_REACH, 3)
+
+
+def test_safety_b1_what_the_disk_says_lowers_no_fence() -> None:
+    """A later session may have arrived before the partition was opened."""
+    fence = Fence()
+    fence.arrive(9, -1)
+    for durable, after in ((7, 9), (12, 12)):
+        fence.restore(durable)
+        assert fence.session_id == after

@@ -19,6 +19,7 @@ from waltz_storage.engine.inspect import inspect_directory
 from waltz_storage.engine.layout import WITNESS_NAME
 from waltz_storage.engine.partition_info import FLAG_AVAILABLE
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_storage.engine.witness import REGION_SIZE, read_slots
 from waltz_testkit.disk_image import Inode
 from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
 
@@ -173,6 +174,12 @@ def test_safety_c6_a_damaged_witness(slots: tuple[int, ...]) -> None:
         manager = opened(disk)
         assert "no longer says anything" in manager.damaged[0], "a flag made it whole"
     manager.close()
+
+
+def test_safety_c6_a_slot_speaks_of_its_own_partition_only() -> None:
+    region = filled().files()[WITNESS][:REGION_SIZE]
+    assert read_slots(region, 0) != (None, None)
+    assert read_slots(region, 1) == (None, None)
 
 
 def test_safety_c6_a_directory_of_before_gets_a_witness() -> None:

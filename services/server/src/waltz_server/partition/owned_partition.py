@@ -121,7 +121,6 @@ class Partition:
             store=self.store,
             max_outstanding=settings.max_markers,
             resolved_prefix=lambda: self._appends.resolved_prefix,
-            generation=lambda: self._appends.generation,
             answer=self._answer,
             give_up=self._give_up,
             loop=loop,
@@ -210,7 +209,6 @@ class Partition:
             self.store.set_generation(generation)
             for marker in self._future.due(generation):
                 self._accept(marker)
-            self._pending_answers.advanced()
 
     # -- life ----------------------------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ one is given only if
 
 1. every append handed to the store before it is resolved (`barrier`),
 2. the generation of the request is not above our own (else a newer owner may exist that we have not heard
-   of), and
+   of): a request of a later one waits in `future_requests` and is no marker here until then, and
 3. *after* that, a quorum of storage nodes has confirmed that our session is the current one.
 
 One owner task per partition (`PendingAnswers.run`) confirms for all markers that are ready at that moment in
@@ -67,7 +67,6 @@ class PendingAnswers:
         store: PartitionStore,
         max_outstanding: int,
         resolved_prefix: Callable[[], int],
-        generation: Callable[[], int],
         answer: Callable[[Marker], None],
         give_up: Callable[[Marker], None],
         loop: asyncio.AbstractEventLoop,
@@ -75,7 +74,6 @@ class PendingAnswers:
         self._store = store
         self._max_outstanding = max_outstanding
         self._resolved_prefix = resolved_prefix
-        self._generation = generation
         self._answer = answer
         self._give_up = give_up
         self._loop = loop
@@ -154,12 +152,8 @@ class PendingAnswers:
     def _ready(self) -> list[Marker]:
         if self._store.state is not StoreState.OPEN:
             return []
-        resolved, generation = self._resolved_prefix(), self._generation()
-        return [
-            marker
-            for marker in self._outstanding
-            if 0 <= marker.barrier <= resolved and marker.generation <= generation
-        ]
+        resolved = self._resolved_prefix()
+        return [marker for marker in self._outstanding if 0 <= marker.barrier <= resolved]
 
     def _expire(self) -> None:
         now = self._loop.time()

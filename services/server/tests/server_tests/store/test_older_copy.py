@@ -100,6 +100,39 @@ async def test_safety_a8_no_id_is_taken_before_a_majority_has_answered() -> None
         await fault_of(cluster, 9)
 
 
+async def test_safety_a8_replicas_that_remember_nothing_are_no_majority_while_another_may_answer() -> None:
+    """It is slow, and the only one that knows of the session that ZooKeeper forgot."""
+    async with Cluster() as cluster:
+        copies = await sessions(cluster, 2)
+        await cluster.admin.set(PATH, copies[0])
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].wipe()
+        cluster.nodes["c:1"].delay_seconds = 0.1  # each of three questions; the grace time is 0.5 s
+        _, said = await fault_of(cluster, 3)
+        assert "c:1 has completed session 1" in said
+        assert (await cluster.stored()).session_id == 0
+
+
+async def test_safety_a8_answers_to_an_earlier_question_are_no_majority() -> None:
+    """While the replicas are asked another owner takes a session, and then they are gone."""
+    async with Cluster() as cluster:
+        await sessions(cluster, 1)
+        server = cluster.server(generation=2)
+        calls = {name: len(node.calls) for name, node in cluster.nodes.items()}
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.5
+        await asyncio.sleep(0.2)
+        await cluster.write(lambda m: PartitionMetadata(2, 1, m.replicas))
+        for node in cluster.nodes.values():
+            node.info = node.info._replace(session_id=1)
+        await until(lambda: all(len(node.calls) == calls[name] + 2 for name, node in cluster.nodes.items()))
+        for node in cluster.nodes.values():
+            node.kill()
+        await asyncio.sleep(30)
+        assert server.store.state is StoreState.NO_QUORUM
+        assert (await cluster.stored()).session_id == 1
+
+
 async def test_safety_a8_nodes_of_0_13_2_count_with_the_session_they_wrote_down() -> None:
     """Their fences are gone with a restart, and their refusals name nothing."""
     async with Cluster() as cluster:

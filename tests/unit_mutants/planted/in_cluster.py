@@ -1,0 +1,83 @@
+"""Planted bugs in what all processes know of ZooKeeper: its age, and how long a session lives."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_bug = bugs_in("libs/cluster/src/waltz_cluster")
+
+CLUSTER_BUGS = (
+    _bug(
+        "session_from_the_future_is_no_fault",
+        "A8",
+        "older_copy.py",
+        "    if info.session_id > recorded.session_id:\n",
+        "    if info.session_id > recorded.session_id + 1:\n",
+        "A node that completed the session after this one does not stop the recovery.",
+    ),
+    _bug(
+        "empty_metadata_over_records_is_no_fault",
+        "A8",
+        "older_copy.py",
+        "        if max_txid >= 0 or info.low_water_mark >= 0:\n",
+        "        if info.low_water_mark >= 0:\n",
+        "ZooKeeper lists no replica, a node of the first session has records, and a new log begins over them.",
+    ),
+    _bug(
+        "unlisted_replica_with_records_is_no_evidence",
+        "A8",
+        "older_copy.py",
+        "        and info.session_id > last_listed(recorded)\n",
+        "        and info.session_id > recorded.session_id\n",
+        "A replica that took appends in a session whose listing ZooKeeper forgot is cut.",
+    ),
+    _bug(
+        "who_was_only_filled_is_evidence",
+        "A8",
+        "older_copy.py",
+        "        and max_txid > info.low_water_mark\n    ):\n",
+        "        and max_txid >= info.low_water_mark\n    ):\n",
+        "An interrupted recovery leaves a fault behind, though ZooKeeper lost nothing.",
+    ),
+    _bug(
+        "part_in_a_session_before_the_last_listing",
+        "A8",
+        "older_copy.py",
+        "    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark\n",
+        "    return recorded_session_id < info.session_id and max_txid > info.low_water_mark\n",
+        "A replica that dropped out before the last listing counts with a tail that nobody acknowledged.",
+    ),
+    # ---- the lease
+    _bug(
+        "lease_renewed_by_an_old_contact",
+        "D8",
+        "lease.py",
+        "is not SessionState.CONNECTED or self._deadline() <= self._loop.time():\n",
+        "is not SessionState.CONNECTED:\n",
+        "A server serves again on the strength of a contact that is older than the session timeout.",
+    ),
+    _bug(
+        "lost_session_waits_for_the_lease",
+        "D8",
+        "lease.py",
+        '            self._end("the ZooKeeper session is lost")\n',
+        "            self._check()\n",
+        "A server serves on after it has heard that its session is over.",
+    ),
+    _bug(
+        "lease_is_not_armed_again",
+        "D8",
+        "lease.py",
+        "        else:\n            self._arm()\n\n    def _end",
+        "\n    def _end",
+        "After one contact in time the end of the session is never noticed by the clock.",
+    ),
+    _bug(
+        "loss_is_reported_again_and_again",
+        "D8",
+        "lease.py",
+        "        if self.valid:\n            self.valid = False\n            self._expired(reason)\n",
+        "        self.valid = False\n        self._expired(reason)\n",
+        "Partitions are given up more than once for one loss.",
+    ),
+)
