@@ -1,6 +1,23 @@
-"""The Spark data source and sink of Waltz: `spark.read.format("waltz")` and its like."""
+"""The Spark data source and sink of Waltz: `spark.read.format("waltz")` and its like.
 
+PySpark is no dependency of this distribution but an extra, so that a platform's own stays as it is.
+"""
+
+import sys
+
+try:
+    import pyspark.sql.datasource  # Spark's own part for sources in Python, since 4.0  # noqa: F401
+except ModuleNotFoundError as missing:
+    if missing.name not in ("pyspark", "pyspark.sql.datasource"):
+        raise
+    raise ModuleNotFoundError(
+        f"waltz_spark needs PySpark 4.0 or newer, and {sys.executable} has none: use the Python of your Spark platform, or "
+        "pip install 'waltz-spark[pyspark]'",
+        name=missing.name,
+    ) from None
+
+from waltz_spark.errors import reason
 from waltz_spark.lag import Lag, LagListener
 from waltz_spark.source import WaltzDataSource
 
-__all__ = ["Lag", "LagListener", "WaltzDataSource"]
+__all__ = ["Lag", "LagListener", "WaltzDataSource", "reason"]

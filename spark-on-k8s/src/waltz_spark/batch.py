@@ -20,10 +20,10 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from waltz_spark.connection import lease
-from waltz_spark.errors import DataLossError, OptionError
+from waltz_spark.errors import DataLossError, OptionError, in_one_line
 from waltz_spark.filters import Selection, select
 from waltz_spark.log_ends import all_ends
 from waltz_spark.offsets import PlaceError, Position, beyond, chosen_partitions, clipped, resolve
@@ -31,6 +31,8 @@ from waltz_spark.planning import Range, cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
 
 if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
     from waltz_spark.options import ReadOptions
 
 log = logging.getLogger("waltz_spark")
@@ -45,6 +47,7 @@ class WaltzBatchReader(DataSourceReader):
         self._options = options
         self._selection = Selection()
 
+    @in_one_line()
     def partitions(self) -> Sequence[InputPartition]:
         """One task per range. Where the log ends is settled here, once for the query."""
         options = self._options

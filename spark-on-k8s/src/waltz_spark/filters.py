@@ -3,7 +3,7 @@ own classes.
 
 A condition on `partition` or `transaction_id` narrows the ranges; one on `header` decides before a
 payload is fetched. What is taken over is taken over exactly, so Spark need not check again; everything else
-is left to Spark.
+is left to Spark. Spark's classes are known by their names: Spark 4.0 has none of them.
 """
 
 from __future__ import annotations
@@ -11,31 +11,21 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
-
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-)
+from typing import TYPE_CHECKING, Any
 
 from waltz_spark.planning import Range
 
-_COMPARISONS: Mapping[type[Filter], str] = {
-    EqualTo: "==",
-    EqualNullSafe: "==",
-    GreaterThan: ">",
-    GreaterThanOrEqual: ">=",
-    LessThan: "<",
-    LessThanOrEqual: "<=",
-    In: "in",
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import Filter
+
+_COMPARISONS: Mapping[str, str] = {
+    "EqualTo": "==",
+    "EqualNullSafe": "==",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "In": "in",
 }
 _COLUMNS = ("partition", "transaction_id", "header")
 _NEVER_NULL = frozenset((name,) for name in (*_COLUMNS, "client_id", "generation", "sequence"))
@@ -82,12 +72,15 @@ class Selection:
                 found.append(Range(one.partition, first, last))
         return found
 
-    def header_test(self) -> Callable[[int], bool] | None:
-        """A function that decides whether a header is read; None when all are."""
+    def header_test(self, among: frozenset[int] | None = None) -> Callable[[int], bool] | None:
+        """A function that decides whether a header is read; None when all are. `among`: the headers that the
+        option `headers` names."""
         conditions = self.header
         if not conditions:
-            return None
-        return lambda header: all(condition.holds(header) for condition in conditions)
+            return None if among is None else among.__contains__
+        return lambda header: (
+            (among is None or header in among) and all(condition.holds(header) for condition in conditions)
+        )
 
 
 def select(filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
@@ -97,7 +90,7 @@ def select(filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
     first, last = 0, None
     left: list[Filter] = []
     for one in filters:
-        if isinstance(one, IsNotNull) and one.attribute in _NEVER_NULL:
+        if type(one).__name__ == "IsNotNull" and getattr(one, "attribute", None) in _NEVER_NULL:
             continue
         found = _condition(one)
         if found is None:
@@ -119,9 +112,9 @@ def select(filters: Sequence[Filter]) -> tuple[Selection, list[Filter]]:
 
 def _condition(one: Filter) -> tuple[str, Condition] | None:
     """The column and the condition on it, when the filter is one on a number this source understands."""
-    negated = isinstance(one, Not)
-    inner = one.child if isinstance(one, Not) else one
-    operation = _COMPARISONS.get(type(inner))
+    negated = type(one).__name__ == "Not"
+    inner = getattr(one, "child", one) if negated else one
+    operation = _COMPARISONS.get(type(inner).__name__)
     attribute: tuple[str, ...] = getattr(inner, "attribute", ())
     value = getattr(inner, "value", None)
     if operation is None or len(attribute) != 1 or attribute[0] not in _COLUMNS:

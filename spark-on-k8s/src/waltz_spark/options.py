@@ -3,7 +3,8 @@
 Spark hands options over as text with names in lower case. A table of `Option` lists what there is;
 `parse` checks everything on the driver, one line per mistake, and refuses what it does not know with
 the nearest name. The keys of the client library (`zookeeper.`, `cluster.`, `client.`) pass through to
-it. The sink has a table of its own and uses the same functions.
+it. The sink has a table of its own and uses the same functions. Names that people know from Spark's Kafka
+source are in `kafka_names`.
 """
 
 from __future__ import annotations
@@ -14,14 +15,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pyspark
 from waltz_client import ClientSettings
 from waltz_cluster.errors import ConfigError
 from waltz_spark.errors import OptionError
+from waltz_spark.kafka_names import hint
 from waltz_spark.offsets import EARLIEST, LATEST, Position
 
 BATCH, STREAM, WRITE, STREAM_WRITE = "a batch read", "a streaming read", "a batch write", "a streaming write"
 READS = frozenset({BATCH, STREAM})
 WRITES = frozenset({WRITE, STREAM_WRITE})
+
+OLDEST_SPARK, FILTERS_SINCE, LIMITS_SINCE = (4, 0), (4, 1), (4, 2)
+"""The Spark that is needed; which offers filters to Python sources; which passes them a trigger's limit, and
+the start of the trigger."""
 
 SPARKS_OWN = frozenset({"checkpointlocation", "queryname", "outputmode"})
 """Options that Spark passes on to every source and sink though they are its own."""
@@ -35,12 +42,13 @@ _DEFAULT_SESSION_TIMEOUT_MS = "30000"
 @dataclass(frozen=True, slots=True)
 class Option:
     """One option. `read` makes its value of the text, or raises ValueError with the reason; `uses`: where
-    it has a meaning."""
+    it has a meaning; `since`: the first Spark that can do it, where that is not the oldest supported one."""
 
     name: str
     read: Callable[[str], Any]
     default: Any
     uses: frozenset[str] = READS
+    since: tuple[int, int] = OLDEST_SPARK
 
 
 class ClientKeys:
@@ -125,6 +133,22 @@ def partition_list(text: str) -> tuple[int, ...]:
     return tuple(sorted(found))
 
 
+def header(text: str) -> int:
+    """Reads a header: a signed 32-bit number, decimal or 0x..."""
+    try:
+        value = int(text, 0)
+    except ValueError:
+        raise ValueError(f"{text.strip()!r} is not a whole number") from None
+    if not -(2**31) <= value < 2**31:
+        raise ValueError(f"{text.strip()} is not a signed 32-bit number")
+    return value
+
+
+def header_list(text: str) -> frozenset[int]:
+    """Reads `1,2,0x10`: headers."""
+    return frozenset(header(part) for part in text.split(","))
+
+
 def position(text: str) -> Position:
     """Reads `earliest`, `latest` or a JSON object: partition to transaction id, -2 (earliest) or -1
     (latest)."""
@@ -169,7 +193,7 @@ def parse(given: Mapping[str, str], table: Sequence[Option], use: str) -> tuple[
         elif folded in client:
             flat[client[folded]] = text
         else:
-            raise OptionError(_unknown(name, [*own, *client], own, client))
+            raise OptionError(_unknown(name, own, client, use))
     return values, _checked_client(flat)
 
 
@@ -178,17 +202,33 @@ def _value(option: Option, text: str, use: str) -> Any:
         meant = " and ".join(sorted(option.uses))
         raise OptionError(f"option {option.name} has no meaning for {use} (it is for {meant}): remove it")
     try:
-        return option.read(text)
+        value = option.read(text)
     except ValueError as error:
         raise OptionError(f"option {option.name} = {text!r}: {error}") from None
+    if value != option.default and not spark_is_at_least(option.since):
+        major, minor = option.since
+        raise OptionError(
+            f"option {option.name} needs Spark {major}.{minor} or newer, this is {pyspark.__version__}: remove it"
+        )
+    return value
 
 
-def _unknown(name: str, known: list[str], own: Mapping[str, Option], client: Mapping[str, str]) -> str:
+def spark_is_at_least(version: tuple[int, int]) -> bool:
+    """Whether the Spark of this process is of this version or a newer one."""
+    major, minor = (int(part) for part in pyspark.__version__.split(".")[:2])
+    return (major, minor) >= version
+
+
+def _unknown(name: str, own: Mapping[str, Option], client: Mapping[str, str], use: str) -> str:
     if name.lower() == "path":
         return "a log has no path: give zookeeper.connectString and cluster.root, and call load() or save() without one"
-    matches = difflib.get_close_matches(name.lower(), known, n=1, cutoff=0.5)
+    of_kafka = hint(name, writes=use in WRITES)
+    if of_kafka is not None:
+        return of_kafka
+    matches = difflib.get_close_matches(name.lower(), [*own, *client], n=1, cutoff=0.5)
     if not matches:
-        return f"unknown option {name}"
+        options = ", ".join(option.name for option in own.values() if use in option.uses)
+        return f"unknown option {name}: {use} takes {options}, and the client's keys zookeeper.*, cluster.* and client.*"
     nearest = own[matches[0]].name if matches[0] in own else client[matches[0]]
     return f"unknown option {name}; did you mean {nearest}?"
 
@@ -213,10 +253,11 @@ READ_TABLE = (
     Option("includeData", true_or_false, True),
     Option("deserializer", one_of("binary", "utf8"), "binary"),
     Option("failOnDataLoss", true_or_false, True),
-    Option("pushFilters", true_or_false, False, frozenset({BATCH})),
-    Option("maxTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM})),
-    Option("maxBytesPerTrigger", whole_number(1), None, frozenset({STREAM})),
-    Option("minTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM})),
+    Option("headers", header_list, None),
+    Option("pushFilters", true_or_false, False, frozenset({BATCH}), since=FILTERS_SINCE),
+    Option("maxTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
+    Option("maxBytesPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
+    Option("minTransactionsPerTrigger", whole_number(1), None, frozenset({STREAM}), since=LIMITS_SINCE),
     Option("maxTriggerDelayMs", whole_number(1), 15 * 60 * 1000, frozenset({STREAM})),
     Option("readTimeoutMs", whole_number(1), 120_000),
     Option("batchTransactions", whole_number(1), 16_384),
@@ -230,6 +271,7 @@ class ReadOptions:
 
     client: ClientKeys
     partitions: tuple[int, ...] | None
+    headers: frozenset[int] | None
     starting: Position
     ending: Position
     min_partitions: int | None
@@ -265,6 +307,7 @@ class ReadOptions:
         return cls(
             client=client,
             partitions=values["partitions"],
+            headers=values["headers"],
             starting=starting,
             ending=ending,
             min_partitions=values["minPartitions"],
@@ -281,3 +324,18 @@ class ReadOptions:
             batch_transactions=values["batchTransactions"],
             batch_bytes=values["batchBytes"],
         )
+
+
+def check_at_load(given: Mapping[str, str]) -> None:
+    """What can be checked when Spark asks for the columns, before it shows whether the read is a batch or a
+    stream: the options are right for one of them. OptionError, one line."""
+    mistakes: dict[str, OptionError] = {}
+    for use in (BATCH, STREAM):
+        try:
+            ReadOptions.load(given, use)
+        except OptionError as mistake:
+            mistakes[use] = mistake
+        else:
+            return
+    of_streams = {option.name.lower() for option in READ_TABLE if option.uses == {STREAM}}
+    raise mistakes[STREAM if any(name.lower() in of_streams for name in given) else BATCH] from None

@@ -10,7 +10,7 @@ import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from waltz_spark.connection import lease
-from waltz_spark.errors import WaltzSparkError
+from waltz_spark.errors import WaltzSparkError, in_one_line
 from waltz_spark.filters import Selection
 from waltz_spark.planning import Range
 from waltz_spark.schema import arrow_batch, arrow_schema
@@ -40,8 +40,9 @@ def read_range(
     if not isinstance(partition, RangePartition):
         return
     schema = arrow_schema(options.deserializer)
-    for batch in range_batches(options, selection, partition.range):
-        yield arrow_batch(batch, schema)
+    with in_one_line():
+        for batch in range_batches(options, selection, partition.range):
+            yield arrow_batch(batch, schema)
 
 
 def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> Iterator[RangeBatch]:
@@ -54,7 +55,7 @@ def range_batches(options: ReadOptions, selection: Selection, wanted: Range) -> 
                 wanted.first,
                 wanted.last,
                 with_data=options.include_data,
-                where=selection.header_test(),
+                where=selection.header_test(options.headers),
                 batch_transactions=options.batch_transactions,
                 batch_bytes=options.batch_bytes,
                 timeout_seconds=options.read_timeout_ms / 1000,

@@ -14,16 +14,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-import pyspark
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from waltz_spark.admission import admit_bytes, admit_transactions, sample_ids
 from waltz_spark.batch import option_named
 from waltz_spark.connection import Connection, give_back, take
-from waltz_spark.errors import DataLossError, OptionError, UnavailableError
+from waltz_spark.errors import DataLossError, OptionError, UnavailableError, WaltzSparkError, in_one_line
 from waltz_spark.filters import Selection
 from waltz_spark.log_ends import all_ends, ends_now
 from waltz_spark.offsets import Offsets, PlaceError, beyond, chosen_partitions, clipped, resolve
+from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
 from waltz_spark.planning import cut, ranges_between
 from waltz_spark.reading import RangePartition, read_range
 
@@ -50,6 +50,35 @@ yet that it is one."""
 _BEHIND_PAUSE_SECONDS = 0.5
 
 
+class RefusedStreamReader(DataSourceStreamReader):
+    """In place of a reader whose options or columns are wrong: whatever Spark asks first raises the error."""
+
+    def __init__(self, error: WaltzSparkError) -> None:
+        self._error = error
+
+    @in_one_line()
+    def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
+        """Of a new query."""
+        raise self._error
+
+    @in_one_line()
+    def latestOffset(self, *_: object) -> dict[str, int | str]:  # noqa: N802
+        """Of a restarted one."""
+        raise self._error
+
+    @in_one_line()
+    def partitions(self, start: object, end: object) -> Sequence[InputPartition]:
+        """Of a batch that is repeated."""
+        raise self._error
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """No task comes of it."""
+        raise self._error
+
+    def stop(self) -> None:
+        """It has nothing open."""
+
+
 class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """See the module. `read` runs elsewhere, on a pickled copy that has the options only.
 
@@ -71,14 +100,6 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._silent_since: dict[int, float] = {}
         self._target: dict[int, int] | None = None
         self._last_trigger: float | None = None
-        limits = {
-            "maxTransactionsPerTrigger": options.max_transactions_per_trigger,
-            "maxBytesPerTrigger": options.max_bytes_per_trigger,
-            "minTransactionsPerTrigger": options.min_transactions_per_trigger,
-        }
-        limited = [name for name, limit in limits.items() if limit is not None]
-        if limited and not _has_admission_control(pyspark.__version__):
-            raise OptionError(f"option {limited[0]} needs Spark 4.2 or newer, this is {pyspark.__version__}")
 
     def __getstate__(self) -> dict[str, Any]:
         """Tasks get the options; the connection stays here."""
@@ -86,6 +107,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # -- the driver ------------------------------------------------------------------------------------------
 
+    @in_one_line()
     def initialOffset(self) -> dict[str, int | str]:  # noqa: N802
         """Where a new query begins; a restarted one continues from its checkpoint."""
         ends = all_ends(self._driver, self._partitions, self._timeout_seconds)
@@ -97,6 +119,7 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             )
         return self._offsets(clipped(places, ends)).to_json()
 
+    @in_one_line()
     def latestOffset(  # noqa: N802
         self, start: Mapping[str, object] | None = None, limit: ReadLimit | None = None
     ) -> dict[str, int | str]:
@@ -105,9 +128,9 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Without arguments (Spark 4.0 and 4.1): always to the end. A partition that does not answer now is left
         where it is; UnavailableError when it has not answered for `readTimeoutMs`.
         """
-        ends = self._known_ends()
         if start is None:
-            return self._offsets(ends).to_json()
+            return self._offsets(self._latest_ends()).to_json()
+        ends = self._known_ends()
         begin = self._checked_start(start, ends)
         starts = begin.next_ids
         for partition in self._partitions:
@@ -144,14 +167,18 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the log as last seen, for the progress of the query and its lag."""
         return self._offsets(self._latest).to_json() if self._latest else None
 
+    @in_one_line()
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         """Everything committed now is the target; nothing after it will be read."""
         self._target = all_ends(self._driver, self._partitions, self._timeout_seconds)
 
+    @in_one_line()
     def partitions(self, start: Mapping[str, object], end: Mapping[str, object]) -> Sequence[InputPartition]:
         """The tasks of a trigger; the same for the same offsets, apart from how they are cut."""
         options = self._options
         first, last = self._parsed(start), self._parsed(end)
+        if not spark_is_at_least(LIMITS_SINCE):  # that Spark did not give the start to latestOffset
+            self._check_continuity(first, last)
         starts = first.next_ids if first.cluster == last.cluster else {}
         ranges = cut(
             ranges_between(starts, last.next_ids),
@@ -220,27 +247,55 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._latest.update(ends)
         return ends
 
+    def _latest_ends(self) -> dict[int, int]:
+        """The end of every partition, without a start to fall back on: one without an answer has the end it
+        had last, and one that has never answered is waited for. Nothing moves back: an old owner may answer."""
+        before = dict(self._latest)
+        now = self._known_ends()
+        unknown = [p for p in self._partitions if p not in before and p not in now]
+        if unknown:
+            now |= all_ends(self._driver, unknown, self._timeout_seconds)
+        self._latest = {p: max(before.get(p, 0), now.get(p, 0)) for p in self._partitions}
+        return self._latest
+
+    def _check_continuity(self, first: Offsets, last: Offsets) -> None:
+        """That a trigger begins where this log, and not another one or an older state of it, was read."""
+        if first.cluster != last.cluster:
+            self._lost_cluster(first.cluster, last.cluster)
+            return
+        for partition in sorted(first.next_ids.keys() - last.next_ids.keys()):
+            self._lost_partition(partition)
+        for partition, place, end in beyond(first.next_ids, last.next_ids):
+            self._lost_end(partition, place, end)
+
     def _checked_start(self, start: Mapping[str, object], ends: dict[int, int]) -> Offsets:
         """Where the query is, if the log has that place. Ends that lie before it are asked for again for a
         while."""
         begin = self._parsed(start)
         key = self._driver.identity.key
         if begin.cluster != key:
-            self._lost(f"the checkpoint belongs to another cluster (key {begin.cluster}, this one has {key})")
+            self._lost_cluster(begin.cluster, key)
             return Offsets(key, {})
         for partition in sorted(set(begin.next_ids) - set(self._partitions)):
-            self._lost(
-                f"partition {partition} is in the checkpoint and is no longer read (option partitions)"
-            )
+            self._lost_partition(partition)
         deadline = self._clock() + min(self._timeout_seconds, BEHIND_SECONDS)
         while (behind := beyond(begin.next_ids, ends)) and self._clock() < deadline:
             self._sleep(_BEHIND_PAUSE_SECONDS)
             ends.update(self._known_ends())
         for partition, place, end in behind:
-            self._lost(
-                f"partition {partition} was read up to transaction {place - 1}, and its log ends before {end}"
-            )
+            self._lost_end(partition, place, end)
         return begin
+
+    def _lost_cluster(self, read: str, here: str) -> None:
+        self._lost(f"the checkpoint belongs to another cluster (key {read}, this one has {here})")
+
+    def _lost_partition(self, partition: int) -> None:
+        self._lost(f"partition {partition} is in the checkpoint and is no longer read (option partitions)")
+
+    def _lost_end(self, partition: int, place: int, end: int) -> None:
+        self._lost(
+            f"partition {partition} was read up to transaction {place - 1}, and its log ends before {end}"
+        )
 
     def _lost(self, line: str) -> None:
         if self._options.fail_on_data_loss:
@@ -287,9 +342,3 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         for (partition, _), size in zip(wanted, self._driver.call(sizes), strict=True):
             found.setdefault(partition, []).append(size)
         return {partition: max(sum(of) / len(of), 1.0) for partition, of in found.items()}
-
-
-def _has_admission_control(version: str) -> bool:
-    """Whether this Spark passes a limit to Python sources (since 4.2)."""
-    major, minor = (int(part) for part in version.split(".")[:2])
-    return (major, minor) >= (4, 2)

@@ -18,6 +18,7 @@ import yaml
 from pyspark.sql import DataFrameReader, SparkSession
 from pyspark.sql.streaming.readwriter import DataStreamReader
 
+import waltz_spark
 from waltz_client import Append, Committed, FeedTransaction, WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
 
@@ -125,8 +126,7 @@ def reason(action: Callable[[], object]) -> str:
     try:
         done = action()
     except Exception as error:
-        lines = [line for line in str(error).splitlines() if "waltz: " in line]
-        return lines[-1] if lines else str(error)
+        return waltz_spark.reason(error) or str(error)
     raise AssertionError(f"nothing failed: {done}")
 
 

@@ -6,10 +6,19 @@ from pathlib import Path
 
 import pytest
 
+from waltz_client import ClientSettings
 from waltz_spark.errors import OptionError
 from waltz_spark.offsets import EARLIEST, LATEST
-from waltz_spark.options import BATCH, STREAM, ClientKeys, ReadOptions
-from waltz_spark.stream import WaltzStreamReader, _has_admission_control
+from waltz_spark.options import (
+    BATCH,
+    READ_TABLE,
+    STREAM,
+    ClientKeys,
+    ReadOptions,
+    check_at_load,
+    spark_is_at_least,
+)
+from waltz_spark.sink.options import WRITE_TABLE
 
 CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
 
@@ -28,9 +37,9 @@ def test_defaults_are_those_of_a_log_source() -> None:
 
 def test_names_may_be_in_any_case_as_spark_hands_them_over_in_lower_case() -> None:
     options = ReadOptions.load(
-        {"ZOOKEEPER.connectstring": "zk:2181", "cluster.root": "/l", "maxtransactionspertrigger": "5"}, STREAM
+        {"ZOOKEEPER.connectstring": "zk:2181", "cluster.root": "/l", "maxtransactionsperpartition": "5"}, STREAM
     )
-    assert options.max_transactions_per_trigger == 5
+    assert options.max_transactions_per_partition == 5
     assert options.client.settings().zookeeper_connect_string == "zk:2181"
 
 
@@ -41,7 +50,9 @@ def test_values_are_read() -> None:
         endingTransactions="latest",
         includeData="FALSE",
         minPartitions="12",
+        headers="1, -2,0x57434C4D",
     )
+    assert options.headers == {1, -2, 1464028237}
     assert options.partitions == (0, 2, 3, 4, 7)
     assert options.starting == {0: 5, 2: -2, 10: -1}
     assert (options.include_data, options.min_partitions) == (False, 12)
@@ -52,8 +63,10 @@ def test_values_are_read() -> None:
     [
         (BATCH, {"minPartition": "3"}, "unknown option minPartition; did you mean minPartitions?"),
         (BATCH, {"zookeeper.conectString": "x"}, "unknown option zookeeper.conectString; did you mean zookeeper.connectString?"),
-        (BATCH, {"startingOffsets": "earliest"}, "unknown option startingOffsets"),
-        (BATCH, {"xyzzy": "1"}, "unknown option xyzzy"),
+        (BATCH, {"xyzzy": "1"}, "unknown option xyzzy: a batch read takes partitions, startingTransactions, "),
+        (BATCH, {"headers": "1,x"}, "option headers = '1,x': 'x' is not a whole number"),
+        (BATCH, {"headers": "1,,2"}, "option headers = '1,,2': '' is not a whole number"),
+        (BATCH, {"headers": "4294967296"}, "4294967296 is not a signed 32-bit number"),
         (BATCH, {"path": "/x"}, "a log has no path"),
         (BATCH, {"minPartitions": "0"}, "option minPartitions = '0': it must be at least 1"),
         (BATCH, {"minPartitions": "many"}, "option minPartitions = 'many': it is not a whole number"),
@@ -124,15 +137,68 @@ def test_files_that_spark_brought_are_found_where_it_put_them(
     assert (tls.trust_store, tls.key_store) == (str(tmp_path / "ca.pem"), "/etc/key.pem")
 
 
-def test_limits_need_a_spark_that_passes_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert [_has_admission_control(v) for v in ("4.0.1", "4.1.0", "4.2.0", "4.3.0.dev1", "5.0")] == [
-        False,
-        False,
-        True,
-        True,
-        True,
-    ]
+def test_a_spark_that_cannot_do_what_an_option_asks_for_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    for version, found in {"4.0.1": (4, 0), "4.2.0": (4, 2), "4.3.0.dev1": (4, 3), "5.0": (5, 0)}.items():
+        monkeypatch.setattr("pyspark.__version__", version)
+        assert spark_is_at_least(found)
+        assert not spark_is_at_least((found[0], found[1] + 1))
     monkeypatch.setattr("pyspark.__version__", "4.1.1")
-    WaltzStreamReader(load(STREAM))
+    load(STREAM)
+    load(pushFilters="true")
     with pytest.raises(OptionError, match=r"maxBytesPerTrigger needs Spark 4\.2 or newer, this is 4\.1\.1"):
-        WaltzStreamReader(load(STREAM, maxBytesPerTrigger="10"))
+        load(STREAM, maxBytesPerTrigger="10")
+    monkeypatch.setattr("pyspark.__version__", "4.0.0")
+    load(pushFilters="false")
+    with pytest.raises(OptionError, match=r"pushFilters needs Spark 4\.1 or newer, this is 4\.0\.0"):
+        load(pushFilters="true")
+
+
+KAFKA = [
+    ("kafka.bootstrap.servers", "zookeeper.connectString"),
+    ("subscribe", "partitions"),
+    ("subscribePattern", "partitions"),
+    ("assign", "partitions"),
+    ("startingOffsets", "startingTransactions"),
+    ("endingOffsets", "endingTransactions"),
+    ("startingTimestamp", "startingTransactions"),
+    ("endingOffsetsByTimestamp", "endingTransactions"),
+    ("maxOffsetsPerTrigger", "maxTransactionsPerTrigger"),
+    ("minOffsetsPerTrigger", "minTransactionsPerTrigger"),
+    ("maxTriggerDelay", "maxTriggerDelayMs"),
+    ("maxRecordsPerPartition", "maxTransactionsPerPartition"),
+    ("includeHeaders", "header"),
+    ("kafka.group.id", "no groups"),
+    ("kafkaConsumer.pollTimeoutMs", "readTimeoutMs"),
+    ("kafka.security.protocol", "client.*"),
+]
+
+
+@pytest.mark.parametrize(("name", "ours"), KAFKA)
+@pytest.mark.parametrize("use", [BATCH, STREAM])
+def test_an_option_of_the_kafka_source_is_answered_with_ours(use: str, name: str, ours: str) -> None:
+    """Spark hands names over in lower case; the answer has them as people write them."""
+    with pytest.raises(OptionError) as caught:
+        ReadOptions.load({**CLUSTER, name.lower(): "x"}, use)
+    assert str(caught.value).startswith("waltz: option ")
+    assert "is one of" in str(caught.value)
+    assert "Kafka" in str(caught.value)
+    assert ours in str(caught.value).split(":", 2)[2]
+
+
+def test_hints_name_options_that_there_are() -> None:
+    """A renamed option would leave its old name in a hint."""
+    known = {option.name for option in (*READ_TABLE, *WRITE_TABLE)} | set(ClientSettings.keys())
+    for name, ours in KAFKA:
+        if ours[0].islower() and " " not in ours and "*" not in ours and ours != "header":
+            assert ours in known, name
+
+
+def test_what_load_can_check_without_knowing_whether_it_is_a_stream() -> None:
+    check_at_load({**CLUSTER, "startingTransactions": "latest"})  # a stream
+    check_at_load({**CLUSTER, "endingTransactions": "latest"})  # a batch
+    with pytest.raises(OptionError, match="the key zookeeper.connectString is required"):
+        check_at_load({})
+    with pytest.raises(OptionError, match="option readTimeoutMs = 'soon'"):
+        check_at_load({**CLUSTER, "readTimeoutMs": "soon", "maxTriggerDelayMs": "5"})
+    with pytest.raises(OptionError, match="option endingTransactions has no meaning for a streaming read"):
+        check_at_load({**CLUSTER, "maxTriggerDelayMs": "5", "endingTransactions": "latest"})

@@ -1,82 +1,17 @@
 """The streaming reader without Spark: what it answers when the log, the cluster or the checkpoint is not as
 it should be."""
 
-import asyncio
 import json
 import pickle
-from collections.abc import Callable, Coroutine
-from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
-from waltz_client import RequestDeadlineError
-from waltz_spark.connection import ClusterIdentity
+from spark_tests.fake_log import CLUSTER, Clock, FakeLog, planned, reader
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
-from waltz_spark.options import STREAM, ReadOptions
-from waltz_spark.reading import RangePartition
-from waltz_spark.stream import WaltzStreamReader
 
-CLUSTER = {"zookeeper.connectString": "zk:2181", "cluster.root": "/ledger"}
+pytest.importorskip("pyspark.sql.streaming.datasource", reason="a limit of a trigger needs Spark 4.2")
 
-
-class FakeLog:
-    """Ends of partitions (next transaction id), and the size of every payload; represents connection and
-    client."""
-
-    def __init__(self, *ends: int, key: str = "k1") -> None:
-        self.ends = list(ends)
-        self.silent: set[int] = set()
-        self.payload_bytes = 100
-        self.identity = ClusterIdentity(key, "fake", len(ends))
-        self.ended = False
-        self.on_mark: Callable[[], None] = lambda: None
-
-    def call(self, use: Callable[[Any], Coroutine[Any, Any, Any]]) -> Any:
-        return asyncio.run(use(self))
-
-    async def high_water_mark(self, partition: int, *, deadline_seconds: float) -> int:
-        self.on_mark()
-        if partition in self.silent:
-            raise RequestDeadlineError(f"partition {partition}: no answer")
-        return self.ends[partition] - 1
-
-    async def get_data(self, partition: int, transaction_id: int, *, deadline_seconds: float) -> bytes:
-        assert 0 <= transaction_id < self.ends[partition]
-        return bytes(self.payload_bytes)
-
-
-class Clock:
-    """Time that passes only when somebody sleeps."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        self.now += seconds
-
-
-def reader(
-    log: FakeLog, monkeypatch: pytest.MonkeyPatch, clock: Clock | None = None, **options: str
-) -> WaltzStreamReader:
-    clock = clock or Clock()
-    monkeypatch.setattr("waltz_spark.stream.take", lambda keys: log)
-    monkeypatch.setattr("waltz_spark.stream.give_back", lambda connection: None)
-    return WaltzStreamReader(ReadOptions.load(CLUSTER | options, STREAM), clock, clock.sleep)
-
-
-def planned(
-    reader: WaltzStreamReader, start: dict[str, Any], end: dict[str, Any]
-) -> list[tuple[int, int, int]]:
-    found = []
-    for task in reader.partitions(start, end):
-        assert isinstance(task, RangePartition)
-        found.append((task.range.partition, task.range.first, task.range.last))
-    return found
-
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
 
 def test_a_new_query_begins_at_the_end_or_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog(5, 0)

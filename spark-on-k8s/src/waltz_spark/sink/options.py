@@ -6,7 +6,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from waltz_spark.errors import OptionError
-from waltz_spark.options import STREAM_WRITE, WRITE, WRITES, ClientKeys, Option, one_of, parse, whole_number
+from waltz_spark.options import (
+    STREAM_WRITE,
+    WRITE,
+    WRITES,
+    ClientKeys,
+    Option,
+    header,
+    one_of,
+    parse,
+    whole_number,
+)
 from waltz_spark.sink.attempt import OnConflict
 from waltz_spark.sink.task_claims import CLAIM_HEADER
 from waltz_spark.sink.task_writer import WriteSettings
@@ -18,13 +28,6 @@ _PIPELINE = "1024"
 that append one by one."""
 
 
-def _header(text: str) -> int:
-    value = int(text, 0)
-    if not -(2**31) <= value < 2**31:
-        raise ValueError("it must be a signed 32-bit number")
-    return value
-
-
 def _text(text: str) -> str:
     if not text.strip():
         raise ValueError("it is empty")
@@ -34,7 +37,7 @@ def _text(text: str) -> str:
 WRITE_TABLE = (
     Option("delivery", one_of(EXACTLY_ONCE, AT_LEAST_ONCE), EXACTLY_ONCE, WRITES),
     Option("onConflict", one_of(*(one.value for one in OnConflict)), OnConflict.FAIL.value, WRITES),
-    Option("claimHeader", _header, CLAIM_HEADER, WRITES),
+    Option("claimHeader", header, CLAIM_HEADER, WRITES),
     Option("stateLocation", _text, None, WRITES),
     Option("writeId", _text, None, frozenset({WRITE})),
     Option("writeTimeoutMs", whole_number(1), 120_000, WRITES),

@@ -14,9 +14,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 
-from waltz_spark.errors import OptionError
+from waltz_spark.errors import OptionError, in_one_line
 from waltz_spark.options import STREAM_WRITE, WRITE, ClientKeys
 from waltz_spark.sink.batch_starts import Marks, Starts, StartsFolder
 from waltz_spark.sink.options import AT_LEAST_ONCE, WriteOptions
@@ -26,7 +26,16 @@ from waltz_spark.sink.task_claims import TaskKey
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark import TaskContext
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter
     from pyspark.sql.types import StructType
+else:
+    try:
+        from pyspark.sql.datasource import DataSourceStreamArrowWriter
+    except ImportError:  # Spark 4.0 hands record batches to whatever writer is a DataSourceArrowWriter
+        from pyspark.sql.datasource import DataSourceStreamWriter
+
+        class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter): ...
+
 
 log = logging.getLogger(__name__)
 
@@ -109,6 +118,7 @@ class BatchWriter(DataSourceArrowWriter):
         self._query = query
         self._starts = starts
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """One task. Its errors end the attempt, and Spark tries again. A write of this name that is complete
         adds nothing."""
@@ -118,6 +128,7 @@ class BatchWriter(DataSourceArrowWriter):
         key = TaskKey(self._query, 0, _context().partitionId())
         return _write(self._options, key, self._starts, iterator)
 
+    @in_one_line()
     def commit(self, messages: Sequence[TaskMessage | None]) -> None:  # type: ignore[override]
         """All tasks are done."""
         _report(f"write {self._query}", messages)
@@ -138,6 +149,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         self._options = options
         self._starts = starts
 
+    @in_one_line()
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskMessage:
         """One task. Its errors end the attempt, and Spark tries again."""
         context = _context()
@@ -150,6 +162,7 @@ class StreamWriter(DataSourceStreamArrowWriter):
         key = TaskKey(query, int(batch), context.partitionId())
         return _write(self._options, key, self._starts, iterator)
 
+    @in_one_line()
     def commit(self, messages: Sequence[TaskMessage | None], batchId: int) -> None:  # type: ignore[override]  # noqa: N803
         """All tasks of the batch are done: note it before Spark does."""
         _report(f"batch {batchId}", messages)
