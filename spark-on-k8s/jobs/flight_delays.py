@@ -1,7 +1,8 @@
 """Delays per carrier out of a log of flights, at once or as a stream: `flight_delays.py --help`.
 
 The log is that of `make demo`: a JSON object per flight. At once, the job reads what is committed when it
-starts. As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
+starts. Payloads that are no flights are left out, counted and reported (the header of a flight is the number
+of its aircraft, so it does not set flights apart). As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
 batch; killed and started again on the same checkpoint it ends with the same numbers.
 """
 
@@ -10,10 +11,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pyspark.sql import Observation
 from pyspark.sql.functions import avg, col, count, from_json, lit
 from pyspark.sql.functions import sum as total
 
-from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
+from waltz_spark.job import (
+    LEFT_OUT,
+    log_options,
+    parser,
+    report_left_out,
+    run,
+    run_query,
+    session,
+    sound,
+    stream_flags,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,12 +42,13 @@ COLUMNS = (
 )
 
 
-def delays(log: DataFrame) -> DataFrame:
+def delays(log: DataFrame, observation: Observation | str = LEFT_OUT) -> DataFrame:
     """Per carrier: flights, and for departure and arrival how many have a delay noted, and the sum of
     minutes."""
     flights = log.select(from_json(col("data").cast("string"), lit(FLIGHT)).alias("flight")).select(
         "flight.*"
     )
+    flights = sound(flights, col("row").isNotNull() & col("carrier").isNotNull(), observation)
     return flights.groupBy("carrier").agg(
         count(lit(1)).alias("flights"),
         count("dep_delay").alias("departed"),
@@ -49,7 +62,9 @@ def delays(log: DataFrame) -> DataFrame:
 def run_batch(spark: SparkSession, options: Mapping[str, str], output: str) -> None:
     """All flights that are committed now."""
     log = spark.read.format("waltz").options(**options).load()
-    _replace(delays(log), output)
+    observation = Observation(LEFT_OUT)
+    _replace(delays(log, observation), output)
+    report_left_out("flight-delays", observation.get["payloads"])
 
 
 def run_stream(

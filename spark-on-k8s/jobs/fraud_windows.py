@@ -5,7 +5,8 @@ A burst is `--limit` transfers from one account within `--window` transactions o
 Transactions carry no time, so windows are counted in transaction ids, which also makes the result the same
 whenever the job runs. Per account Spark keeps the last ids in its checkpoint. The alerts go to a partition of
 the log (`--alerts-partition`) through the sink, as transactions with a header of their own, for whoever
-follows the log to act on.
+follows the log to act on. Only the header of a transfer is read; transfers that cannot be read are left out,
+counted and reported.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import col, from_json, lit
 
-from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
+from waltz_spark.job import log_options, parser, run, run_query, session, sound, stream_flags
 
 if TYPE_CHECKING:
     from pandas import DataFrame as PandasFrame  # type: ignore[import-untyped]
@@ -60,6 +61,7 @@ def alerts(log: DataFrame, limit: int, window: int) -> DataFrame:
             col("transfer.source").alias("account"),
         )
     )
+    transfers = sound(transfers, col("book").isNotNull() & col("account").isNotNull())
 
     def follow(
         key: tuple[Any, ...], frames: Iterator[PandasFrame], state: GroupState
@@ -96,7 +98,7 @@ def run_stream(
     seconds: float,
 ) -> None:
     """Follow the log, or with `until_end` stop at what is committed when it starts."""
-    reading = {"startingTransactions": "earliest", **options}
+    reading = {"startingTransactions": "earliest", "headers": str(TRANSFERRED), **options}
     log = spark.readStream.format("waltz").options(**reading).load()
     rows = alerts(log, limit, window).select(
         "data", lit(ALERT).alias("header"), lit(alerts_partition).alias("partition")

@@ -165,6 +165,10 @@ def export(
 ) -> Version:
     """Bring the lake up to `as_of` (partition to the first transaction that is not wanted; `latest`: all
     that is committed now)."""
+    if "headers" in {key.lower() for key in options}:
+        raise OptionError(
+            "a lake has every transaction of the log: remove the option headers, and select when you read the lake"
+        )
     base = lake.version()
     reading = {key: value for key, value in options.items() if not key.lower().endswith("ingtransactions")}
     if base.files:

@@ -4,7 +4,8 @@
 Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums
 are Spark's state, in the checkpoint; after every batch the table of balances is written as a new folder
 `batch-N` and the file `current` names it. A repeated batch writes the same folder again, so a job that
-was killed leaves nothing wrong behind.
+was killed leaves nothing wrong behind. Only the headers of the ledger's events are read; events that cannot be
+read are left out, counted and reported.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import array, col, explode, from_json, lit, struct, when
 from pyspark.sql.functions import sum as total
 
-from waltz_spark.job import log_options, parser, run, run_query, session, stream_flags
+from waltz_spark.job import log_options, parser, run, run_query, session, sound, stream_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 OPENED, TRANSFERRED = 1, 2
 """Headers of the ledger's events that move money; a refusal (3) moves none."""
+_LARGEST = 2**53
+"""Of an amount: sums of larger ones could leave the range of a BIGINT."""
 EVENT = "book STRING, account STRING, balance BIGINT, id STRING, source STRING, target STRING, amount BIGINT"
 
 
@@ -30,6 +33,7 @@ def movements(log: DataFrame) -> DataFrame:
     events = log.where(col("header").isin(OPENED, TRANSFERRED)).select(
         "header", from_json(col("data").cast("string"), lit(EVENT)).alias("event")
     )
+    events = sound(events, col("event.book").isNotNull() & when(col("header") == OPENED, _opened()).otherwise(_moved()))
     opened = array(_movement("event.account", col("event.balance")))
     transferred = array(
         _movement("event.source", -col("event.amount")), _movement("event.target", col("event.amount"))
@@ -38,6 +42,15 @@ def movements(log: DataFrame) -> DataFrame:
     return events.select(col("event.book").alias("book"), explode(moved).alias("movement")).select(
         "book", "movement.*"
     )
+
+
+def _opened() -> Column:
+    return col("event.account").isNotNull() & col("event.balance").between(-_LARGEST, _LARGEST)
+
+
+def _moved() -> Column:
+    ends = col("event.source").isNotNull() & col("event.target").isNotNull()
+    return ends & col("event.amount").between(-_LARGEST, _LARGEST)
 
 
 def _movement(account: str, amount: Column) -> Column:
@@ -59,7 +72,8 @@ def run_stream(
     seconds: float,
 ) -> None:
     """Follow the log, or with `until_end` stop at what is committed when it starts."""
-    log = spark.readStream.format("waltz").options(**{"startingTransactions": "earliest", **options}).load()
+    reading = {"startingTransactions": "earliest", "headers": f"{OPENED},{TRANSFERRED}", **options}
+    log = spark.readStream.format("waltz").options(**reading).load()
 
     def replace(frame: DataFrame, batch: int) -> None:
         folder = f"{output.rstrip('/')}/batch-{batch}"

@@ -2,25 +2,37 @@
 
 In Kubernetes the address of the log is in a ConfigMap and passwords are in a Secret, both mounted as files;
 nothing of either is on a command line. `jobs/` has programs that use it.
+
+One cluster is one log, which many programs write to. A job reads what is its own by the option `headers`, and
+`sound` leaves out payloads that it cannot use, counted and reported: nothing that somebody else appends stops
+a job.
 """
 
 from __future__ import annotations
 
 import argparse
+import logging
 import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from pyspark.sql import SparkSession
+from pyspark.sql import Column, DataFrame, Observation, SparkSession
+from pyspark.sql.functions import count, lit, when
+from pyspark.sql.streaming.query import StreamingQuery
 from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
-from waltz_spark.errors import OptionError, WaltzSparkError
+from waltz_spark.errors import OptionError, WaltzSparkError, reason
 
 OPTIONS_FILE = "WALTZ_OPTIONS_FILE"
 """Environment variable with the default of `--options-file`."""
+LEFT_OUT = "waltz-left-out"
+"""The observed metric of a query that counts what `sound` leaves out."""
+_REPORT_SECONDS = 2
+
+log = logging.getLogger("waltz_spark")
 
 
 def parser(description: str) -> argparse.ArgumentParser:
@@ -68,7 +80,36 @@ def run_query(writer: DataStreamWriter, *, until_end: bool, seconds: float) -> N
         if until_end
         else writer.trigger(processingTime=f"{seconds:g} seconds")
     )
-    triggered.start().awaitTermination()
+    query = triggered.start()
+    ended, reported = False, -1
+    while not ended:
+        ended = bool(query.awaitTermination(_REPORT_SECONDS))
+        reported = _report_batches(query, reported)
+
+
+def _report_batches(query: StreamingQuery, reported: int) -> int:
+    """Report what the batches after `reported` left out; the newest of them."""
+    for progress in query.recentProgress:
+        observed = progress.observedMetrics.get(LEFT_OUT)
+        if observed is not None and progress.batchId > reported:
+            reported = progress.batchId
+            report_left_out(f"query {query.name}, batch {reported}", observed["payloads"])
+    return reported
+
+
+def sound(frame: DataFrame, condition: Column, observation: Observation | str = LEFT_OUT) -> DataFrame:
+    """The rows for which `condition` holds. The others (and those for which it is null) are counted:
+    `run_query` reports them of a stream; of a batch, give an `Observation` and report its `payloads`."""
+    others = count(when(condition, lit(None)).otherwise(lit(1)))
+    return frame.observe(observation, others.alias("payloads")).where(condition)
+
+
+def report_left_out(what: str, payloads: int) -> None:
+    """A warning when there were any."""
+    if payloads:
+        log.warning(
+            "waltz: %s: %d payloads were left out: they are malformed, or of another program", what, payloads
+        )
 
 
 def log_options(arguments: argparse.Namespace) -> dict[str, str]:
@@ -120,10 +161,16 @@ def session(name: str) -> SparkSession:
 
 
 def run(main: Callable[[Sequence[str] | None], None]) -> None:
-    """Run a job's `main`; a mistake of its user is one line and exit code 1."""
+    """Run a job's `main`; a mistake of its user, and what the source or the sink raised inside Spark, is one
+    line and exit code 1."""
     try:
         main(None)
     except WaltzSparkError as error:
         if not error.user_error:
             raise
         sys.exit(f"Error: {error}")
+    except Exception as error:
+        line = reason(error)
+        if line is None:
+            raise
+        sys.exit(f"Error: {line}")

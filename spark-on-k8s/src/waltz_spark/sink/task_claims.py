@@ -3,7 +3,8 @@
 A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task
 (`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
 transactions are the attempt's rows: client ids of the log are never used twice, and every transaction carries
-the one that wrote it. Readers leave claims out by their header.
+the one that wrote it. Other programs leave claims out by their header, which begins with the byte 0x57 ("W")
+as those of all of Waltz's own programs. The header alone makes no claim: `Claim.decode` checks every byte.
 
 Pure: bytes and values, nothing else.
 """
@@ -12,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import zlib
 from dataclasses import dataclass
 from typing import Self
 
@@ -49,7 +51,12 @@ class Claim:
     client_id: int
 
     def encode(self) -> bytes:
-        """A JSON object, stable in its order."""
+        """A JSON object, stable in its order, with a checksum as its last field."""
+        content = self._content()
+        return b'%s,"check":%d}' % (content[:-1], zlib.crc32(content))
+
+    def _content(self) -> bytes:
+        """Without the checksum: as earlier releases wrote it. They leave the checksum unread."""
         return json.dumps(
             {
                 "format": _FORMAT,
@@ -64,15 +71,23 @@ class Claim:
 
     @classmethod
     def decode(cls, data: bytes) -> Self | None:
-        """The claim in a payload; None when it is something else (an application may use the same header)."""
+        """The claim in a payload; None when it is something else, because anybody may use the header. A claim
+        is exactly the bytes that `encode` makes of it, with or without the checksum."""
         try:
             fields = json.loads(data)
-            if not isinstance(fields, dict) or fields.get("format") != _FORMAT:
-                return None
-            key = TaskKey(str(fields["query"]), int(fields["batch"]), int(fields["task"]))
-            return cls(key, str(fields["attempt"]), int(fields["client"]))
-        except (ValueError, KeyError, TypeError):
+        except (ValueError, RecursionError):
             return None
+        match fields:
+            case {
+                "query": str(query),
+                "batch": int(batch),
+                "task": int(task),
+                "attempt": str(attempt),
+                "client": int(client),
+            }:
+                claim = cls(TaskKey(query, int(batch), int(task)), attempt, int(client))
+                return claim if data in (claim.encode(), claim._content()) else None
+        return None
 
 
 def claim_lock(key: TaskKey) -> LockId:

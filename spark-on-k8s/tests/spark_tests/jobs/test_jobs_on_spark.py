@@ -14,6 +14,7 @@ from pyspark.sql import SparkSession
 from ledger.events import Opened, Refused, Transfer, Transferred, encode
 from spark_tests.local_log import LocalLog
 from waltz_client import Append, Committed
+from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -50,6 +51,57 @@ def expected_balances(given: list[Any]) -> Counter[str]:
     return found
 
 
+JUNK = [
+    (77, b"of another program"),
+    (0, b"hello, log"),
+    (1464028237, b"no claim"),
+    (1, b"\xff\xfe{"),
+    (1, b'{"book": "EUR", "account": "a0"}'),
+    (2, b"[" * 10_000),
+    (2, b'{"book": "EUR", "id": "x", "source": "a0", "target": "a1", "amount": 9223372036854775807}'),
+    (2, b'{"book": null, "id": "x", "source": "a0", "target": "a1", "amount": 1}'),
+    (2, b'{"book": "EUR", "id": "x", "source": 7, "target": {}, "amount": "much"}'),
+]
+"""Header and payload of what other programs, and broken ones, append to a partition of the ledger."""
+MALFORMED = sum(header in (1, 2) for header, _ in JUNK)
+
+
+def limit(transactions: str) -> dict[str, str]:
+    """Several batches, where Spark can be asked for them."""
+    return {"maxTransactionsPerTrigger": transactions} if spark_is_at_least(LIMITS_SINCE) else {}
+
+
+def append_junk(log: LocalLog, partition: int) -> None:
+    headers = [header for header, _ in JUNK]
+    log.append(partition, (data for _, data in JUNK), headers.__getitem__)
+
+
+def test_nothing_that_others_append_stops_a_job(
+    spark: SparkSession, log: LocalLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    balances, delays = (importlib.import_module(name) for name in ("ledger_balances", "flight_delays"))
+    start = log.end(LEDGER)
+    append_junk(log, LEDGER)
+    append(log, [Opened("EUR", "a0", 5), Opened("EUR", "a1", 5), Transferred("EUR", "t", "a0", "a1", 2)])
+    append_junk(log, LEDGER)
+    log.append(LEDGER, [b'{"row": 1, "carrier": "UA", "dep_delay": 3}'], lambda _: 4_711)
+    options = {
+        **log.keys,
+        "partitions": str(LEDGER),
+        "startingTransactions": json.dumps({str(LEDGER): start}),
+    }
+    output = str(tmp_path / "balances")
+    checkpoint = str(tmp_path / "checkpoint")
+    balances.run_stream(spark, options, output, checkpoint, until_end=True, seconds=1)
+    table = balances.read_current(spark, output).collect()
+    assert sorted(tuple(row) for row in table) == [("EUR", "a0", 3), ("EUR", "a1", 7)]
+    assert f"query ledger-balances, batch 0: {2 * MALFORMED} payloads were left out" in caplog.text
+    delays.run_batch(spark, options, str(tmp_path / "delays"))
+    (flight,) = spark.read.json(str(tmp_path / "delays")).collect()
+    assert (flight["carrier"], flight["flights"], flight["departure_delay"]) == ("UA", 1, 3)
+    assert f"flight-delays: {2 * len(JUNK) + 3} payloads were left out" in caplog.text
+
+
 @pytest.mark.long
 def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
     jobs = {name: importlib.import_module(name) for name in ("ledger_balances", "fraud_windows")}
@@ -59,8 +111,10 @@ def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, 
         **log.keys,
         "partitions": str(LEDGER),
         "startingTransactions": json.dumps({str(LEDGER): start}),
-        "maxTransactionsPerTrigger": "100",
+        **limit("100"),
     }
+    append_junk(log, LEDGER)
+    first_id = log.end(LEDGER)
     append(log, given)
     for more in ([], events(120, 60)):
         append(log, more)
@@ -93,7 +147,7 @@ def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, 
     ids: dict[str, list[int]] = {}
     for i, event in enumerate(given):
         if isinstance(event, Transferred):
-            ids.setdefault(event.source, []).append(start + i)
+            ids.setdefault(event.source, []).append(first_id + i)
     plain = Counter(
         (account, first, last)
         for account, its in ids.items()

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -200,6 +203,40 @@ def test_whose_row_is_it() -> None:
 
 def test_a_claim_is_told_from_what_is_none() -> None:
     claim = Claim(KEY, "a", 5)
+    data = claim.encode()
+    assert Claim.decode(data) == claim
+    others = [b"", b"[]", b"{}", b"\xff", data.replace(b'"task":0', b'"task":"x"')]
+    others += [data.replace(b'"a"', b'"b"'), data.replace(b",", b", ", 1), data + b" ", data[:-1]]
+    for other in others:
+        assert Claim.decode(other) is None, other
+
+
+HOSTILE = [
+    b"[" * 100_000,
+    b'{"format":"waltz-spark-claim/1","query":"q","batch":Infinity,"task":0,"attempt":"a","client":5}',
+    b'{"format":"waltz-spark-claim/1","query":"q","batch":1e400,"task":0,"attempt":"a","client":5}',
+    b'{"format":"waltz-spark-claim/1","query":"q","batch":%s,"task":0,"attempt":"a","client":5}' % (b"9" * 5000),
+    b'{"format":"waltz-spark-claim/1","query":"\\ud800","batch":{},"task":null,"attempt":[],"client":5}',
+    b'{"format":' + b'{"a":' * 50_000,
+]
+
+
+@pytest.mark.parametrize("payload", HOSTILE, ids=range(len(HOSTILE)))
+def test_no_payload_under_the_header_of_claims_stops_a_write(payload: bytes) -> None:
+    """Whoever writes to the log may use any header."""
+    claims, rows = Survey(KEY, {5}, CLAIM_HEADER).walk([Header(0, 5, CLAIM_HEADER)], {0: payload})
+    assert (claims, [row.transaction_id for row in rows]) == ([], [0])
+
+
+def test_claims_of_earlier_releases_have_no_checksum_and_hold() -> None:
+    """They are in logs; and an attempt of an earlier release must find ours."""
+    old = b'{"format":"waltz-spark-claim/1","query":"query","batch":1,"task":0,"attempt":"a","client":5}'
+    assert Claim.decode(old) == Claim(KEY, "a", 5)
+    fields = json.loads(Claim(KEY, "a", 5).encode())
+    assert {name: fields[name] for name in json.loads(old)} == json.loads(old)
+
+
+@given(st.text(max_size=20), st.integers(0, 2**40), st.integers(0, 2**31), st.text(max_size=20), st.integers(0, 2**31))
+def test_a_claim_survives_its_encoding(query: str, batch: int, task: int, attempt: str, client: int) -> None:
+    claim = Claim(TaskKey(query, batch, task), attempt, client)
     assert Claim.decode(claim.encode()) == claim
-    for data in (b"", b"[]", b"{}", b"\xff", claim.encode().replace(b'"task":0', b'"task":"x"')):
-        assert Claim.decode(data) is None
