@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -54,6 +54,21 @@ test-long: setup
 	$(PYTEST) -m long operator spark-on-k8s services tests/interop
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
+	$(MAKE) unit-spark-oldest
+
+# The unit tests of the Spark source on the oldest PySpark that is supported, in an environment of its own: that of development, but
+# for PySpark.
+OLDEST_BIN := .venv-spark-oldest/bin
+OLDEST_STAMP := .venv-spark-oldest/.stamp
+unit-spark-oldest: setup $(OLDEST_STAMP)
+	$(OLDEST_BIN)/pytest -q -n 2 --dist loadfile -m "not long" spark-on-k8s
+
+$(OLDEST_STAMP): requirements/dev.txt requirements/spark-oldest.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(UV)
+	test -x $(OLDEST_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-spark-oldest
+	$(UV) pip sync --quiet --require-hashes --python $(OLDEST_BIN)/python requirements/dev.txt
+	$(UV) pip install --quiet --compile-bytecode --no-deps --require-hashes --python $(OLDEST_BIN)/python -r requirements/spark-oldest.txt
+	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(OLDEST_BIN)/python $(EDITABLE)
+	touch $(OLDEST_STAMP)
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
@@ -136,7 +151,8 @@ IMAGE_PINS := build server storage operator zookeeper
 lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
+	$(LOCK) requirements/spark-oldest.in -o requirements/spark-oldest.txt
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .uv
+	rm -rf .venv .venv-spark-oldest .uv

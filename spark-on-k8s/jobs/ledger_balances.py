@@ -33,7 +33,9 @@ def movements(log: DataFrame) -> DataFrame:
     events = log.where(col("header").isin(OPENED, TRANSFERRED)).select(
         "header", from_json(col("data").cast("string"), lit(EVENT)).alias("event")
     )
-    events = sound(events, col("event.book").isNotNull() & when(col("header") == OPENED, _opened()).otherwise(_moved()))
+    events = sound(
+        events, col("event.book").isNotNull() & when(col("header") == OPENED, _opened()).otherwise(_moved())
+    )
     opened = array(_movement("event.account", col("event.balance")))
     transferred = array(
         _movement("event.source", -col("event.amount")), _movement("event.target", col("event.amount"))

@@ -19,7 +19,6 @@ from waltz_client import WaltzClientError
 from waltz_cluster.errors import ClusterError
 from waltz_protocol.errors import WaltzProtocolError
 
-
 _HIDE_TRACEBACK = "SPARK_HIDE_TRACEBACK"
 _LINE = re.compile(r"\bwaltz: .*")
 

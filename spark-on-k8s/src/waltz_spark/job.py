@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pyspark.errors import AnalysisException
 from pyspark.sql import Column, DataFrame, Observation, SparkSession
 from pyspark.sql.functions import count, lit, when
 from pyspark.sql.streaming.query import StreamingQuery
@@ -156,7 +157,11 @@ def session(name: str) -> SparkSession:
     from waltz_spark.source import WaltzDataSource
 
     spark = SparkSession.builder.appName(name).getOrCreate()
-    spark.dataSource.register(WaltzDataSource)
+    try:
+        spark.dataSource.register(WaltzDataSource)
+    except AnalysisException as error:  # Spark 4.0, of a source that it has found
+        if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
+            raise
     return spark
 
 

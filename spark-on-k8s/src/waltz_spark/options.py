@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyspark
+
 from waltz_client import ClientSettings
 from waltz_cluster.errors import ConfigError
 from waltz_spark.errors import OptionError

@@ -11,6 +11,7 @@ from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from spark_tests.local_log import LocalLog
+from waltz_spark.options import spark_is_at_least
 from waltz_spark.spark_home import prepare
 from waltz_tools.local import LocalSettings
 from waltz_tools.local.java import find_java
@@ -31,6 +32,12 @@ appender.file.fileName = {file}
 appender.file.layout.type = PatternLayout
 appender.file.layout.pattern = %d %p %c: %m%n%ex
 """
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """PySpark 4.0 leaves sockets of a result to the garbage collector."""
+    if not spark_is_at_least((4, 1)):
+        config.addinivalue_line("filterwarnings", "ignore:unclosed <socket:ResourceWarning")
 
 
 class SparkFiles:

@@ -5,12 +5,15 @@ import zlib
 from collections.abc import Iterator
 
 import pytest
+from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, from_json
 
+import waltz_spark
 from spark_tests.local_log import LocalLog, reason
 from waltz_client import FeedTransaction
 from waltz_spark import WaltzDataSource
+from waltz_spark.options import FILTERS_SINCE, spark_is_at_least
 
 pytestmark = [pytest.mark.timeout(600)]
 
@@ -80,6 +83,7 @@ def test_spark_finds_the_source_by_itself_and_reads_every_transaction_once(
     assert rows(frame) == [row for p in range(4) for row in expected(filled.transactions(p))]
 
 
+@pytest.mark.skipif(not spark_is_at_least((4, 1)), reason="Spark 4.0 plans a read anew for every action")
 def test_a_data_frame_is_a_fixed_piece_of_the_log(spark: SparkSession, filled: LocalLog) -> None:
     frame = filled.read(spark, partitions="2", includeData=False).load()
     before = frame.count()
@@ -166,9 +170,57 @@ def test_other_columns_are_refused(spark: SparkSession, filled: LocalLog) -> Non
     )
 
 
+def test_a_mistake_is_answered_by_load_in_one_line(spark: SparkSession, filled: LocalLog) -> None:
+    """The class of Spark's error, its own words, ours: no stack trace of a worker."""
+    cases = [
+        (spark.read.format("waltz"), "the key zookeeper.connectString is required"),
+        (spark.readStream.format("waltz"), "the key zookeeper.connectString is required"),
+        (
+            filled.read(spark, subscribe="a"),
+            "option subscribe is one of Spark's Kafka source: use partitions",
+        ),
+        (filled.read_stream(spark, maxByts="1"), "unknown option maxbyts"),
+    ]
+    for reader, line in cases:
+        with pytest.raises(AnalysisException) as caught:
+            reader.load()
+        (first, _) = str(caught.value).splitlines()
+        assert first.startswith("[PYTHON_DATA_SOURCE_ERROR] ")
+        assert f"waltz_spark.errors.OptionError: waltz: {line}" in first.replace("options: ", "")
+        assert (waltz_spark.reason(caught.value) or "").startswith("waltz: ")
+
+
+def test_an_error_of_a_task_or_of_planning_has_no_stack_trace(spark: SparkSession, filled: LocalLog) -> None:
+    place = filled.append(3, [b"\xff\xfe"])[0]
+    start = json.dumps({"3": place})
+    options = {"partitions": "3", "startingTransactions": start, "deserializer": "utf8"}
+    for action in (
+        lambda: filled.read(spark, **options).load().collect(),
+        lambda: filled.read(spark, partitions="9").load().collect(),
+        lambda: spark.range(1).write.format("waltz").options(**filled.keys).mode("append").save(),
+    ):
+        with pytest.raises(PySparkException) as caught:
+            action()
+        assert "waltz: " in str(caught.value)
+        assert "Traceback" not in str(caught.value)
+        assert "File " not in str(caught.value)
+
+
+def test_headers_are_chosen_in_the_reader(
+    spark: SparkSession, filled: LocalLog, first: dict[int, int]
+) -> None:
+    options = {"partitions": "1", "startingTransactions": json.dumps({"1": first[1]})}
+    for include_data in (True, False):
+        frame = filled.read(spark, **options, headers="1,3,99", includeData=include_data).load()
+        assert ids(frame) == {1: [first[1] + i for i in range(700) if i % 5 in (1, 3)]}
+    assert filled.read(spark, **options, headers="99").load().collect() == []
+
+
 @pytest.fixture
 def pushdown(spark: SparkSession) -> Iterator[None]:
     """Spark offers filters to Python sources."""
+    if not spark_is_at_least(FILTERS_SINCE):
+        pytest.skip("filters are offered since Spark 4.1")
     spark.dataSource.register(WaltzDataSource)
     spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     yield
@@ -209,7 +261,7 @@ def test_without_push_filters_a_data_frame_serves_many_queries(
 def test_with_the_switch_off_filters_are_sparks_own(
     spark: SparkSession, filled: LocalLog, first: dict[int, int]
 ) -> None:
-    frame = filled.read(spark, pushFilters=True, includeData=False).load()
+    frame = filled.read(spark, pushFilters=spark_is_at_least(FILTERS_SINCE), includeData=False).load()
     text, wanted = condition(first)
     assert ids(frame.filter(text)) == wanted
     assert frame.count() == sum(filled.end(p) for p in range(4))

@@ -37,7 +37,8 @@ def test_defaults_are_those_of_a_log_source() -> None:
 
 def test_names_may_be_in_any_case_as_spark_hands_them_over_in_lower_case() -> None:
     options = ReadOptions.load(
-        {"ZOOKEEPER.connectstring": "zk:2181", "cluster.root": "/l", "maxtransactionsperpartition": "5"}, STREAM
+        {"ZOOKEEPER.connectstring": "zk:2181", "cluster.root": "/l", "maxtransactionsperpartition": "5"},
+        STREAM,
     )
     assert options.max_transactions_per_partition == 5
     assert options.client.settings().zookeeper_connect_string == "zk:2181"
@@ -196,7 +197,7 @@ def test_hints_name_options_that_there_are() -> None:
 def test_what_load_can_check_without_knowing_whether_it_is_a_stream() -> None:
     check_at_load({**CLUSTER, "startingTransactions": "latest"})  # a stream
     check_at_load({**CLUSTER, "endingTransactions": "latest"})  # a batch
-    with pytest.raises(OptionError, match="the key zookeeper.connectString is required"):
+    with pytest.raises(OptionError, match=r"the key zookeeper\.connectString is required"):
         check_at_load({})
     with pytest.raises(OptionError, match="option readTimeoutMs = 'soon'"):
         check_at_load({**CLUSTER, "readTimeoutMs": "soon", "maxTriggerDelayMs": "5"})

@@ -6,12 +6,13 @@ import pickle
 
 import pytest
 
-from spark_tests.fake_log import CLUSTER, Clock, FakeLog, planned, reader
+from spark_tests.fake_log import Clock, FakeLog, planned, reader
 from waltz_spark.errors import DataLossError, OptionError, UnavailableError
 
 pytest.importorskip("pyspark.sql.streaming.datasource", reason="a limit of a trigger needs Spark 4.2")
 
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows, ReadMinRows
+
 
 def test_a_new_query_begins_at_the_end_or_where_it_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     log = FakeLog(5, 0)

@@ -215,7 +215,8 @@ HOSTILE = [
     b"[" * 100_000,
     b'{"format":"waltz-spark-claim/1","query":"q","batch":Infinity,"task":0,"attempt":"a","client":5}',
     b'{"format":"waltz-spark-claim/1","query":"q","batch":1e400,"task":0,"attempt":"a","client":5}',
-    b'{"format":"waltz-spark-claim/1","query":"q","batch":%s,"task":0,"attempt":"a","client":5}' % (b"9" * 5000),
+    b'{"format":"waltz-spark-claim/1","query":"q","batch":%s,"task":0,"attempt":"a","client":5}'
+    % (b"9" * 5000),
     b'{"format":"waltz-spark-claim/1","query":"\\ud800","batch":{},"task":null,"attempt":[],"client":5}',
     b'{"format":' + b'{"a":' * 50_000,
 ]
@@ -236,7 +237,13 @@ def test_claims_of_earlier_releases_have_no_checksum_and_hold() -> None:
     assert {name: fields[name] for name in json.loads(old)} == json.loads(old)
 
 
-@given(st.text(max_size=20), st.integers(0, 2**40), st.integers(0, 2**31), st.text(max_size=20), st.integers(0, 2**31))
+@given(
+    st.text(max_size=20),
+    st.integers(0, 2**40),
+    st.integers(0, 2**31),
+    st.text(max_size=20),
+    st.integers(0, 2**31),
+)
 def test_a_claim_survives_its_encoding(query: str, batch: int, task: int, attempt: str, client: int) -> None:
     claim = Claim(TaskKey(query, batch, task), attempt, client)
     assert Claim.decode(claim.encode()) == claim
