@@ -6,8 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 from pyspark.errors import AnalysisException, PySparkException
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, DataFrameReader, SparkSession
 from pyspark.sql.functions import col, from_json
+from pyspark.sql.streaming.readwriter import DataStreamReader
 
 import waltz_spark
 from spark_tests.local_log import LocalLog, reason
@@ -172,7 +173,7 @@ def test_other_columns_are_refused(spark: SparkSession, filled: LocalLog) -> Non
 
 def test_a_mistake_is_answered_by_load_in_one_line(spark: SparkSession, filled: LocalLog) -> None:
     """The class of Spark's error, its own words, ours: no stack trace of a worker."""
-    cases = [
+    cases: list[tuple[DataFrameReader | DataStreamReader, str]] = [
         (spark.read.format("waltz"), "the key zookeeper.connectString is required"),
         (spark.readStream.format("waltz"), "the key zookeeper.connectString is required"),
         (

@@ -53,7 +53,7 @@ def test_values_are_read() -> None:
         minPartitions="12",
         headers="1, -2,0x57434C4D",
     )
-    assert options.headers == {1, -2, 1464028237}
+    assert options.headers == frozenset((1, -2, 1464028237))
     assert options.partitions == (0, 2, 3, 4, 7)
     assert options.starting == {0: 5, 2: -2, 10: -1}
     assert (options.include_data, options.min_partitions) == (False, 12)
