@@ -50,11 +50,10 @@ integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
-test-long: setup
+test-long: setup unit-spark-oldest
 	$(PYTEST) -m long operator spark-on-k8s services tests/interop
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
-	$(MAKE) unit-spark-oldest
 
 # The unit tests of the Spark source on the oldest PySpark that is supported, in an environment of its own: that of development, but
 # for PySpark.

@@ -1,9 +1,10 @@
 """Delays per carrier out of a log of flights, at once or as a stream: `flight_delays.py --help`.
 
 The log is that of `make demo`: a JSON object per flight. At once, the job reads what is committed when it
-starts. Payloads that are no flights are left out, counted and reported (the header of a flight is the number
-of its aircraft, so it does not set flights apart). As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
-batch; killed and started again on the same checkpoint it ends with the same numbers.
+starts. As a stream (`--stream`) it counts on from its checkpoint, and replaces the result after every
+batch; killed and started again on the same checkpoint it ends with the same numbers. Payloads that are no
+flights are left out, counted and reported (the header of a flight is the number of its aircraft, so it does
+not set flights apart).
 """
 
 from __future__ import annotations

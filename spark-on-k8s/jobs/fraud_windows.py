@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.functions import col, from_json, lit
 
+from waltz_client import HeaderNamespace
 from waltz_spark.job import log_options, parser, run, run_query, session, sound, stream_flags
 
 if TYPE_CHECKING:
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.state import GroupState
 
-TRANSFERRED = 2
+TRANSFERRED = HeaderNamespace("ledger").header(2)
 """Header of the ledger's event for a transfer that was carried out."""
-ALERT = 100
+ALERT = HeaderNamespace("fraud-windows").header(1)
 """Header of an alert."""
 TRANSFER = "book STRING, source STRING, amount BIGINT"
 

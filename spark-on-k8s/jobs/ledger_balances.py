@@ -4,8 +4,8 @@
 Every event of the log moves money on at most two accounts; a balance is the sum of what was moved. The sums
 are Spark's state, in the checkpoint; after every batch the table of balances is written as a new folder
 `batch-N` and the file `current` names it. A repeated batch writes the same folder again, so a job that
-was killed leaves nothing wrong behind. Only the headers of the ledger's events are read; events that cannot be
-read are left out, counted and reported.
+was killed leaves nothing wrong behind. Only the headers of the ledger's events are read; events that cannot
+be read are left out, counted and reported.
 """
 
 from __future__ import annotations
@@ -16,12 +16,14 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import array, col, explode, from_json, lit, struct, when
 from pyspark.sql.functions import sum as total
 
+from waltz_client import HeaderNamespace
 from waltz_spark.job import log_options, parser, run, run_query, session, sound, stream_flags
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-OPENED, TRANSFERRED = 1, 2
+LEDGER = HeaderNamespace("ledger")
+OPENED, TRANSFERRED = LEDGER.header(1), LEDGER.header(2)
 """Headers of the ledger's events that move money; a refusal (3) moves none."""
 _LARGEST = 2**53
 """Of an amount: sums of larger ones could leave the range of a BIGINT."""

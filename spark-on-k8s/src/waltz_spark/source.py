@@ -48,8 +48,8 @@ class WaltzDataSource(DataSource):
         return WaltzBatchReader(options)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802
-        """A streaming read; OptionError as for `reader`, raised by what this returns: Spark (4.0 to 4.3) loses
-        what is raised here."""
+        """A streaming read; OptionError as for `reader`, raised by what this returns: Spark (4.0 to 4.3)
+        loses what is raised here."""
         from waltz_spark.stream import RefusedStreamReader, WaltzStreamReader
 
         try:

@@ -249,7 +249,8 @@ class WaltzStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def _latest_ends(self) -> dict[int, int]:
         """The end of every partition, without a start to fall back on: one without an answer has the end it
-        had last, and one that has never answered is waited for. Nothing moves back: an old owner may answer."""
+        had last, and one that has never answered is waited for. Nothing moves back: an old owner may
+        answer."""
         before = dict(self._latest)
         now = self._known_ends()
         unknown = [p for p in self._partitions if p not in before and p not in now]

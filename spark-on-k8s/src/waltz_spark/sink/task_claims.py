@@ -3,8 +3,8 @@
 A claim is a transaction of the log partition that the task writes to. It takes a write lock on the task
 (`claim_lock`), so two claims of one task are always seen in order, and it names the client whose later
 transactions are the attempt's rows: client ids of the log are never used twice, and every transaction carries
-the one that wrote it. Other programs leave claims out by their header, which begins with the byte 0x57 ("W")
-as those of all of Waltz's own programs. The header alone makes no claim: `Claim.decode` checks every byte.
+the one that wrote it. Other programs leave claims out by their header. The header alone makes no claim:
+`Claim.decode` checks every byte.
 
 Pure: bytes and values, nothing else.
 """

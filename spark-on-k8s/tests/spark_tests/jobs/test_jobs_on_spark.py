@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 
 from ledger.events import Opened, Refused, Transfer, Transferred, encode
 from spark_tests.local_log import LocalLog
-from waltz_client import Append, Committed
+from waltz_client import Append, Committed, HeaderNamespace
 from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
 
 pytestmark = [pytest.mark.timeout(600)]
@@ -51,19 +51,20 @@ def expected_balances(given: list[Any]) -> Counter[str]:
     return found
 
 
+OPENED, TRANSFERRED = (HeaderNamespace("ledger").header(kind) for kind in (1, 2))
 JUNK = [
     (77, b"of another program"),
     (0, b"hello, log"),
     (1464028237, b"no claim"),
-    (1, b"\xff\xfe{"),
-    (1, b'{"book": "EUR", "account": "a0"}'),
-    (2, b"[" * 10_000),
-    (2, b'{"book": "EUR", "id": "x", "source": "a0", "target": "a1", "amount": 9223372036854775807}'),
-    (2, b'{"book": null, "id": "x", "source": "a0", "target": "a1", "amount": 1}'),
-    (2, b'{"book": "EUR", "id": "x", "source": 7, "target": {}, "amount": "much"}'),
+    (OPENED, b"\xff\xfe{"),
+    (OPENED, b'{"book": "EUR", "account": "a0"}'),
+    (TRANSFERRED, b"[" * 10_000),
+    (TRANSFERRED, b'{"book": "EUR", "id": "x", "source": "a0", "target": "a1", "amount": 9223372036854775807}'),
+    (TRANSFERRED, b'{"book": null, "id": "x", "source": "a0", "target": "a1", "amount": 1}'),
+    (TRANSFERRED, b'{"book": "EUR", "id": "x", "source": 7, "target": {}, "amount": "much"}'),
 ]
 """Header and payload of what other programs, and broken ones, append to a partition of the ledger."""
-MALFORMED = sum(header in (1, 2) for header, _ in JUNK)
+MALFORMED = sum(header in (OPENED, TRANSFERRED) for header, _ in JUNK)
 
 
 def limit(transactions: str) -> dict[str, str]:
