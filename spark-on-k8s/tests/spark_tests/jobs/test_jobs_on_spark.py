@@ -59,7 +59,10 @@ JUNK = [
     (OPENED, b"\xff\xfe{"),
     (OPENED, b'{"book": "EUR", "account": "a0"}'),
     (TRANSFERRED, b"[" * 10_000),
-    (TRANSFERRED, b'{"book": "EUR", "id": "x", "source": "a0", "target": "a1", "amount": 9223372036854775807}'),
+    (
+        TRANSFERRED,
+        b'{"book": "EUR", "id": "x", "source": "a0", "target": "a1", "amount": 9223372036854775807}',
+    ),
     (TRANSFERRED, b'{"book": null, "id": "x", "source": "a0", "target": "a1", "amount": 1}'),
     (TRANSFERRED, b'{"book": "EUR", "id": "x", "source": 7, "target": {}, "amount": "much"}'),
 ]
