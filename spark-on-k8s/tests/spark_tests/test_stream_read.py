@@ -105,7 +105,8 @@ def test_available_now_reads_what_is_there_in_portions_and_goes_on_from_its_chec
     query = start(spark, log, replay, tmp_path / "c", None, **options)
     until(lambda: not query.isActive, query)
     assert replay.batches[0] == (last, again.batches[-1][1])
-    assert replay.batches[1][1] == [(1, log.end(1) - 1)]
+    if LIMITS:  # without them AvailableNow is one batch, here the one that is run again
+        assert replay.batches[1][1] == [(1, log.end(1) - 1)]
 
 
 def test_a_running_query_reads_what_is_appended_and_its_lag_is_shown(
