@@ -7,7 +7,7 @@ import random
 import pytest
 
 from server_tests.store.fakes import PARTITION, ROOT
-from waltz_cluster.errors import VersionConflictError
+from waltz_cluster.errors import ConnectionLostError, VersionConflictError
 from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import PartitionMetadata
@@ -138,3 +138,22 @@ async def test_metadata_made_by_somebody_else_in_the_meantime_is_used(zk: Memory
 
     keeper = keeper_of(Busy(zk, ROOT))
     assert (await take(keeper, 1)).session_id == 8
+
+
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_states_with_an_uncertain_answer_are_settled_by_reading(zk: MemoryStore, fault: Fault) -> None:
+    """Written or not: what ZooKeeper has is ours, and no reason to give the session up."""
+    keeper = keeper_of(StoreMetadata(zk, ROOT))
+    taken = await take(keeper, 1)
+    faults = [fault]
+
+    def lose_the_first_write(operation: str, _path: str) -> Fault | None:
+        return faults.pop() if operation in ("set", "set_data") and faults else None
+
+    zk.fault = lose_the_first_write
+    with pytest.raises(ConnectionLostError):
+        await keeper.write_states(recovered(taken))
+    assert not faults
+    written = await keeper.write_states(recovered(taken))
+    assert written.replicas["a:1"].closing_high_water_mark == UNRESOLVED
+    assert (await keeper.check(taken.session_id))[0] == written
