@@ -1,8 +1,8 @@
 """SqlApplier: committed transactions into a database, exactly once.
 
-Owner of the threads. It decides by no mark of its own: the one in the database is the truth, and each database
-transaction compares with it. Any number of appliers, in any number of processes, may work on the same tables:
-each transaction is applied by one of them.
+Owner of the threads. It decides by no mark of its own: the one in the database is the truth, and each
+database transaction compares with it. Any number of appliers, in any number of processes, may work on the
+same tables: each transaction is applied by one of them.
 """
 
 from __future__ import annotations
