@@ -10,7 +10,7 @@ import sqlalchemy as sa
 
 from client_tests.conftest import ConnectClient
 from client_tests.helpers import until
-from client_tests.sql_databases import METADATA, Failing, contents, record
+from client_tests.sql_databases import METADATA, Failing, contents, record, transactions
 from waltz_client import (
     BYTES,
     ClientAheadError,
@@ -283,3 +283,37 @@ async def test_who_waits_for_a_partition_that_has_stopped_learns_why(sqlite: sa.
             await applier.run(client)
         with pytest.raises(SqlApplyError, match="no such account"):
             await applier.applied(0, 0)
+
+
+async def test_another_process_is_noticed_while_other_partitions_move_here(sqlite: sa.Engine) -> None:
+    """Each of their moves woke the waiter before it was time to read the mark in the database."""
+    async with SqlApplier(sqlite, record) as here, SqlApplier(sqlite, record) as elsewhere:
+        await here.create_tables()
+
+        async def move_partition_1() -> None:
+            for number in range(10_000):
+                await here.apply(transactions(number, number, 1))
+                await asyncio.sleep(0.01)
+
+        async with asyncio.TaskGroup() as group:
+            busy = group.create_task(move_partition_1())
+            waiting = group.create_task(here.applied(0, 0, timeout_seconds=10.0))
+            await asyncio.sleep(0.3)
+            await elsewhere.apply(transactions(0, 0))
+            await waiting
+            busy.cancel()
+
+
+async def test_a_mark_that_went_back_is_believed_rather_than_what_was_applied_here(sqlite: sa.Engine) -> None:
+    """A restored database has 5 of the 10, and another partition moves."""
+    async with SqlApplier(sqlite, record) as applier:
+        await applier.create_tables()
+        await applier.apply(transactions(0, 9))
+        with sqlite.begin() as connection:
+            connection.execute(sa.update(applier.tables.marks).values(high_water_mark=4))
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(applier.applied(0, 8, timeout_seconds=1.0))
+                await asyncio.sleep(0.1)
+                await applier.apply(transactions(0, 0, 1))
+        assert "up to 4" in str(caught.value.exceptions[0])

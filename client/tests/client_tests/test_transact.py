@@ -2,6 +2,7 @@
 way to end."""
 
 import asyncio
+from contextlib import nullcontext
 
 import pytest
 
@@ -222,3 +223,94 @@ def test_a_client_that_was_not_entered() -> None:
     client = WaltzClient.connect({"client.mockDriver": InProcessLog(1)})
     with pytest.raises(UsageError, match="enter the client first"):
         asyncio.run(client.transact(0, write))
+
+
+async def test_let_go_before_it_is_applied_is_not_applied() -> None:
+    """It returned as if it were: there was no applier left to ask."""
+    log, applies = InProcessLog(1), asyncio.Event()
+
+    class Slow(Application):
+        async def apply_transaction(self, transaction: object) -> None:
+            await applies.wait()
+
+    def decide(builder: TransactionBuilder) -> None:
+        log.partition(0).commit(b"somebody else's, and applied before it")
+        write(builder)
+
+    async with log.client(Slow(), settings={"client.autoMount": False}) as client:
+        await client.set_partitions([0])
+        with pytest.raises(ExceptionGroup) as caught:
+            async with asyncio.TaskGroup() as group:
+                group.create_task(client.transact(0, decide))
+                await until(lambda: len(log.partition(0).transactions) == 2)
+                await asyncio.sleep(0.1)
+                await client.set_partitions([])
+        assert [type(error) for error in caught.value.exceptions] == [NotAppliedError]
+
+
+async def test_no_decision_begins_after_the_end() -> None:
+    """The second attempt waits for what conflicted to be applied, and the deadline comes before."""
+    log, applies = InProcessLog(1), asyncio.Event()
+    decided: list[int] = []
+
+    class Slow(Application):
+        async def apply_transaction(self, transaction: object) -> None:
+            await applies.wait()
+
+    def decide(builder: TransactionBuilder) -> None:
+        decided.append(write(builder))
+        log.partition(0).commit(b"faster", write_locks=[ACCOUNT])
+
+    async with log.client(Slow()) as client:
+        with pytest.raises(DeadlineExceededError):
+            await client.transact(0, decide, deadline_seconds=0.3)
+        applies.set()
+        await asyncio.sleep(0.3)
+    assert decided == [-1]
+
+
+@pytest.mark.parametrize("cancelled", [False, True])
+async def test_a_decision_that_hangs_holds_up_nobody(cancelled: bool) -> None:
+    """Its second attempt runs in the client's only retry worker."""
+    log = InProcessLog(2)
+    log.partition(0).conflict_next(1)
+    decided = 0
+
+    async def hangs(builder: TransactionBuilder) -> None:
+        nonlocal decided
+        decided += 1
+        if decided == 2:
+            await asyncio.sleep(3600)
+        write(builder)
+
+    async with log.client(Application()) as client:
+        with pytest.raises(ExceptionGroup) if not cancelled else nullcontext():
+            async with asyncio.TaskGroup() as group:
+                task = group.create_task(client.transact(0, hangs, deadline_seconds=60 if cancelled else 0.3))
+                await until(lambda: decided == 2)
+                if cancelled:
+                    task.cancel()
+        log.partition(1).conflict_next(1)
+        assert (await client.transact(1, write)).committed == (1, 0)
+
+
+@pytest.mark.parametrize("conflicts", [0, 1])
+async def test_what_waits_to_be_sent_when_the_deadline_comes_is_never_sent(conflicts: int) -> None:
+    log = InProcessLog(1)
+    log.partition(0).conflict_next(conflicts)
+    decided = 0
+
+    async def decide(builder: TransactionBuilder) -> None:
+        nonlocal decided
+        decided += 1
+        write(builder)
+        if decided > conflicts:
+            log.go_down()
+            await asyncio.sleep(0.1)
+
+    async with log.client(Application()) as client:
+        with pytest.raises(DeadlineExceededError):
+            await client.transact(0, decide, deadline_seconds=0.5)
+        log.come_up()
+        await asyncio.sleep(1.0)
+    assert log.partition(0).transactions == []

@@ -101,7 +101,7 @@ class Submissions:
     async def transact(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> Transacted[D]:
         """See `WaltzClient.transact`."""
         context = Transact(partition_id, decide, deadline_seconds)
-        return await context.result(self.submit(context), self._partitions.appliers.get)
+        return await context.result(self.submit(context), self._partitions.wait_applied)
 
     # -- one attempt -----------------------------------------------------------------------------------------
 
@@ -155,6 +155,9 @@ class Submissions:
                 await partition.wait_writable()
         except TimeoutError:
             raise PartitionUnavailableError(self._unavailable(partition_id)) from None
+        if isinstance(context, Transact) and not context.sends():
+            await self._last(submission, context.on_expiration)
+            return
         submission.conflict = None
         partition.send_append(PendingAppend(partition_id, self._resolved, submission), request)
 

@@ -261,6 +261,16 @@ class Partitions:
         if task is not None:
             task.cancel()
 
+    async def wait_applied(self, partition_id: int, transaction_id: int) -> None:
+        """Until the callbacks, if there are any, have applied a transaction. PartitionInactiveError when the
+        partition was let go, the error that has stopped it."""
+        if self._callbacks is None:
+            return
+        applier = self.appliers.get(partition_id)
+        if applier is None:
+            raise PartitionInactiveError(partition_id)
+        await applier.wait_applied(transaction_id)
+
     def active(self) -> list[int]:
         """The partitions this client takes part in, ascending."""
         return sorted(p.partition_id for p in self.streams.values() if p.active)

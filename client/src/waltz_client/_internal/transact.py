@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Generic, TypeVar
 
 from waltz_client._internal.append.pending import PendingAppend
-from waltz_client._internal.applier import Applier, settle
+from waltz_client._internal.applier import settle
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import (
     DeadlineExceededError,
@@ -30,8 +30,9 @@ Decide = Callable[[TransactionBuilder], D | Awaitable[D]]
 
 
 class Transact(TransactionContext, Generic[D]):
-    """One call of `transact`. Invariants: `_ended` is set once, when no further attempt follows; nothing is
-    sent after `_over`; `_sent` is false only while nothing of it can be in the log."""
+    """One call of `transact`. Invariants: `_ended` is set once, when no further attempt follows; no decision
+    begins or is waited for, and nothing is sent, after `_over`; `_sent` is false exactly while nothing of it
+    can be in the log."""
 
     def __init__(self, partition_id: int, decide: Decide[D], deadline_seconds: float) -> None:
         super().__init__(expires_after_seconds=deadline_seconds)
@@ -41,6 +42,7 @@ class Transact(TransactionContext, Generic[D]):
         self._ended = asyncio.Event()
         self._over = False
         self._sent = False
+        self._deciding: asyncio.Timeout | None = None
         self._values: list[D] = []  # of the last attempt
         self._committed: Committed | None = None
         self._error: BaseException | None = None
@@ -51,8 +53,23 @@ class Transact(TransactionContext, Generic[D]):
 
     async def execute(self, builder: TransactionBuilder) -> bool:
         """Ask for a decision; it is to be appended when it has a payload."""
-        self._values = [await settle(self._decide(builder))]
-        self._sent = builder.data is not None and not self._over
+        if self._over:  # this attempt was waiting for the partition or the application when the end came
+            return False
+        try:
+            async with asyncio.timeout(None) as deciding:
+                self._deciding = deciding
+                self._values = [await settle(self._decide(builder))]
+        except TimeoutError:
+            if deciding.expired():  # the end came
+                return False
+            raise
+        finally:
+            self._deciding = None
+        return builder.data is not None
+
+    def sends(self) -> bool:
+        """Asked when nothing is to be waited for before the sending; False when it comes too late for it."""
+        self._sent = not self._over
         return self._sent
 
     def resolved(self, attempt: PendingAppend) -> None:
@@ -79,7 +96,7 @@ class Transact(TransactionContext, Generic[D]):
         self._ended.set()
 
     async def result(
-        self, submission: Awaitable[None], applier_of: Callable[[int], Applier | None]
+        self, submission: Awaitable[None], wait_applied: Callable[[int, int], Awaitable[None]]
     ) -> Transacted[D]:
         """See `WaltzClient.transact`."""
         try:
@@ -89,7 +106,7 @@ class Transact(TransactionContext, Generic[D]):
                 if self._error is not None:
                     raise self._error
                 if self._committed is not None:
-                    await self._applied(applier_of(self._partition_id), self._committed)
+                    await self._applied(wait_applied, self._committed)
         except TimeoutError as error:
             if error is self._error:  # it is the decision's own
                 raise
@@ -97,13 +114,15 @@ class Transact(TransactionContext, Generic[D]):
         finally:
             self._over = True
             self.expires_after_seconds = 0.0
+            if self._deciding is not None:  # in a retry worker, which others wait for
+                self._deciding.reschedule(0.0)
         return Transacted(self._values[0], self._committed)
 
-    async def _applied(self, applier: Applier | None, committed: Committed) -> None:
-        if applier is None:
-            return
+    async def _applied(
+        self, wait_applied: Callable[[int, int], Awaitable[None]], committed: Committed
+    ) -> None:
         try:
-            await applier.wait_applied(committed.transaction_id)
+            await wait_applied(committed.partition_id, committed.transaction_id)
         except WaltzClientError as error:
             raise NotAppliedError(committed, str(error)) from error
 

@@ -8,6 +8,7 @@ same tables: each transaction is applied by one of them.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
@@ -37,16 +38,6 @@ RETRY_MAX_SECONDS = 10.0
 OnApplicationError = Literal["stop", "dead-letter"]
 MARK_POLL_SECONDS = 0.2
 """How often `applied` reads a mark that another process may be moving."""
-
-
-async def _within(seconds: float, event: asyncio.Event) -> bool:
-    """Wait for the event; False when it does not come in time."""
-    try:
-        async with asyncio.timeout(seconds):
-            await event.wait()
-    except TimeoutError:
-        return False
-    return True
 
 
 class SqlApplier:
@@ -99,7 +90,9 @@ class SqlApplier:
         self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
         self._random = Random()
-        self._marks: dict[int, int] = {}  # after the last transactions applied here, for `applied` alone
+        self._marks: dict[
+            int, int
+        ] = {}  # after the last transactions applied here: when `applied` reads again
         self._moved = asyncio.Event()  # set, and replaced, when one of them has moved
 
     async def __aenter__(self) -> Self:
@@ -141,20 +134,25 @@ class SqlApplier:
         try:
             async with asyncio.timeout(timeout_seconds):
                 while True:
-                    moved = self._moved
+                    self._marks.pop(partition, None)  # what is older than the answer says nothing
                     mark = await self.high_water_mark(partition)
-                    while mark < transaction_id and await _within(MARK_POLL_SECONDS, moved):
-                        moved = self._moved
-                        mark = self._marks.get(partition, mark)
                     if mark >= transaction_id:
                         return
                     if partition in self.stopped:
                         raise self.stopped[partition]
+                    await self._wait_moved(partition, transaction_id)
         except TimeoutError:
             raise RequestDeadlineError(
                 f"partition {partition}: transaction {transaction_id} was not applied within "
                 f"{timeout_seconds:g} s, the database has applied up to {mark}"
             ) from None
+
+    async def _wait_moved(self, partition: int, transaction_id: int) -> None:
+        """Until the transaction was applied here, or it is time to read the mark again."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(MARK_POLL_SECONDS):
+                while self._marks.get(partition, -1) < transaction_id:
+                    await self._moved.wait()
 
     async def lag(self, client: WaltzClient, partitions: Iterable[int] | None = None) -> dict[int, int]:
         """How many committed transactions the database has not applied yet, per partition (default: all).
@@ -316,7 +314,8 @@ class SqlApplier:
     async def _follow(self, client: WaltzClient, partition_id: int, until: int | None) -> None:
         mark = await self.high_water_mark(partition_id)
         step = self._batch_transactions
-        async with client.feed(partition_id, after=mark, with_data=self.wants_data, until=until) as feed:
+        whose = self._where if self._with_data and self._where is not None else self._with_data
+        async with client.feed(partition_id, after=mark, with_data=whose, until=until) as feed:
             async for batch in feed.batches():
                 for start in range(0, len(batch), step):
                     await self.apply(batch[start : start + step])

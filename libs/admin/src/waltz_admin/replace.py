@@ -140,7 +140,7 @@ class NodeReplacement:
     async def run(self) -> ReplaceResult:
         """Do it, or what is left of it. AdminError: what has been done so far is good, run it again."""
         params, maps = await self._start()
-        await self._bring_up(params, maps, await self._switched_off(params, maps))
+        await self._bring_up(params, maps, await self._switched_off(params, maps), in_service=False)
         if self._old not in maps.partitions:
             return ReplaceResult((), self._copied, None)  # an earlier run has finished
         await nodes.add_storage_node(
@@ -185,12 +185,17 @@ class NodeReplacement:
         if not missing:
             return
         await set_assignment(self._store, self._root, self._new_admin, missing, True, tls=self._tls)
-        await self._bring_up(params, maps, missing)
+        await self._bring_up(params, maps, missing, in_service=True)
 
-    async def _bring_up(self, params: StoreParams, maps: NodeMaps, partitions: Sequence[int]) -> None:
-        """Copied if they are to be, each switched on as soon as it is."""
+    async def _bring_up(
+        self, params: StoreParams, maps: NodeMaps, partitions: Sequence[int], *, in_service: bool
+    ) -> None:
+        """Copied if they are to be, each switched on as soon as it is. `in_service`: they are, and nobody
+        needs them yet; others that are meanwhile refuse the copy and stay so."""
         for partition in partitions:
             if self._options.copy and not await self._metadata.never_started(partition):
+                if in_service:
+                    await self._switch(partition, False)
                 await self._copy(params, maps, partition)
             await self._switch(partition, True)
 
@@ -201,7 +206,6 @@ class NodeReplacement:
 
     async def _copy(self, params: StoreParams, maps: NodeMaps, partition: int) -> None:
         """From the first replica that can; where none can, the servers catch the new one up."""
-        await self._switch(partition, False)
         sources = [n for n in assignments.replicas(maps.partitions, partition) if n != self._new]
         for source in sorted(sources, key=lambda node: (node == self._old, node)):
             if source not in maps.admin_ports:

@@ -11,12 +11,16 @@ import pytest
 from admin_tests.fake_processes import FakeNode
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.errors import AdminError
-from waltz_admin.replace import NodeReplacement, ReplaceOptions
+from waltz_admin.replace import NodeReplacement, ReplaceEvent, ReplaceOptions
 from waltz_admin.tree import read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.messages import admin
+from waltz_protocol.types import UNRESOLVED, PartitionId
 
 ROOT = "/waltz"
 NO_TLS = TlsSettings(enabled=False)
@@ -120,3 +124,40 @@ async def test_another_run_puts_into_service_what_an_interrupted_one_left_switch
         assert (await replacement.plan())[0] == f"put partitions 1 of {new.connect_string} into service"
         await replacement.run()
         assert new.status == {0: True, 1: True}
+
+
+@pytest.mark.parametrize("full", [False, True])
+async def test_what_is_found_switched_off_is_not_switched_off_again(full: bool) -> None:
+    """While the first one is copied, another administrator has put the second one into service, where it may
+    complete a quorum by now. On a node with a full disk the status is the same, though all are in service."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    _, params = await read_params(store, ROOT)
+    async with (
+        FakeNode(params.cluster_key).running() as source,
+        FakeNode(params.cluster_key).running() as new,
+    ):
+        for node in (source, new):
+            await nodes.add_storage_node(store, ROOT, node.connect_string, node.admin_port, GROUP)
+            await assignments.assign(store, ROOT, [0, 1], node.connect_string, tls=NO_TLS)
+        for partition in (0, 1):
+            states = {
+                node.connect_string: ReplicaState(PartitionId(partition), node.connect_string, 5, UNRESOLVED)
+                for node in (source, new)
+            }
+            await StoreMetadata(store, ROOT).create_partition(partition, PartitionMetadata(1, 5, states))
+        new.orders.clear()
+        new.status = {0: False, 1: False}
+        new.refuse_storage = (
+            "the partition is available: offline recovery needs it unavailable" if full else None
+        )
+
+        def report(event: ReplaceEvent) -> None:
+            if event.text.startswith("copying partition 0") and not full:
+                new.status[1] = True
+
+        await NodeReplacement(
+            store, ROOT, "gone:1", new.connect_string, new.admin_port, tls=NO_TLS, report=report
+        ).run()
+        switched = [m for m in new.orders if isinstance(m, admin.PartitionAvailableRequest)]
+        assert [(m.partitions, m.available) for m in switched] == [((0,), True), ((1,), True)]
