@@ -314,3 +314,20 @@ async def test_what_waits_to_be_sent_when_the_deadline_comes_is_never_sent(confl
         log.come_up()
         await asyncio.sleep(1.0)
     assert log.partition(0).transactions == []
+
+
+async def test_who_waits_is_woken_by_what_was_applied_before() -> None:
+    """The application says that it has the transaction already, after somebody has begun to wait for it."""
+    log, asked = InProcessLog(1), asyncio.Event()
+    for _ in range(4):
+        log.partition(0).commit(b"before")
+
+    class Slow(Application):
+        async def client_high_water_mark(self, partition_id: int) -> int:  # type: ignore[override]
+            await asked.wait()
+            return 3
+
+    async with log.client(Slow()) as client, asyncio.timeout(20), asyncio.TaskGroup() as group:
+        group.create_task(client._open.partitions.wait_applied(0, 3))
+        await asyncio.sleep(0.01)
+        asked.set()

@@ -108,6 +108,7 @@ class Applier:
                     future.cancel()
                 raise
             self.applied = mark
+            self._wake(mark)
             self._mark.set_result(mark)
         return await asyncio.shield(self._mark)
 

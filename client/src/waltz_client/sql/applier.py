@@ -90,9 +90,8 @@ class SqlApplier:
         self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
         self._random = Random()
-        self._marks: dict[
-            int, int
-        ] = {}  # after the last transactions applied here: when `applied` reads again
+        self._marks: dict[int, int] = {}
+        """After the last transactions applied here: when `applied` reads again."""
         self._moved = asyncio.Event()  # set, and replaced, when one of them has moved
 
     async def __aenter__(self) -> Self:
