@@ -80,6 +80,7 @@ def append_junk(log: LocalLog, partition: int) -> None:
     log.append(partition, (data for _, data in JUNK), headers.__getitem__)
 
 
+@pytest.mark.long
 def test_nothing_that_others_append_stops_a_job(
     spark: SparkSession, log: LocalLog, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
