@@ -15,6 +15,10 @@ from waltz_runtime.exit_code import ExitCode
 from waltz_tools.errors import ReaderGoneError
 from waltz_tools.invocation import as_started, waltz_command
 
+PROGRAM = "waltz"
+COMPLETE_VARIABLE = "_WALTZ_COMPLETE"
+"""What the completion that a shell has installed sets."""
+
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run and leave the interpreter."""
@@ -38,7 +42,12 @@ def run(arguments: list[str]) -> int:
     from waltz_tools.cli.app import Interrupted, app
 
     try:
-        result = get_command(app).main(args=arguments, prog_name=waltz_command(), standalone_mode=False)
+        result = get_command(app).main(
+            args=arguments,
+            prog_name=PROGRAM if _concerns_completion(arguments) else waltz_command(),
+            complete_var=COMPLETE_VARIABLE,
+            standalone_mode=False,
+        )
     except Interrupted:
         raise KeyboardInterrupt from None
     except Exception as error:
@@ -49,6 +58,12 @@ def run(arguments: list[str]) -> int:
             return ExitCode.OK
         return show(error)
     return result if isinstance(result, int) else ExitCode.OK
+
+
+def _concerns_completion(arguments: list[str]) -> bool:
+    """Shells complete a command by its name alone, however it was started."""
+    wanted = {"--install-completion", "--show-completion"}
+    return COMPLETE_VARIABLE in os.environ or not wanted.isdisjoint(arguments)
 
 
 def show(error: BaseException) -> int:
