@@ -74,12 +74,17 @@ STORAGE_MUTANTS = (
                 "        self._file.sync()\n        self._fence_counter = counter\n",
                 "        self._fence_counter = counter\n",
             ),
+            Edit(
+                f"{_ENGINE}/partition.py",
+                "            self._guarded(lambda: self._bear_witness(fence=session_id))\n",
+                "",
+            ),
         ),
         expected=("node_kept",),
         how="A node loses power after it has answered a new session's question and before anything else syncs the "
-        "side file. Our servers never use a node again in a session once its connection broke, so only the node "
+        "side file or the witness, which holds the fence too (one of them alone would do). Our servers never use a node again in a session once its connection broke, so only the node "
         "itself can show it.",
-        found_at=6,
+        found_at=11,
     ),
     Mutant(
         name="index_trusted_past_the_checkpoint",
