@@ -144,6 +144,6 @@ WITNESS_BUGS = (
         "fence.py",
         "            if session_id != persisted_session_id:\n",
         "            if session_id < persisted_session_id:\n",
-        "A copy past the servers goes on though the copy has completed another session meanwhile.",
+        "A copy past the servers continues though the copy has completed another session meanwhile.",
     ),
 )

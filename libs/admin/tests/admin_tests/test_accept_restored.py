@@ -242,15 +242,20 @@ async def test_safety_a8_nothing_is_written_under_a_server_that_serves_the_parti
         assert (await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS))[0]
 
 
+async def forgotten_session_of_two(cluster: Cluster) -> list[FakeNode]:
+    """All three are listed for session 0; the first two hold records of session 1."""
+    states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes}
+    await cluster.metadata.create_partition(0, PartitionMetadata(1, 0, states))
+    for node in cluster.nodes[:2]:
+        node.session, node.records = SessionInfo(1, 5, 5), records(8)
+    return cluster.nodes
+
+
 async def test_safety_a8_a_partition_that_is_not_assigned_to_a_node_is_no_copy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running() as cluster:
-        a, b, out = cluster.nodes
-        states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes}
-        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0, states))
-        for node in (a, b):
-            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        out = (await forgotten_session_of_two(cluster))[2]
         shown = out.metrics()
         shown["gauges"]["waltz-storage.partition-0.flags"]["value"] = 0
         monkeypatch.setattr(out, "metrics", lambda: shown)
@@ -285,11 +290,7 @@ async def test_safety_a8_a_node_of_0_13_2_that_does_not_say_what_it_holds_counts
 
 async def test_a_node_that_was_taken_out_is_no_longer_assigned() -> None:
     async with running() as cluster:
-        a, b, out = cluster.nodes
-        states = {n.connect_string: ReplicaState(P, n.connect_string, 0) for n in cluster.nodes}
-        await cluster.metadata.create_partition(0, PartitionMetadata(1, 0, states))
-        for node in (a, b):
-            node.session, node.records = SessionInfo(1, 5, 5), records(8)
+        a, b, out = await forgotten_session_of_two(cluster)
         out.status.clear()
         removed = [out.connect_string]
         found, _ = await accept_restored(cluster.store, ROOT, [0], tls=NO_TLS, removed=removed)
