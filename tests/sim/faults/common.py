@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.admin import RefusedError
@@ -71,3 +72,27 @@ async def permission(world: World, name: str, partitions: list[int] | None = Non
         if world.loop.time() >= deadline:
             raise SkippedError(f"the others do not have everything that {name} has")
         await asyncio.sleep(POLL_SECONDS)
+
+
+@contextmanager
+def changing(world: World, partition: int) -> Iterator[None]:
+    """No destructive fault strikes a partition whose replicas are being changed, and no damaged one is
+    changed."""
+    if any(rotten == partition for _, rotten in world.state.rotten) or world.state.changing[partition]:
+        raise SkippedError(f"partition {partition} is damaged, or being changed")
+    world.state.changing[partition] += 1
+    try:
+        yield
+    finally:
+        world.state.changing[partition] -= 1
+
+
+@contextmanager
+def kept_down(role: Role) -> Iterator[None]:
+    """Killed, and started again in the end."""
+    role.hold()
+    role.kill()
+    try:
+        yield
+    finally:
+        role.release()

@@ -1,5 +1,5 @@
-"""The metadata of one partition, or of all, is restored from an older copy; then an administrator settles it
-by the book.
+"""The metadata of one partition, or of all, is restored from an older copy, at any moment or at the worst
+one; then an administrator settles it by the book.
 
 Within the promise: nobody's disk is lost at the same time, and one replica at least is the same as in the
 copy: if all were changed it cannot be distinguished (docs/adr/0008).
@@ -8,11 +8,12 @@ copy: if all were changed it cannot be distinguished (docs/adr/0008).
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.admin import RefusedError
-from tests.sim.faults.common import AGAIN_SECONDS, SkippedError
+from tests.sim.faults.common import AGAIN_SECONDS, POLL_SECONDS, SkippedError, changing, kept_down
 from tests.sim.faults.plan import Fault
 from waltz_server.store.api import StoreState
 
@@ -25,6 +26,14 @@ RESTART = 0.6
 """How often the servers are restarted with it; else they continue until their session ends."""
 SERVED_SECONDS = 5.0
 """So long a partition has to be served for the administrator to be content."""
+STAGE_SECONDS = 30.0
+"""How long each step of the worst moment may take."""
+STEP_SECONDS = 0.001
+"""Less than a write of ZooKeeper takes."""
+NUMBER_TAKEN = 0.5
+"""How often the copy is made between the number of a session and the listing of its replicas."""
+AWAY_SECONDS = 25.0
+"""So long the replica that has everything is down afterwards: enough for the others to be taken over."""
 
 
 async def older_copy(world: World, fault: Fault) -> None:
@@ -52,6 +61,83 @@ async def older_copy(world: World, fault: Fault) -> None:
     finally:
         for partition in partitions:
             world.state.changing[partition] -= 1
+
+
+async def listing_forgotten(world: World, fault: Fault) -> None:
+    """The copy is made while one of three replicas is out of the session, and restored after it has come back
+    and another one has dropped out instead. Then the third, which has everything, is down: of the two that
+    are left the copy takes the one without the last records for the one that counts.
+
+    The copy is of the session in which the first one is out, or of the next one, whose number is taken and
+    whose replicas are not listed yet: it waits for the first one, for the second one is away already. Then no
+    session is given out twice.
+    """
+    rng = world.loop.rng(f"fault {fault.number}")
+    state = world.state
+    partition = rng.randrange(world.shape.partitions)
+    names = state.assigned(partition)
+    if len(names) != 3 or any(state.is_lost(name, partition) for name in names):
+        raise SkippedError(f"partition {partition} does not have three replicas, or one is lost")
+    back, gone, whole = (world.storage[name] for name in rng.sample(names, 3))
+    with changing(world, partition):
+        with ExitStack() as gone_down:
+            with kept_down(back):
+                await _next_session(world, partition)
+                copy = _copies(world, [partition])[partition]
+                if fault.amount < NUMBER_TAKEN:
+                    copy = await _copy_before_listing(world, partition)
+                    gone_down.enter_context(kept_down(gone))
+            await _until(world, lambda: state.whole(back.name, partition))
+            if fault.amount >= NUMBER_TAKEN:
+                gone_down.enter_context(kept_down(gone))
+                await _next_session(world, partition)
+            await asyncio.sleep(fault.seconds)
+            if state.replicas_in(copy) != set(state.assigned(partition)):
+                raise SkippedError("its replicas were changed")
+            for server in world.servers.values():
+                server.kill()
+            world.zookeeper.set(state.paths.partition(partition), copy, -1)
+            world.counts["metadata put back"] += 1
+            with kept_down(whole):
+                gone_down.close()
+                await asyncio.sleep(AWAY_SECONDS)
+        await _settle(world, {partition: state.replicas_in(copy)}, restart=True)
+
+
+async def _next_session(world: World, partition: int) -> None:
+    """The owner is killed; until the session of its successor is open. SkippedError."""
+    session = _end_session(world, partition)
+    await _until(world, lambda: _session(world, partition) > session and _served(world, partition))
+
+
+async def _copy_before_listing(world: World, partition: int) -> bytes:
+    """The owner is killed; the metadata as they are when its successor has taken a number and has listed
+    nobody. SkippedError."""
+    session = _end_session(world, partition)
+    await _until(world, lambda: _session(world, partition) > session, STEP_SECONDS)
+    return _copies(world, [partition])[partition]
+
+
+def _end_session(world: World, partition: int) -> int:
+    """The owner is killed; the session that it had."""
+    for server in world.servers.values():
+        if server.store(partition) is not None:
+            server.kill()
+    return _session(world, partition)
+
+
+def _session(world: World, partition: int) -> int:
+    state = world.state.metadata(partition)
+    return -1 if state is None else state.session_id
+
+
+async def _until(world: World, holds: Callable[[], bool], poll_seconds: float = POLL_SECONDS) -> None:
+    """SkippedError when it does not come to be."""
+    deadline = world.loop.time() + STAGE_SECONDS
+    while not holds():
+        if world.loop.time() >= deadline:
+            raise SkippedError("the stage could not be set")
+        await asyncio.sleep(poll_seconds)
 
 
 def _copies(world: World, partitions: list[int]) -> dict[int, bytes]:
@@ -117,4 +203,4 @@ def _served(world: World, partition: int) -> bool:
     return any(store.state is StoreState.OPEN for store in stores)
 
 
-HANDLERS = {"zookeeper-older-copy": older_copy}
+HANDLERS = {"zookeeper-older-copy": older_copy, "listing-forgotten": listing_forgotten}

@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING
 
 from tests.sim.cluster.admin import RefusedError
 from tests.sim.cluster.role import TERMINATE_SECONDS, Role
-from tests.sim.faults.common import SkippedError, wait_dead
+from tests.sim.faults.common import SkippedError, changing, wait_dead
 from tests.sim.faults.plan import Fault
 
 if TYPE_CHECKING:
@@ -25,19 +24,6 @@ ATTEMPTS = 8
 PAUSE_SECONDS = 2.0
 SETTLE_SECONDS = 20.0
 POLL_SECONDS = 0.5
-
-
-@contextmanager
-def _changing(world: World, partition: int) -> Iterator[None]:
-    """No destructive fault strikes a partition whose replicas are being changed, and no damaged one is
-    changed."""
-    if any(rotten == partition for _, rotten in world.state.rotten) or world.state.changing[partition]:
-        raise SkippedError(f"partition {partition} is damaged, or being changed")
-    world.state.changing[partition] += 1
-    try:
-        yield
-    finally:
-        world.state.changing[partition] -= 1
 
 
 async def _until_allowed(world: World, action: Callable[[], Awaitable[None]]) -> bool:
@@ -75,7 +61,7 @@ async def move(world: World, fault: Fault) -> None:
     if not free or not held:
         raise SkippedError("there is no node to move to")
     target, source = rng.choice(free), rng.choice(held)
-    with _changing(world, partition):
+    with changing(world, partition):
         if await _until_allowed(world, lambda: world.admin.assign(partition, target)):
             await _sync(world)
             await asyncio.sleep(fault.seconds)
@@ -90,7 +76,7 @@ async def remove_add(world: World, fault: Fault) -> None:
     if len(held) < 2:
         raise SkippedError("the last replica stays")
     node = rng.choice(held)
-    with _changing(world, partition):
+    with changing(world, partition):
         if await _until_allowed(world, lambda: world.admin.unassign(partition, node)):
             if fault.amount < 0.5:
                 await _sync(world)

@@ -117,6 +117,7 @@ OWN_STREAM: Mapping[str, Kind] = {
     "node-of-0-13-2": Kind(4, "storage", 1, 15),
     "several-forget": Kind(3, "storage", 1, 6),
     "several-replace": Kind(3, "storage", 1, 6),
+    "listing-forgotten": Kind(3, "", 0.5, 6),
 }
 ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM}
 
@@ -154,7 +155,13 @@ PROFILES: Mapping[str, Sequence[str]] = {
     ),
     "zookeeper": (*_starting("zookeeper-"), "server-pause"),
     "identity": (*_starting("client-"), "connection-reset", "one-way-block", "partition", "server-kill"),
-    "older-copy": ("zookeeper-older-copy", "storage-kill", "storage-pause", "server-kill"),
+    "older-copy": (
+        "zookeeper-older-copy",
+        "listing-forgotten",
+        "storage-kill",
+        "storage-pause",
+        "server-kill",
+    ),
     "operations": (*_starting("replica-", "rolling-"), "storage-wipe", "server-kill"),
 }
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 
 from waltz_admin.errors import AssignmentError
 from waltz_admin.lock import AdminLock
-from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_change
+from waltz_admin.safety import AdminPortProbe, ReplicaProbe, check_added, check_change
 from waltz_admin.tree import NodeMaps, read_maps
 from waltz_cluster.cluster_params import read_params
 from waltz_cluster.errors import VersionConflictError
@@ -38,7 +38,8 @@ async def assign(
     """Add the partitions to the node; returns those that were not there yet.
 
     AssignmentError for an unknown node or partition, UnsafeChangeError by rule A6 (see
-    `safety.check_change` for `allow_pause`). `tls` is for the admin ports of the nodes that are asked.
+    `safety.check_change` for `allow_pause`) and for a copy that is out of service on the node. `tls` is for
+    the admin ports of the nodes that are asked.
     """
 
     def change(maps: NodeMaps, num_partitions: int) -> Placement:
@@ -242,15 +243,10 @@ async def _change(
                 dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
             )
             for partition_id in range(params.num_partitions):
-                version = await check_change(
-                    metadata,
-                    asker,
-                    partition_id,
-                    replicas(maps.partitions, partition_id),
-                    replicas(after, partition_id),
-                    allow_pause=allow_pause,
-                )
+                old, new = replicas(maps.partitions, partition_id), replicas(after, partition_id)
+                version = await check_change(metadata, asker, partition_id, old, new, allow_pause=allow_pause)
                 if version is not None:
+                    await check_added(asker, partition_id, [node for node in new if node not in old])
                     ops.append(CheckOp(paths.partition(partition_id), version))
             try:
                 await lock.transaction(ops)

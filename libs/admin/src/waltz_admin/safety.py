@@ -25,6 +25,7 @@ from waltz_cluster.replica_rules import (
     Refusal,
     ReplicaAnswer,
     change_incomplete,
+    why_not_add,
     why_not_change,
     why_not_current,
     why_not_listed,
@@ -140,6 +141,12 @@ async def check_change(
     not_current = await _ask(metadata, probe, partition_id, state, version, staying)
     _raise(partition_id, why_not_change(state, old, new, not_current, allow_pause=allow_pause))
     return version
+
+
+async def check_added(probe: ReplicaProbe, partition_id: int, added: Collection[str]) -> None:
+    """UnsafeChangeError when a copy that is to become a replica is out of service (`why_not_add`)."""
+    for node in added:
+        _raise(partition_id, why_not_add(node, await probe.ask(node, partition_id)))
 
 
 async def check_removal(

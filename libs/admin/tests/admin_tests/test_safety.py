@@ -150,6 +150,39 @@ async def test_safety_a6_the_write_is_made_under_the_metadata_that_was_looked_at
     assert len(reads) > 2
 
 
+async def test_a_copy_that_is_out_of_service_is_not_added() -> None:
+    """It would take no part until somebody sees it: an interrupted replacement leaves such copies. One that
+    is in service, or not there yet, or on a node that does not answer, is added."""
+    store, _ = await metadata(up("a:1", "b:1", "c:1"))
+    for node in ("a:1", "b:1", "c:1", "d:1"):
+        await nodes.add_storage_node(store, ROOT, node, 2, 0)
+    before = assignments_bytes(dict.fromkeys(("a:1", "b:1", "c:1"), (P0,)))
+    current = {"a:1": GOOD, "b:1": GOOD, "c:1": GOOD}
+    for answer, why in (
+        (ReplicaAnswer(-1, False, True), "it was switched off, or the disk of the node is full"),
+        (ReplicaAnswer(-1, False, None, "it is damaged"), "it is damaged"),
+    ):
+        await store.set(f"{ROOT}/store/assignment", before)
+        for change in (
+            assignments.assign(store, ROOT, [0], "d:1", probe=Probe(**current, **{"d:1": answer})),
+            assignments.change_assignments(
+                store,
+                ROOT,
+                expect_version=(await store.get(f"{ROOT}/store/assignment"))[1].version,
+                add={"d:1": [0]},
+                remove={"c:1": [0]},
+                probe=Probe(**current, **{"d:1": answer}),
+            ),
+        ):
+            with pytest.raises(UnsafeChangeError, match=f"the copy on d:1 is out of service.*{why}"):
+                await change
+        assert (await store.get(f"{ROOT}/store/assignment"))[0] == before
+    for may in (ReplicaAnswer(-1, True, True), None):
+        await store.set(f"{ROOT}/store/assignment", before)
+        probe = Probe(**current, **{"d:1": may})
+        assert await assignments.assign(store, ROOT, [0], "d:1", probe=probe) == (0,)
+
+
 async def test_growing_from_one_needs_an_explicit_word_and_everybody() -> None:
     _, meta = await metadata(up("a"))
     with pytest.raises(UnsafeChangeError):

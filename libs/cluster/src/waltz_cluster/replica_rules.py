@@ -191,6 +191,7 @@ class Obstacle(enum.Enum):
     STILL_ASSIGNED = enum.auto()
     STILL_COUNTED = enum.auto()
     NOT_ENOUGH_CURRENT = enum.auto()
+    ADDED_UNAVAILABLE = enum.auto()
 
 
 class Refusal(NamedTuple):
@@ -245,6 +246,21 @@ def why_not_change(
         Obstacle.NOT_ENOUGH_CURRENT,
         f"of the replicas that stay {len(live)} are proven to be current ({_names(live)}), {needed} are needed (quorum of "
         f"{len(set(old))} old replicas: {old_quorum}, of {len(set(new))} new ones: {new_quorum}){_why(staying - live, not_current)}",
+    )
+
+
+def why_not_add(node: str, answer: Answer) -> Refusal | None:
+    """Why the copy that `node` has may not become a replica: it would take no part until somebody puts it
+    into service. A node that does not answer, or does not have the partition yet, is filled by the next
+    session, so it may be added.
+    """
+    if not isinstance(answer, ReplicaAnswer) or answer.available:
+        return None
+    why = answer.fault or "it was switched off, or the disk of the node is full"
+    return Refusal(
+        Obstacle.ADDED_UNAVAILABLE,
+        f"the copy on {node} is out of service and would take no part ({why}): put it into service first "
+        "(waltz storage availability)",
     )
 
 
