@@ -21,7 +21,8 @@ class SilenceWatch:
         """Feed -> how much it had delivered, and since when it has been waiting for more."""
 
     def look(self, calm: bool) -> None:
-        """`calm`: no fault is under way, and all machines run."""
+        """`calm`: no fault is under way, all machines run, and no partition waits for a copy that was
+        destroyed."""
         history = self._history
         now = history.now()
         for feed in history.feeds[self._known :]:

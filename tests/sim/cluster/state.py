@@ -16,6 +16,7 @@ from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.kernel.zookeeper import SimZooKeeper
 from waltz_cluster.paths import ClusterPaths
 from waltz_cluster.serializers import PartitionMetadata, ReplicaAssignments
+from waltz_server.store.api import StoreState
 
 LOST_FILES = "lost files"
 """Of `ClusterState.rotten`: files are gone, and no byte of any other was changed. What that does is never
@@ -145,6 +146,18 @@ class ClusterState:
     def is_lost(self, name: str, partition: int) -> bool:
         """Whether the copy was destroyed or damaged and has not been whole since."""
         return (name, partition) in self.lost and not self.whole(name, partition)
+
+    def served(self, partition: int) -> bool:
+        """A server has it open."""
+        stores = [store for role in self._servers.values() if (store := role.store(partition)) is not None]
+        return any(store.state is StoreState.OPEN for store in stores)
+
+    def waits_for_lost_copies(self) -> bool:
+        """A partition is not served, and a copy of it that was destroyed is not whole again: it may be too
+        few without that one, and with many records to copy that takes its time."""
+        return any(
+            self.is_lost(name, partition) and not self.served(partition) for name, partition in self.lost
+        )
 
     @staticmethod
     def replicas_in(data: bytes) -> set[str]:

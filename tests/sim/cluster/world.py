@@ -163,11 +163,11 @@ class World:
             for fault in self.plan:
                 tasks.create_task(applier.apply(fault), name=f"fault {fault.number}")
             watch = tasks.create_task(OwnershipWatch(self.loop, self.servers, self.violation).run())
-            silence = self._watch_feeds(lambda: not applier.busy and self._all_run())
+            silence = self._watch_feeds(lambda: not applier.busy and self._calm())
             await asyncio.sleep(FAULTS_START + FAULT_SECONDS - self.loop.time())
             watch.cancel()
         silence.cancel()
-        silence = self._watch_feeds(self._all_run)
+        silence = self._watch_feeds(self._calm)
         await Ending(self).run()
         silence.cancel()
 
@@ -181,8 +181,12 @@ class World:
 
         return self.loop.create_task(look())
 
-    def _all_run(self) -> bool:
-        return all(role.alive for role in (*self.servers.values(), *self.storage.values()))
+    def _calm(self) -> bool:
+        """Nothing that explains why a reader gets nothing."""
+        return (
+            all(role.alive for role in (*self.servers.values(), *self.storage.values()))
+            and not self.state.waits_for_lost_copies()
+        )
 
     async def _build(self) -> None:
         loop, shape = self.loop, self.shape

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 from tests.sim.cluster.admin import RefusedError
 from tests.sim.faults.common import AGAIN_SECONDS, POLL_SECONDS, SkippedError, changing, kept_down
 from tests.sim.faults.plan import Fault
-from waltz_server.store.api import StoreState
 
 if TYPE_CHECKING:
     from tests.sim.cluster.world import World
@@ -107,7 +106,7 @@ async def listing_forgotten(world: World, fault: Fault) -> None:
 async def _next_session(world: World, partition: int) -> None:
     """The owner is killed; until the session of its successor is open. SkippedError."""
     session = _end_session(world, partition)
-    await _until(world, lambda: _session(world, partition) > session and _served(world, partition))
+    await _until(world, lambda: _session(world, partition) > session and world.state.served(partition))
 
 
 async def _copy_before_listing(world: World, partition: int) -> bytes:
@@ -181,7 +180,7 @@ async def _settle(world: World, listed: dict[int, set[str]], *, restart: bool) -
         await asyncio.sleep(AGAIN_SECONDS)
         now = world.loop.time()
         for partition in left:
-            if not _served(world, partition):
+            if not world.state.served(partition):
                 served_since.pop(partition, None)
             else:
                 served_since.setdefault(partition, now)
@@ -196,11 +195,6 @@ async def _accept(world: World, partition: int, removed: Sequence[str] = ()) -> 
         return False
     world.counts["metadata accepted"] += count
     return True
-
-
-def _served(world: World, partition: int) -> bool:
-    stores = [store for role in world.servers.values() if (store := role.store(partition)) is not None]
-    return any(store.state is StoreState.OPEN for store in stores)
 
 
 HANDLERS = {"zookeeper-older-copy": older_copy, "listing-forgotten": listing_forgotten}
