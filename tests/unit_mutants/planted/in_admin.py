@@ -138,6 +138,14 @@ ADMIN_BUGS = (
         "A copy that is switched off becomes a replica, which takes no part until somebody notices.",
     ),
     _bug(
+        "absent_copy_not_given_back",
+        "A6",
+        "replace.py",
+        "        if absent:\n            await set_assignment",
+        "        if False:\n            await set_assignment",
+        "A replacement that is run again waits without end for a copy that the new node does not have.",
+    ),
+    _bug(
         "node_forgotten_while_a_session_counts_it",
         "A6",
         "nodes.py",

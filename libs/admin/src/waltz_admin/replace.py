@@ -99,8 +99,10 @@ class NodeReplacement:
     async def plan(self) -> list[str]:
         """What a run would do now, one line per step; the refusals of a run as errors. It changes nothing."""
         params, maps = await self._start()
-        off = await self._switched_off(params, maps)
-        lines = [f"put partitions {','.join(map(str, off))} of {self._new} into service"] if off else []
+        absent, off = await self._left_undone(params, maps)
+        lines = [f"add partitions {','.join(map(str, absent))} to {self._new} again"] if absent else []
+        if off:
+            lines.append(f"put partitions {','.join(map(str, off))} of {self._new} into service")
         if self._old not in maps.partitions:
             return lines
         moving = maps.partitions[self._old]
@@ -140,7 +142,10 @@ class NodeReplacement:
     async def run(self) -> ReplaceResult:
         """Do it, or what is left of it. AdminError: what has been done so far is good, run it again."""
         params, maps = await self._start()
-        await self._bring_up(params, maps, await self._switched_off(params, maps), in_service=False)
+        absent, off = await self._left_undone(params, maps)
+        if absent:
+            await set_assignment(self._store, self._root, self._new_admin, absent, True, tls=self._tls)
+        await self._bring_up(params, maps, off, in_service=False)
         if self._old not in maps.partitions:
             return ReplaceResult((), self._copied, None)  # an earlier run has finished
         await nodes.add_storage_node(
@@ -172,12 +177,17 @@ class NodeReplacement:
         async with admin_connection(self._new_admin, params, self._tls):
             return params, maps
 
-    async def _switched_off(self, params: StoreParams, maps: NodeMaps) -> list[int]:
-        """What the new node has and an interrupted run has left out of service: it was copying while another
-        administrator's run assigned the partition, so that it is no longer missing."""
+    async def _left_undone(self, params: StoreParams, maps: NodeMaps) -> tuple[list[int], list[int]]:
+        """What is assigned to the new node, so no longer missing, and takes no part.
+
+        It does not have the first ones: between its filling and their assignment somebody else's
+        `sync-partitions` took them away. It has the others out of service: an interrupted run was copying
+        while another administrator's run assigned them.
+        """
         async with admin_connection(self._new_admin, params, self._tls) as connection:
             status = await connection.partition_status()
-        return [p for p in maps.partitions.get(self._new, ()) if status.get(p) is False]
+        assigned = maps.partitions.get(self._new, ())
+        return [p for p in assigned if p not in status], [p for p in assigned if status.get(p) is False]
 
     async def _fill(self, params: StoreParams, maps: NodeMaps, chunk: Sequence[int]) -> None:
         """The new node has the partitions and, if they are to be copied, what the others have of them."""

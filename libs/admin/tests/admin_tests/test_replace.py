@@ -126,6 +126,24 @@ async def test_another_run_puts_into_service_what_an_interrupted_one_left_switch
         assert new.status == {0: True, 1: True}
 
 
+async def test_another_run_gives_back_what_somebody_took_from_the_new_node_before_it_was_assigned() -> None:
+    """`sync-partitions` removes what ZooKeeper does not assign, and a replacement fills before it assigns."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    _, params = await read_params(store, ROOT)
+    async with FakeNode(params.cluster_key).running() as old, FakeNode(params.cluster_key).running() as new:
+        for node in (old, new):
+            await nodes.add_storage_node(store, ROOT, node.connect_string, node.admin_port, GROUP)
+            await assignments.assign(store, ROOT, [0, 1], node.connect_string, tls=NO_TLS)
+        new.status = {1: True}
+        replacement = NodeReplacement(
+            store, ROOT, old.connect_string, new.connect_string, new.admin_port, tls=NO_TLS
+        )
+        assert (await replacement.plan())[0] == f"add partitions 0 to {new.connect_string} again"
+        await replacement.run()
+        assert new.status == {0: True, 1: True}
+
+
 @pytest.mark.parametrize("full", [False, True])
 async def test_what_is_found_switched_off_is_not_switched_off_again(full: bool) -> None:
     """While the first one is copied, another administrator has put the second one into service, where it may
