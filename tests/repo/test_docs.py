@@ -50,6 +50,16 @@ def test_a_row_of_a_table_is_one_line() -> None:
     assert not broken
 
 
+def test_the_glossary_is_in_order_and_each_term_has_one_sentence_and_a_page() -> None:
+    rows = [line.split(" | ") for line in (ROOT / "docs/glossary.md").read_text().splitlines()]
+    terms = [row for row in rows if len(row) == 3][2:]
+    assert len(terms) > 40
+    names = [term.strip("| `").replace("_", " ").lower() for term, _, _ in terms]
+    assert names == sorted(set(names))
+    assert not [term for term, meaning, page in terms if not re.fullmatch(r"[A-Z`][^.]*\.", meaning)]
+    assert not [term for term, _, page in terms if not TO_A_HEADING.search(page) and not LINK.search(page)]
+
+
 def test_component_table_of_the_architecture_is_true() -> None:
     text = (ROOT / "ARCHITECTURE.md").read_text()
     table = text.split("## Components and files", 1)[1]
