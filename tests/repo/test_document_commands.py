@@ -38,8 +38,7 @@ INSTALLED = "tests/integration/test_install_lines.py"
 
 COVERED: list[tuple[str, str, str]] = [
     # file, pattern of the command, the test or the scenario of `make e2e` that runs it, or the target it is
-    ("README.md", r"make demo", "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
-    ("README.md", r"make test", "make test"),
+    ("README.md", r"make setup", "make setup"),
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
     ("bench/README.md", r"make bench", "make bench"),
@@ -62,8 +61,6 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
-    ("README.md", r"kubectl .*manifests/base", INSTALL),
-    ("README.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
     ("docs/operator.md", r"kubectl .*overlays/namespaced",
      "tests/e2e/scenarios/uninstall.py::namespaced"),
@@ -91,7 +88,7 @@ IN_SHORT = {
     "images": "tests/e2e/images.py::build",
     **{f"image-{name}": "images" for name in ("storage", "server", "operator", "zookeeper", "spark")},
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
-    "unit-spark-oldest": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
+    "unit-spark-oldest": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
 BY_HAND = {"fmt", "lock", "clean", "coverage"}
 """Change the working tree, or take long: people run them, and no block of a document has one of them."""
