@@ -32,7 +32,8 @@ def listed(nav: object) -> Iterator[str]:
 
 def test_the_navigation_lists_every_page_once() -> None:
     found = list(listed(yaml.safe_load(SITE.read_text())["nav"]))
-    assert sorted(found) == sorted(page for page in PAGES if page.startswith("docs/") or "/" not in page)
+    pages = sorted(page for page in PAGES if page.startswith("docs/") or "/" not in page)
+    assert sorted(found) == pages, "list it in docs/site/mkdocs.yml, where a reader needs it"
 
 
 def test_every_page_is_reached_from_the_readme() -> None:
@@ -44,12 +45,12 @@ def test_every_page_is_reached_from_the_readme() -> None:
             reached.add(page)
             ahead += [(page.parent / link).resolve() for link in LINK.findall(page.read_text())]
     lost = {page for page in PAGES if (ROOT / page).parent == ROOT / "docs" and ROOT / page not in reached}
-    assert not lost
+    assert not lost, "link to it from a page that its reader meets first"
 
 
 def test_every_public_name_of_the_client_is_in_the_reference_once() -> None:
     named = re.findall(r"^::: waltz_client\.(\w+)$", (ROOT / "docs/api/client.md").read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(waltz_client.__all__)
+    assert sorted(named) == sorted(waltz_client.__all__), "give it a line in docs/api/client.md"
 
 
 @pytest.mark.parametrize("package", ["client", "spark-on-k8s"])
