@@ -52,8 +52,6 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
-    ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
-    ("examples/ledger/README.md", r".*", TUTORIAL),
     ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
     ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),
     ("tools/README.md", r"waltz local up .*", UP),
