@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest docs images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -50,7 +50,7 @@ integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
-test-long: setup unit-spark-oldest
+test-long: setup unit-spark-oldest docs
 	$(PYTEST) -m long operator spark-on-k8s services tests/interop
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
@@ -68,6 +68,18 @@ $(OLDEST_STAMP): requirements/dev.txt requirements/spark-oldest.txt $(foreach m,
 	$(UV) pip install --quiet --compile-bytecode --no-deps --require-hashes --python $(OLDEST_BIN)/python -r requirements/spark-oldest.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(OLDEST_BIN)/python $(EDITABLE)
 	touch $(OLDEST_STAMP)
+
+# All pages and the API reference as one site, build/site/index.html; a link that leads nowhere fails. MkDocs has an environment of its
+# own, and reads our sources without importing them. (With --quiet it would count no warnings, and so pass.)
+DOCS_BIN := .venv-docs/bin
+DOCS_STAMP := .venv-docs/.stamp
+docs: $(DOCS_STAMP)
+	$(DOCS_BIN)/mkdocs build --strict -f docs/site/mkdocs.yml
+
+$(DOCS_STAMP): requirements/docs.txt | $(UV)
+	test -x $(DOCS_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-docs
+	$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(DOCS_BIN)/python requirements/docs.txt
+	touch $(DOCS_STAMP)
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
@@ -151,7 +163,8 @@ lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
 	$(LOCK) requirements/spark-oldest.in -o requirements/spark-oldest.txt
+	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .uv
+	rm -rf .venv .venv-spark-oldest .venv-docs .uv

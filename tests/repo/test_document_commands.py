@@ -38,20 +38,20 @@ INSTALLED = "tests/integration/test_install_lines.py"
 
 COVERED: list[tuple[str, str, str]] = [
     # file, pattern of the command, the test or the scenario of `make e2e` that runs it, or the target it is
-    ("README.md", r"make demo", "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
-    ("README.md", r"make test", "make test"),
+    ("README.md", r"make setup", "make setup"),
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
     ("bench/README.md", r"make bench", "make bench"),
     ("bench/README.md", r".* -m bench --.*", f"{DOCUMENTS}::test_benchmark_lines_in_short"),
     ("bench/README.md", r".* -m bench\.limit .*", f"{DOCUMENTS}::test_the_line_of_the_yardstick"),
     ("docs/applications.md", r"pip install .*", f"{INSTALLED}::test_the_line_for_applications"),
+    ("docs/five-minutes.md", r"make setup", "make setup"),
+    ("docs/five-minutes.md", r".*local up .*|.*seats\.py (east|west)",
+     "tests/integration/test_five_minutes.py::test_the_page"),
     ("docs/testing.md", r".*tests\.sim --(seeds|replay) .*", f"{DOCUMENTS}::test_lines_of_the_testing_page"),
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
-    ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
-    ("examples/ledger/README.md", r".*", TUTORIAL),
     ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
     ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),
     ("tools/README.md", r"waltz local up .*", UP),
@@ -59,8 +59,6 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
-    ("README.md", r"kubectl .*manifests/base", INSTALL),
-    ("README.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
     ("docs/operator.md", r"kubectl .*overlays/namespaced",
      "tests/e2e/scenarios/uninstall.py::namespaced"),
@@ -88,7 +86,7 @@ IN_SHORT = {
     "images": "tests/e2e/images.py::build",
     **{f"image-{name}": "images" for name in ("storage", "server", "operator", "zookeeper", "spark")},
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
-    "unit-spark-oldest": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
+    "unit-spark-oldest": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
 BY_HAND = {"fmt", "lock", "clean", "coverage"}
 """Change the working tree, or take long: people run them, and no block of a document has one of them."""

@@ -69,8 +69,7 @@ def test_no_piece_of_code_in_a_document_is_broken_over_two_lines() -> None:
     ]
 
 
-# Words of our own, and what is said instead, are in the glossary of STYLE.md. Tests are
-# free.
+# Words of our own, and what is said instead, are listed in STYLE.md. Tests are free.
 PRIVATE = re.compile(
     r"\b(?:told|tells?|telling|stands?|(?<!the )rest on|rest(?:s|ed|ing) on|any ?more|for ever|by our hand|is no wanted"
     r"|(?:goes|go|going|went|gone) on|patience|ladder|by hand|trouble|so many seconds)\b",

@@ -1,1 +1,1 @@
-"""Every command and option against a live local cluster; docs/compatibility.md names the tests."""
+"""Every command and option against a live local cluster; docs/compatibility-commands.md names the tests."""

@@ -1,5 +1,5 @@
 """Each sub-command and option of release 0.13.2, under its old names, against a live cluster
-(docs/compatibility.md)."""
+(docs/compatibility-commands.md)."""
 
 import re
 from pathlib import Path

@@ -32,7 +32,7 @@ def violations(logs: Logs, known: Known, *, false_failures: bool) -> list[str]:
     """What breaks a promise, in one line each; none is what is expected.
 
     `false_failures`: a server of 0.13.2 took part, which can report a failure that commits all the same (13.9
-    in docs/compatibility.md of the catalogue).
+    in docs/weaknesses-of-0.13.2.md).
     """
     places: dict[str, list[tuple[int, int]]] = {}
     found = differences(logs)

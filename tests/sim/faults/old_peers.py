@@ -1,8 +1,8 @@
 """A storage node that runs release 0.13.2 for a while, on the same directory, and then ours again.
 
 It is played by our node, which knows nothing of the files that 0.13.2 does not know: the fence is in its
-memory only (7.12 in docs/compatibility.md) and goes with a partition that is taken away (B2); there is no
-synced mark and no witness, and those that ours had written stay as they were.
+memory only (7.12 in docs/weaknesses-of-0.13.2.md) and goes with a partition that is taken away (B2);
+there is no synced mark and no witness, and those that ours had written stay as they were.
 """
 
 from __future__ import annotations

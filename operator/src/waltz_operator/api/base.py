@@ -1,7 +1,8 @@
 """What all models share: names as Kubernetes writes them, and the scalar types with their schema.
 
-Every field has a description that ends with its default, and names its unit; the CRD and docs/operator.md
-show it. A rule of the API server (CEL) is defined with the model or field it guards, as `rules`.
+Every field has a description that ends with its default, and names its unit; the CRD and
+docs/operator-fields.md show it. A rule of the API server (CEL) is defined with the model or field it
+guards, as `rules`.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """The fixed list of reasons: of conditions, of what blocks a step, of Events. One word each, explained in
-docs/operator.md. Pure."""
+docs/operator-alerts.md. Pure."""
 
 from __future__ import annotations
 

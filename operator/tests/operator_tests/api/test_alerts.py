@@ -42,7 +42,7 @@ def test_the_rule_object_is_up_to_date() -> None:
 
 
 def test_every_alert_says_what_it_is_and_what_to_do() -> None:
-    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs/operator.md").read_text(), re.MULTILINE)
+    headings = re.findall(r"^#+ (.+)$", (ROOT / "docs/operator-alerts.md").read_text(), re.MULTILINE)
     anchors = {heading.lower().replace(" ", "-") for heading in headings}
     names = [rule["alert"] for rule in RULES]
     assert len(set(names)) == len(names) >= 15
@@ -51,9 +51,9 @@ def test_every_alert_says_what_it_is_and_what_to_do() -> None:
         assert rule["for"]
         assert rule["annotations"].keys() == {"summary", "description", "runbook"}
         page, _, anchor = rule["annotations"]["runbook"].partition("#")
-        assert page == "docs/operator.md"
+        assert page == "docs/operator-alerts.md"
         assert anchor == rule["alert"].lower()
-        assert anchor in anchors, f"docs/operator.md has no section {rule['alert']}"
+        assert anchor in anchors, f"docs/operator-alerts.md has no section {rule['alert']}"
 
 
 def test_the_five_that_must_be_there() -> None:

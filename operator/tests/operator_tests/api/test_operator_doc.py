@@ -1,5 +1,5 @@
-"""docs/operator.md: its field tables are made from the definitions (WALTZ_WRITE_DOCS=1 writes them); names in
-it exist."""
+"""The pages of the operator: the field tables are made from the definitions (WALTZ_WRITE_DOCS=1 writes them);
+names in the others exist."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from waltz_operator.api.migration import MoveState
 from waltz_operator.model.reasons import Reason
 
 ROOT = Path(__file__).resolve().parents[4]
-DOCUMENT = ROOT / "docs/operator.md"
+DOCS = ROOT / "docs"
+FIELDS = DOCS / "operator-fields.md"
 DEFINITIONS = {"WaltzCluster": cluster_definition, "WaltzMigration": migration_definition}
 PARTS = [(kind, part) for kind in DEFINITIONS for part in ("spec", "status")]
 Schema = dict[str, Any]
@@ -98,39 +99,41 @@ def rendered(text: str) -> str:
 
 
 def test_the_tables_are_what_the_definitions_say() -> None:
-    text = DOCUMENT.read_text()
+    text = FIELDS.read_text()
     if os.environ.get("WALTZ_WRITE_DOCS") == "1":
-        DOCUMENT.write_text(rendered(text))
-        text = DOCUMENT.read_text()
+        FIELDS.write_text(rendered(text))
+        text = FIELDS.read_text()
     assert text == rendered(text), "run with WALTZ_WRITE_DOCS=1 to write it"
 
 
 @pytest.mark.parametrize(("kind", "part"), PARTS)
 def test_no_field_is_missing(kind: str, part: str) -> None:
-    text = DOCUMENT.read_text()
+    text = FIELDS.read_text()
     for path, _, _ in fields(root(kind, part)):
         assert f"| `{path}` |" in text
 
 
-def section(title: str) -> str:
+def section(page: str, title: str) -> str:
     """The text below a heading, up to the next one of any level."""
-    found = re.search(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", DOCUMENT.read_text(), re.MULTILINE | re.DOTALL)
+    text = (DOCS / page).read_text()
+    found = re.search(rf"^#+ {title}\n(.*?)(?=^#+ |\Z)", text, re.MULTILINE | re.DOTALL)
     assert found, title
     return found[1]
 
 
 def test_every_condition_and_reason_is_explained_and_no_other() -> None:
-    conditions = set(re.findall(r"^\| `(\w+)` \|", section("Conditions"), re.MULTILINE))
+    conditions = set(re.findall(r"^\| `(\w+)` \|", section("operator-alerts.md", "Conditions"), re.MULTILINE))
     assert conditions == {found.value for found in ConditionType}
-    reasons = set(re.findall(r"^\| `(\w+)` \|", section("Reasons"), re.MULTILINE))
+    reasons = set(re.findall(r"^\| `(\w+)` \|", section("operator-alerts.md", "Reasons"), re.MULTILINE))
     assert reasons == {found.value for found in Reason}
 
 
 def test_the_steps_of_a_migration_are_explained() -> None:
-    named = set(re.findall(r"`([A-Z]\w+)`", section("Migrations").split("| state |")[1].split("\n\n")[0]))
+    steps = section("operator-decisions.md", "The steps of a migration")
+    named = set(re.findall(r"`([A-Z]\w+)`", steps.split("| state |")[1].split("\n\n")[0]))
     assert named == {state.value for state in MoveState} - {"Pending", "Cancelled", "Failed"}
 
 
 def test_every_example_is_listed_and_no_other() -> None:
-    listed = set(re.findall(r"`([\w-]+\.yaml)`", section("What there is an example of")))
+    listed = set(re.findall(r"`([\w-]+\.yaml)`", section("operator.md", "What there is an example of")))
     assert listed == {path.name for path in (ROOT / "manifests/examples").glob("*.yaml")}
