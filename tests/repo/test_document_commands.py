@@ -38,6 +38,8 @@ INSTALLED = "tests/integration/test_install_lines.py"
 
 COVERED: list[tuple[str, str, str]] = [
     # file, pattern of the command, the test or the scenario of `make e2e` that runs it, or the target it is
+    ("README.md", r"make demo", "tests/integration/test_demo.py::test_demo_passes_over_kills_of_a_storage_node_and_a_server"),
+    ("README.md", r"make test", "make test"),
     ("README.md", r"make setup", "make setup"),
     ("README.md", r"\.venv/bin/waltz local up .*", UP),
     ("README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_readme"),
