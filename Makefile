@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest wheels release-check images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -69,13 +69,29 @@ $(OLDEST_STAMP): requirements/dev.txt requirements/spark-oldest.txt $(foreach m,
 	$(UV) pip install --quiet --no-deps --no-build-isolation --python $(OLDEST_BIN)/python $(EDITABLE)
 	touch $(OLDEST_STAMP)
 
+# Wheels and sdists of every member that is shipped, and the archive for Spark's --py-files, in dist/. Their tools have an
+# environment of their own, so that nothing is downloaded once it is there.
+BUILD_BIN := .venv-build/bin
+BUILD_STAMP := .venv-build/.stamp
+wheels: $(BUILD_STAMP)
+	$(BUILD_BIN)/python -m release.wheels dist
+
+# Do version, CHANGELOG, images and wheels agree? CONTRIBUTING.md, "How a release is made".
+release-check: wheels
+	$(BUILD_BIN)/python -m release.check dist
+
+$(BUILD_STAMP): requirements/build.txt requirements/pyfiles.txt | $(UV)
+	test -x $(BUILD_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-build
+	$(UV) pip sync --quiet --require-hashes --python $(BUILD_BIN)/python requirements/build.txt requirements/pyfiles.txt
+	touch $(BUILD_STAMP)
+
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
 ENGINE ?= $(firstword $(foreach name,docker buildah,$(if $(shell command -v $(name)),$(name))))
 PYTHON_BASE_IMAGE ?= python:3.11-slim-bookworm
 JAVA_BASE_IMAGE ?= eclipse-temurin:17-jre
 TAG ?= $(VERSION)
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' libs/protocol/src/waltz_protocol/__init__.py)
 REVISION = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 images: image-storage image-server image-operator image-zookeeper image-spark
@@ -144,9 +160,9 @@ fuzz: setup
 coverage: setup
 	$(BIN)/python -m tests.coverage
 
-# One file for development, one per image; the images' pins are those of development.
+# One file for development, one per image, one for what else is packed; the images' pins are those of development.
 LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
-IMAGE_PINS := build server storage operator zookeeper
+IMAGE_PINS := build pyfiles server storage operator zookeeper
 lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
@@ -154,4 +170,4 @@ lock: $(UV)
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .uv
+	rm -rf .venv .venv-spark-oldest .venv-build .venv-3.* .uv dist

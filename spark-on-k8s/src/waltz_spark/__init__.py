@@ -16,8 +16,9 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
+from waltz_protocol import __version__
 from waltz_spark.errors import reason
 from waltz_spark.lag import Lag, LagListener
 from waltz_spark.source import WaltzDataSource
 
-__all__ = ["Lag", "LagListener", "WaltzDataSource", "reason"]
+__all__ = ["Lag", "LagListener", "WaltzDataSource", "__version__", "reason"]
