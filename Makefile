@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest wheels release-check images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -84,6 +84,19 @@ $(BUILD_STAMP): requirements/build.txt requirements/pyfiles.txt | $(UV)
 	test -x $(BUILD_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-build
 	$(UV) pip sync --quiet --require-hashes --python $(BUILD_BIN)/python requirements/build.txt requirements/pyfiles.txt
 	touch $(BUILD_STAMP)
+
+# Environments with the pinned packages on newer Pythons, for the tests of the wheels: those that are on this machine or that uv can
+# install. What cannot be had is named and left out.
+PYTHONS ?= 3.12 3.13 3.14
+interpreters: $(UV)
+	@for version in $(PYTHONS); do $(MAKE) --no-print-directory .venv-$$version/.stamp || echo "no Python $$version here: left out"; done
+
+.venv-3.%/.stamp: requirements/dev.txt | $(UV)
+	@for python in python3.$* $(HOME)/.pyenv/versions/3.$*.*/bin/python 3.$*; do \
+		test -x .venv-3.$*/bin/python || $(UV) venv --quiet --python $$python .venv-3.$* 2>/dev/null || true; \
+	done
+	$(UV) pip sync --quiet --require-hashes --python .venv-3.$*/bin/python requirements/dev.txt
+	touch $@
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
