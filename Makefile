@@ -39,7 +39,7 @@ test: unit simulation integration
 
 # Slow files first, so that neither worker is left with one at the end.
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=1
-MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e tests/examples
+MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e tests/examples tests/packages
 unit: setup
 	$(PYTEST) -m "not long" $(MEMBER)
 
@@ -49,9 +49,10 @@ simulation: setup
 integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
-# The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
-test-long: setup unit-spark-oldest
-	$(PYTEST) -m long operator spark-on-k8s services tests/interop
+# The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
+# documents, faults for a minute.
+test-long: setup unit-spark-oldest interpreters
+	$(PYTEST) -m long operator spark-on-k8s services tests/interop tests/packages
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
 

@@ -19,7 +19,7 @@ from release.built import built_problems
 from release.tree import META, ROOT, VERSION_FILE, Member, members, shipped, version
 
 _SHARED = ("dynamic", "readme", "license", "license-files", "requires-python", "classifiers")
-"""Said in each pyproject.toml, because the back end takes only the version from elsewhere, and alike in all."""
+"""In each pyproject.toml, as the back end takes only the version from elsewhere, and alike in all."""
 _LABELS = ("title", "description", "licenses", "version", "revision")
 _IMAGE = re.compile(r"\b(waltz-(?:storage|server|operator|zookeeper|spark)):([0-9A-Za-z][\w.-]*)")
 _NAMED_IN = ("manifests", "docs", "spark-on-k8s/deploy", "README.md")

@@ -69,7 +69,7 @@ class Environment:
 
     def install(self, wheels: Path, *names: str) -> None:
         """Our wheels by their names, with extras, as `pip install` does it where there is no index."""
-        self.link(_foreign(wheels, names))
+        self.link(foreign(wheels, names))
         self.run("python", "-m", "pip", "install", "--quiet", "--find-links", str(wheels), *names)
 
     def link(self, names: Iterable[str]) -> None:
@@ -86,6 +86,10 @@ class Environment:
     def run(self, program: str, *arguments: str, **more: str) -> str:
         """What a program of this environment prints, run from its folder."""
         return _output([self.program(program), *arguments], cwd=self.home, env=self.variables(**more))
+
+    def shell(self, line: str) -> str:
+        """What a line of a document prints."""
+        return _output(["bash", "-c", line], cwd=self.home, env=self.variables())
 
     def variables(self, **more: str) -> dict[str, str]:
         """Of the process's own those that name no Python, no package index and no configuration."""
@@ -112,7 +116,7 @@ def _output(command: list[str], cwd: Path | None = None, env: dict[str, str] | N
     return done.stdout
 
 
-def _foreign(wheels: Path, names: Iterable[str]) -> set[str]:
+def foreign(wheels: Path, names: Iterable[str]) -> set[str]:
     """What our wheels require that is not ours: `kazoo>=2.10`, and so on."""
     ours = _by_name([str(wheel) for wheel in wheels.glob("*.whl")])
     return {line for line in _closure(names, ours) if canonicalize_name(Requirement(line).name) not in ours}

@@ -14,7 +14,9 @@ from pathlib import Path
 import pytest
 from release.tree import shipped, version
 
-from tests.packages.environments import SECONDS, Environment, Interpreter, interpreters
+from tests.integration.cli.blocks import blocks
+from tests.packages.environments import SECONDS, Environment, Interpreter, foreign, interpreters
+from tests.repo.files import ROOT
 from waltz_tools.local.java import find_java
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -70,8 +72,13 @@ def everything(interpreter: Interpreter, dist: Path, tmp_path_factory: pytest.Te
 def client_only(
     interpreter: Interpreter, dist: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Environment:
+    """By the line of docs/install.md."""
     made = Environment.make(tmp_path_factory.mktemp("client") / "env", interpreter)
-    made.install(dist, "waltz[client]")
+    (lines,) = [block.commands for block in blocks(ROOT / "docs/install.md", ROOT)]
+    assert lines[0] == "make wheels"
+    (made.home / "dist").symlink_to(dist)
+    made.link(foreign(dist, ["waltz[client]"]))
+    made.shell(lines[1])
     return made
 
 

@@ -1,4 +1,4 @@
-"""The archive for Spark's `--py-files`, in environments that have of what it needs only what cannot be in it."""
+"""The archive for Spark's `--py-files`, in environments that have only what cannot be in it."""
 
 import subprocess
 from pathlib import Path
