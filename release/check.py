@@ -165,7 +165,7 @@ def main() -> int:
             found += built_problems(dist, shipped(), version())
     for problem in found:
         sys.stdout.write(f"{problem}\n")
-    sys.stdout.write(f"{len(found)} disagreements\n" if found else f"everything is of release {version()}\n")
+    sys.stdout.write(f"disagreements: {len(found)}\n" if found else f"everything is of release {version()}\n")
     return 1 if found else 0
 
 
