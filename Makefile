@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest docs images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -39,7 +39,7 @@ test: unit simulation integration
 
 # Slow files first, so that neither worker is left with one at the end.
 PYTEST := $(BIN)/pytest -q -n 2 --dist loadfile --no-loadscope-reorder --durations=10 --durations-min=1
-MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e tests/examples
+MEMBER ?= operator spark-on-k8s services client libs tools tests/interop tests/unit_mutants tests/e2e tests/examples tests/packages
 unit: setup
 	$(PYTEST) -m "not long" $(MEMBER)
 
@@ -49,9 +49,10 @@ simulation: setup
 integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
-# The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
-test-long: setup unit-spark-oldest docs
-	$(PYTEST) -m long operator spark-on-k8s services tests/interop
+# The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
+# documents, faults for a minute.
+test-long: setup unit-spark-oldest interpreters docs
+	$(PYTEST) -m long operator spark-on-k8s services tests/interop tests/packages
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
 
@@ -81,13 +82,42 @@ $(DOCS_STAMP): requirements/docs.txt | $(UV)
 	$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(DOCS_BIN)/python requirements/docs.txt
 	touch $(DOCS_STAMP)
 
+# Wheels and sdists of every member that is shipped, and the archive for Spark's --py-files, in dist/. Their tools have an
+# environment of their own, so that nothing is downloaded once it is there.
+BUILD_BIN := .venv-build/bin
+BUILD_STAMP := .venv-build/.stamp
+wheels: $(BUILD_STAMP)
+	$(BUILD_BIN)/python -m release.wheels dist
+
+# Do version, CHANGELOG, images and wheels agree? CONTRIBUTING.md, "How a release is made".
+release-check: wheels
+	$(BUILD_BIN)/python -m release.check dist
+
+$(BUILD_STAMP): requirements/build.txt requirements/pyfiles.txt | $(UV)
+	test -x $(BUILD_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-build
+	$(UV) pip sync --quiet --require-hashes --python $(BUILD_BIN)/python requirements/build.txt requirements/pyfiles.txt
+	touch $(BUILD_STAMP)
+
+# Environments with the pinned packages on newer Pythons, for the tests of the wheels: those that are on this machine or that uv can
+# install. What cannot be had is named and left out.
+PYTHONS ?= 3.12 3.13 3.14
+interpreters: $(UV)
+	@for version in $(PYTHONS); do $(MAKE) --no-print-directory .venv-$$version/.stamp || echo "no Python $$version here: left out"; done
+
+.venv-3.%/.stamp: requirements/dev.txt | $(UV)
+	@for python in python3.$* $(HOME)/.pyenv/versions/3.$*.*/bin/python 3.$*; do \
+		test -x .venv-3.$*/bin/python || $(UV) venv --quiet --python $$python .venv-3.$* 2>/dev/null || true; \
+	done
+	$(UV) pip sync --quiet --require-hashes --python .venv-3.$*/bin/python requirements/dev.txt
+	touch $@
+
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
 ENGINE ?= $(firstword $(foreach name,docker buildah,$(if $(shell command -v $(name)),$(name))))
 PYTHON_BASE_IMAGE ?= python:3.11-slim-bookworm
 JAVA_BASE_IMAGE ?= eclipse-temurin:17-jre
 TAG ?= $(VERSION)
-VERSION := $(shell sed -n 's/^version = "\(.*\)"/\1/p' operator/pyproject.toml)
+VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' libs/protocol/src/waltz_protocol/__init__.py)
 REVISION = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
 images: image-storage image-server image-operator image-zookeeper image-spark
@@ -156,9 +186,9 @@ fuzz: setup
 coverage: setup
 	$(BIN)/python -m tests.coverage
 
-# One file for development, one per image; the images' pins are those of development.
+# One file for development, one per image, one for what else is packed; the images' pins are those of development.
 LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
-IMAGE_PINS := build server storage operator zookeeper
+IMAGE_PINS := build pyfiles server storage operator zookeeper
 lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
@@ -167,4 +197,4 @@ lock: $(UV)
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .venv-docs .uv
+	rm -rf .venv .venv-spark-oldest .venv-docs .venv-build .venv-3.* .uv dist

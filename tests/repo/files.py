@@ -25,7 +25,10 @@ def text_files(*suffixes: str) -> list[Path]:
 
 
 def members() -> list[Path]:
-    """The folders of the workspace members, found by their pyproject.toml."""
+    """The folders of the workspace members, found by their pyproject.toml; the package of extras has no
+    source."""
     return sorted(
-        path.parent for path in tracked_files() if path.name == "pyproject.toml" and path.parent != ROOT
+        path.parent
+        for path in tracked_files()
+        if path.name == "pyproject.toml" and path.parent != ROOT and (path.parent / "src").is_dir()
     )

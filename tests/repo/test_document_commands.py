@@ -34,6 +34,8 @@ SERVICES = f"{DOCUMENTS}::test_lines_of_the_services"
 INSTALL = "tests/e2e/scenarios/start.py::install"
 SPARK_JOB = "tests/e2e/scenarios/spark.py::streaming"
 EXAMPLES = "tests/e2e/scenarios/examples.py::apply_all"
+PACKAGES = "tests/packages"
+APPLICATION = "test_an_application_with_the_client_alone_appends_and_reads_on_a_cluster_from_wheels"
 INSTALLED = "tests/integration/test_install_lines.py"
 
 COVERED: list[tuple[str, str, str]] = [
@@ -66,6 +68,9 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/e2e/scenarios/uninstall.py::namespaced"),
     ("docs/operator.md", r"kubectl .*ledger\.yaml", EXAMPLES),
     ("docs/operator.md", r"kubectl (get|wait) .*", INSTALL),
+    ("docs/install.md", r"make wheels", "make wheels"),
+    ("docs/install.md", r"pip install .*", f"{PACKAGES}/test_installed.py::{APPLICATION}"),
+    ("docs/spark.md", r"spark-submit --py-files .*", f"{PACKAGES}/test_py_files.py::test_spark_submit_takes_it"),
     ("docs/spark.md", r"pip install .*|export PYSPARK_PYTHON=.*", f"{INSTALLED}::test_the_lines_for_spark"),
     ("docs/spark.md", r"python -m render .*", f"{DOCUMENTS}::test_the_rendering_line_of_the_spark_page"),
     ("docs/spark.md", r"docker build .*", "tests/e2e/images.py::build"),
@@ -87,6 +92,9 @@ IN_SHORT = {
     "fuzz": "tests/fuzz/test_corpus.py::test_random_changes_are_handled",
     "images": "tests/e2e/images.py::build",
     **{f"image-{name}": "images" for name in ("storage", "server", "operator", "zookeeper", "spark")},
+    "wheels": f"{PACKAGES}/test_built.py::test_nothing_is_missing_left_over_or_of_another_version",
+    "release-check": f"{PACKAGES}/test_release_check.py::test_each_disagreement_is_one_sentence",
+    "interpreters": "test-long",
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
     "unit-spark-oldest": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip

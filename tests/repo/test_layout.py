@@ -93,13 +93,6 @@ def test_no_lock_file_with_download_addresses() -> None:
         assert "index-url" not in text
 
 
-def test_one_version_for_all_members() -> None:
-    versions = {
-        tomllib.loads((member / "pyproject.toml").read_text())["project"]["version"] for member in members()
-    }
-    assert len(versions) == 1
-
-
 def test_no_asserts_guard_data_in_shipped_code() -> None:
     found = [
         f"{path.relative_to(ROOT)}:{node.lineno}"

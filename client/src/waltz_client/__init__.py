@@ -45,6 +45,7 @@ from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Serializer
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, FeedTransaction, Transacted, Transaction
+from waltz_protocol import __version__
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
 
@@ -99,5 +100,6 @@ __all__ = [
     "WaltzClientCallbacks",
     "WaltzClientError",
     "WindowFullError",
+    "__version__",
     "partition_for",
 ]

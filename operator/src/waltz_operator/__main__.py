@@ -11,7 +11,6 @@ import math
 import os
 import sys
 from collections.abc import Sequence
-from importlib.metadata import version
 
 from waltz_operator import settings
 from waltz_operator.jobs import copy_partition
@@ -37,7 +36,7 @@ def _seconds(text: str) -> float:
 def parser() -> argparse.ArgumentParser:
     """All commands and options."""
     top = CommandParser(prog="waltz-operator", description="The Kubernetes operator of Waltz.")
-    top.add_argument("--version", action="version", version=version("waltz-operator"))
+    top.add_version("waltz-operator")
     common = CommandParser(add_help=False)
     common.add_argument("--log-level", default=os.environ.get("WALTZ_LOG_LEVEL", "INFO"))
     common.add_argument("--log-json", action="store_true", default=bool(os.environ.get("WALTZ_LOG_JSON")))

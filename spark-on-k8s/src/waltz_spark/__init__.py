@@ -6,8 +6,16 @@ PySpark is no dependency of this distribution but an extra, so that a platform's
 import sys
 
 try:
+    import pyarrow  # noqa: F401
+    import pydantic  # noqa: F401
     import pyspark.sql.datasource  # Spark's own part for sources in Python, since 4.0  # noqa: F401
 except ModuleNotFoundError as missing:
+    if missing.name in ("pyarrow", "pydantic"):
+        raise ModuleNotFoundError(
+            f"waltz_spark needs {missing.name}, and {sys.executable} has none: pip install {missing.name} for driver and "
+            "executors (the archive for --py-files cannot bring it, because it is compiled)",
+            name=missing.name,
+        ) from None
     if missing.name not in ("pyspark", "pyspark.sql.datasource"):
         raise
     raise ModuleNotFoundError(
@@ -16,8 +24,9 @@ except ModuleNotFoundError as missing:
         name=missing.name,
     ) from None
 
+from waltz_protocol import __version__
 from waltz_spark.errors import reason
 from waltz_spark.lag import Lag, LagListener
 from waltz_spark.source import WaltzDataSource
 
-__all__ = ["Lag", "LagListener", "WaltzDataSource", "reason"]
+__all__ = ["Lag", "LagListener", "WaltzDataSource", "__version__", "reason"]

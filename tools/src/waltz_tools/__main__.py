@@ -13,6 +13,7 @@ from typing import NoReturn
 
 from waltz_runtime.exit_code import ExitCode
 from waltz_tools.errors import ReaderGoneError
+from waltz_tools.extras import explained
 from waltz_tools.invocation import as_started, waltz_command
 
 PROGRAM = "waltz"
@@ -73,6 +74,8 @@ def show(error: BaseException) -> int:
 
         traceback.print_exception(error)
     culprit = _first(error)
+    if isinstance(culprit, ModuleNotFoundError):
+        culprit = explained(culprit)
     line = as_started(" ".join(_message(culprit).split()))
     sys.stderr.write(f"Error: {line}\n")
     code = getattr(culprit, "exit_code", None)

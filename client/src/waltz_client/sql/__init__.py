@@ -8,12 +8,18 @@ Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy
 `callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
 """
 
+import re
+
 try:
     import sqlalchemy
 except ModuleNotFoundError:
     raise ImportError("waltz_client.sql needs SQLAlchemy 2: pip install 'waltz-client[sql]'") from None
-if int(sqlalchemy.__version__.partition(".")[0]) < 2:
-    raise ImportError(f"waltz_client.sql needs SQLAlchemy 2, not {sqlalchemy.__version__}")
+if tuple(map(int, re.findall(r"\d+", sqlalchemy.__version__)[:3])) < (2, 0, 40):
+    # Older ones of 2.0 have no events of a single connection, and every `apply` would fail.
+    raise ImportError(
+        f"waltz_client.sql needs SQLAlchemy 2.0.40 or newer, not {sqlalchemy.__version__}: "
+        "pip install 'waltz-client[sql]'"
+    )
 
 from waltz_client.sql.applier import SqlApplier
 from waltz_client.sql.callbacks import SqlCallbacks

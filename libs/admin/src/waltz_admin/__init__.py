@@ -4,3 +4,5 @@ All functions take a `ZooKeeperStore` and the cluster root; those that talk to p
 too. Every change is one atomic, version-checked transaction under the admin lock, so a crash leaves all of it
 or nothing, and running it again completes what an older tool left half-done.
 """
+
+from waltz_protocol import __version__ as __version__

@@ -4,3 +4,5 @@
 Everything talks to the `ZooKeeperStore` protocol (`store.py`); `zk_client` is the one module that knows
 kazoo, `memory_store` is the same store in one process. `manager` is what servers and clients use.
 """
+
+from waltz_protocol import __version__ as __version__

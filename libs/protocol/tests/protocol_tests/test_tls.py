@@ -4,6 +4,7 @@ import asyncio
 import datetime
 import ssl
 import stat
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,6 +144,24 @@ async def test_every_form_of_key_store_serves(form: str, tmp_path: Path) -> None
 async def test_without_a_key_store_the_certificate_is_self_signed_and_made_once() -> None:
     assert tls._self_signed() is tls._self_signed()
     await _talk(TlsSettings(), _UNVERIFIED)
+
+
+def test_without_cryptography_only_what_needs_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """That package is an extra: PEM works without it, and the rest says which one is missing."""
+    pem, stores = _key_store_settings("combined", tmp_path), _key_store_settings("pkcs12", tmp_path)
+    monkeypatch.delitem(sys.modules, "waltz_protocol.aio.key_stores", raising=False)
+    monkeypatch.delattr("waltz_protocol.aio.key_stores", raising=False)
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    assert server_context(pem) is not None
+    assert client_context(_trusting(tmp_path)) is not None
+    tls._self_signed.cache_clear()
+    for wrong in (stores, TlsSettings()):
+        with pytest.raises(
+            TlsSettingsError, match=r"needs the package cryptography.*'waltz-protocol\[pkcs12\]'"
+        ):
+            server_context(wrong)
 
 
 async def test_interop_tls_1_2_stays_allowed() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn, Protocol, TypeVar
 
+from waltz_runtime import __version__
 from waltz_runtime.exit_code import ExitCode
 from waltz_runtime.logs import configure_logging
 from waltz_runtime.process import run_service
@@ -30,8 +31,19 @@ def invocation(name: str, module: str) -> str:
     return shlex.quote(sys.argv[0])
 
 
+def version_line(program: str) -> str:
+    """What `--version` of every program prints."""
+    return f"{program} {__version__}"
+
+
 class CommandParser(argparse.ArgumentParser):
     """Says in one line what is wrong with a command line."""
+
+    def add_version(self, program: str) -> None:
+        """The option `--version`."""
+        self.add_argument(
+            "--version", action="version", version=version_line(program), help="print the version and exit"
+        )
 
     def error(self, message: str) -> NoReturn:
         usage = self.usage or f"{self.prog} --help"
@@ -72,6 +84,7 @@ def run_role(
     parser = CommandParser(
         prog=program, usage=f"{program} CONFIG.yaml", description=f"Run a Waltz {role} process."
     )
+    parser.add_version(f"waltz-{role}")
     parser.add_argument("config", metavar="CONFIG.yaml", help="configuration file (YAML)")
     path = parser.parse_args(arguments).config
 

@@ -16,7 +16,6 @@ import asyncio
 import random
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from importlib.metadata import version as package_version
 
 import structlog
 
@@ -38,6 +37,7 @@ from waltz_protocol.types import Endpoint
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
+from waltz_server import __version__
 from waltz_server.addresses import advertised_endpoint, bind_host
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.backend import StoreBackend
@@ -193,7 +193,7 @@ class WaltzServer:
             return
         http = HttpEndpoints(
             "Waltz",
-            package_version("waltz-server"),
+            __version__,
             self._health,
             self.metrics,
             health_name="server-health-check",
@@ -275,7 +275,7 @@ class WaltzServer:
         gauge("server-id", lambda: self._registration.server_id if self._registration else -1)
         gauge("endpoint", lambda: str(self.endpoint))
         gauge("waltz-server-num-partitions", lambda: self._params.num_partitions)
-        gauge("waltz-version-id", lambda: package_version("waltz-server"))
+        gauge("waltz-version-id", lambda: __version__)
         gauge("connections", lambda: registry.connection_count)
         gauge("feed-cache-bytes", lambda: self._caches.feed.used_bytes)
         gauge("transaction-cache-bytes", lambda: self._caches.transactions.used_bytes)

@@ -1,3 +1,3 @@
 """The storage node: keeps the records of its partitions on disk and answers servers and tools."""
 
-__version__ = "0.1.0"
+from waltz_protocol import __version__ as __version__

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
 
+from waltz_runtime.command import version_line
 from waltz_tools.cli import client, cluster, disk, k8s, local, log, perf, server, storage, zk
 from waltz_tools.errors import UsageError
 
@@ -33,6 +34,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
     rich_markup_mode=None,
 )
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        typer.echo(version_line("waltz"))
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit."),
+    ] = False,
+) -> None:
+    """Of `waltz` itself; `help` of the application is its text."""
+
+
 app.add_typer(local.app, name="local", help="A cluster of processes on this machine.")
 app.command("append", help=log.append.__doc__)(log.append)
 app.command("get", help=log.get.__doc__)(log.get)

@@ -3,7 +3,6 @@ imported before a sub-command runs."""
 
 from __future__ import annotations
 
-import importlib.util
 import sys
 import time
 from collections.abc import Callable, Coroutine, Mapping
@@ -23,6 +22,7 @@ from waltz_tools.cli.common import (
     run,
 )
 from waltz_tools.errors import DegradedError, ToolError
+from waltz_tools.extras import require
 
 if TYPE_CHECKING:
     from waltz_tools.k8s.access import Session
@@ -66,9 +66,7 @@ def _run(
 
 
 def _check_extra() -> None:
-    """ToolError when the operator's library is not installed."""
-    if importlib.util.find_spec("waltz_operator") is None or importlib.util.find_spec("kubernetes") is None:
-        raise ToolError("waltz k8s needs the operator's library: pip install 'waltz-tools[k8s]'")
+    require("waltz k8s needs the operator's library", "k8s", "waltz_operator", "kubernetes")
 
 
 @app.command()

@@ -21,6 +21,7 @@ from typing import Self
 from waltz_protocol.types import Endpoint
 from waltz_runtime.ports import LOOPBACK, PortReservations
 from waltz_tools.errors import LocalClusterError
+from waltz_tools.extras import require
 from waltz_tools.local import configs, health, private, seeding
 from waltz_tools.local.process import ManagedProcess
 from waltz_tools.local.state import ClusterDirectory, ClusterState, settle_ports
@@ -165,6 +166,12 @@ class LocalCluster:
 
     async def start(self) -> None:
         """Bring everything up; returns when every partition is served. On failure nothing is left running."""
+        require(
+            "a local cluster needs storage nodes and servers on this machine",
+            "local",
+            "waltz_storage",
+            "waltz_server",
+        )
         self.directory.open()
         try:
             await self._start()

@@ -9,29 +9,15 @@ refused with the command that converts it.
 TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
 """
 
-import datetime
 import functools
-import ipaddress
 import os
-import secrets
-import socket
 import ssl
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import Any
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes
-from cryptography.hazmat.primitives.asymmetric import rsa
-from cryptography.hazmat.primitives.serialization import (
-    BestAvailableEncryption,
-    Encoding,
-    PrivateFormat,
-    pkcs12,
-)
-from cryptography.x509.oid import NameOID
 
 from waltz_protocol.errors import TlsSettingsError
 
@@ -162,19 +148,15 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
             raise TlsSettingsError(f"{problem} ({setting})") from None
         return
     try:
-        key, certificate, chain = pkcs12.load_key_and_certificates(content, _secret(password))
+        found = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12").key_and_chain(content, password)
     except ValueError:
         raise TlsSettingsError(
             f"{path} ({setting}) is neither PEM nor PKCS#12, or {settings.prefix}.keyStore.password is wrong"
         ) from None
-    if key is None or certificate is None:
+    if found is None:
         raise TlsSettingsError(f"{path} ({setting}) contains no private key with a certificate")
-    pem = b"".join(c.public_bytes(Encoding.PEM) for c in (certificate, *chain))
-    passphrase = secrets.token_hex(16)
-    encryption = BestAvailableEncryption(passphrase.encode())
-    key_pem = key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, encryption)
     try:
-        _load_pem_chain(context, key_pem + pem, passphrase)
+        _load_pem_chain(context, *found)
     except ssl.SSLError as e:
         raise TlsSettingsError(f"the key in {path} ({setting}) cannot be used: {e.reason or e}") from None
 
@@ -187,14 +169,13 @@ def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
     content = _read(path, setting)
     _refuse_java_store(content, path, setting)
     if b"-----BEGIN" not in content:
+        stores = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12")
         try:
-            store = pkcs12.load_pkcs12(content, _secret(settings.trust_store_password))
+            content = stores.certificates(content, settings.trust_store_password)
         except ValueError:
             raise TlsSettingsError(
                 f"{path} ({setting}) is neither PEM nor PKCS#12, or {settings.prefix}.trustStore.password is wrong"
             ) from None
-        certificates = [store.cert, *store.additional_certs]
-        content = b"".join(c.certificate.public_bytes(Encoding.PEM) for c in certificates if c is not None)
     try:
         # Text between the certificates may be in any encoding; OpenSSL takes ASCII only.
         text = content.decode("ascii", "replace").replace("\N{REPLACEMENT CHARACTER}", "?")
@@ -205,8 +186,17 @@ def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
 
 
-def _secret(password: str | None) -> bytes | None:
-    return password.encode() if password else None
+def _key_stores(what: str) -> ModuleType:
+    """The module that needs `cryptography`; TlsSettingsError where that is not installed. `what` needs it."""
+    try:
+        from waltz_protocol.aio import key_stores
+    except ModuleNotFoundError as missing:
+        if (missing.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise TlsSettingsError(
+            f"{what} needs the package cryptography, which is not installed: pip install 'waltz-protocol[pkcs12]'"
+        ) from None
+    return key_stores
 
 
 def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str) -> None:
@@ -223,32 +213,8 @@ def _load_pem_chain(context: ssl.SSLContext, pem: bytes, passphrase: str) -> Non
 
 @functools.cache
 def _self_signed() -> tuple[bytes, str]:
-    """A fresh key and certificate, PEM, and the passphrase of the key; the same for the whole process.
-
-    RSA, because 0.13.2 peers negotiate ECDHE-RSA.
-    """
-    key = rsa.generate_private_key(public_exponent=65537, key_size=2048)
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "waltz self-signed")])
-    now = datetime.datetime.now(datetime.UTC)
-    names: list[x509.GeneralName] = [x509.DNSName("localhost")]
-    host = socket.gethostname()
-    if host.isascii() and host != "localhost":
-        names.append(x509.DNSName(host))
-    names.append(x509.IPAddress(ipaddress.ip_address("127.0.0.1")))
-    certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(key.public_key())
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(days=1))
-        .not_valid_after(now + datetime.timedelta(days=3650))
-        .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
-        .sign(key, hashes.SHA256())
-    )
-    passphrase = secrets.token_hex(16)
-    key_pem = key.private_bytes(
-        Encoding.PEM, PrivateFormat.PKCS8, BestAvailableEncryption(passphrase.encode())
-    )
-    return key_pem + certificate.public_bytes(Encoding.PEM), passphrase
+    """A key and certificate, PEM, and the passphrase of the key; the same for the whole process."""
+    made: tuple[bytes, str] = _key_stores(
+        "keyStore.location is not set: a self-signed certificate"
+    ).self_signed()
+    return made
