@@ -1,4 +1,5 @@
-"""The units of manifests/systemd: what systemd says of them, and what their command lines mean to our programs."""
+"""The units of manifests/systemd: what systemd says of them, and what their command lines mean to our
+programs."""
 
 import inspect
 import shutil
