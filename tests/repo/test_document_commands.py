@@ -53,6 +53,7 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/tutorial.md", r".*", TUTORIAL),
     ("examples/ledger/README.md", r"\.venv/bin/waltz local up .*", UP),
     ("examples/ledger/README.md", r".*", TUTORIAL),
+    ("manifests/compose/README.md", r".*", "tests/integration/test_compose.py::test_the_commands_of_the_page"),
     ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
     ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),
     ("tools/README.md", r"waltz local up .*", UP),
