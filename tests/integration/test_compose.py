@@ -1,8 +1,8 @@
-"""manifests/compose: the file agrees with the images, with its configuration files and with its page; and where
-docker is, its cluster runs by the commands of the page.
+"""manifests/compose: the file agrees with the images, with its configuration files and with its page; and
+where docker is, its cluster runs by the commands of the page.
 
-`docker compose` runs it where that is installed. Elsewhere the same services are started by `docker run`, with
-what the file says of each.
+`docker compose` runs it where that is installed. Elsewhere the same services are started by `docker run`,
+with what the file says of each.
 """
 
 import os
@@ -45,10 +45,10 @@ def _has(*command: str) -> bool:
 
 
 def _mounts(service: str) -> list[tuple[str, str]]:
-    return [tuple(each.split(":")[:2]) for each in SERVICES[service].get("volumes", [])]  # type: ignore[misc]
+    return [tuple(each.split(":")[:2]) for each in SERVICES[service].get("volumes", [])]
 
 
-# -- the file ----------------------------------------------------------------------------------------------------
+# -- the file ------------------------------------------------------------------------------------------------
 
 
 def test_the_services_are_those_of_the_page() -> None:
@@ -94,7 +94,7 @@ def test_ports_differ_and_are_those_of_the_page() -> None:
     assert table == {*ports, 2181}
 
 
-# -- the cluster -------------------------------------------------------------------------------------------------
+# -- the cluster ---------------------------------------------------------------------------------------------
 
 
 class Containers:
