@@ -4,7 +4,8 @@
 `make` target it is. A command without an entry fails, and so does an entry without a command. The first entry
 that fits counts. Blocks of docs/operations.md that carry `run=NAME` are run as they are by
 tests/integration/cli/test_procedures.py, which checks itself that it runs all of them; those of
-docs/upgrade-from-0.13.2.md likewise by tests/interop/live/test_rolling_upgrade.py, where a build of 0.13.2 is
+docs/three-machines.md likewise by tests/integration/cli/test_three_machines.py, those of
+docs/upgrade-from-0.13.2.md by tests/interop/live/test_rolling_upgrade.py, where a build of 0.13.2 is
 at hand.
 """
 
@@ -56,6 +57,7 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/tutorial.md", r"kill -9 .*", LEDGER),
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
+    ("manifests/compose/README.md", r".*", "tests/integration/test_compose.py::test_the_commands_of_the_page"),
     ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
     ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),
     ("tools/README.md", r"waltz local up .*", UP),
@@ -202,7 +204,7 @@ def test_what_an_entry_names_exists(how: str) -> None:
 
 def test_blocks_that_are_followed_by_name_are_in_procedures_only() -> None:
     named = {block.file for path in _documents() for block in blocks(path, ROOT) if block.run is not None}
-    assert named == {"docs/operations.md", "docs/upgrade-from-0.13.2.md"}
+    assert named == {"docs/operations.md", "docs/three-machines.md", "docs/upgrade-from-0.13.2.md"}
 
 
 @cache

@@ -34,7 +34,7 @@ def client_errors() -> Iterator[None]:
 def _of_client(error: ClusterError | TlsSettingsError) -> errors.WaltzClientError:
     for kind in _SAME_NAME:
         if isinstance(error, kind.__bases__[0]):
-            return kind(str(error))
+            return kind(*getattr(error, "problems", (str(error),)))
     if error.retriable:
         return errors.ConnectionLostError(str(error))
     return (errors.ClusterNotFoundError if error.user_error else errors.ClusterDataError)(str(error))

@@ -13,9 +13,16 @@ class ClusterError(Exception):
 
 
 class ConfigError(ClusterError):
-    """A configuration file or value is wrong; the message is one line that names the key."""
+    """A configuration file or value is wrong; the message is one line that names the key.
+
+    `problems`: every mistake of the file, each as such a line; the message is the first of them.
+    """
 
     user_error = True
+
+    def __init__(self, message: str, *others: str) -> None:
+        super().__init__(message)
+        self.problems = (message, *others)
 
 
 class ConnectError(ClusterError):

@@ -8,7 +8,7 @@ import pytest
 from pydantic import Field
 
 from waltz_cluster.config.files import flatten, load_file
-from waltz_cluster.config.settings import CliSettings, RoleSettings, ZooKeeperSettings
+from waltz_cluster.config.settings import CliSettings, RoleSettings, ZooKeeperSettings, role_of
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import ClusterPaths
 
@@ -253,3 +253,26 @@ def test_a_role_without_zookeeper() -> None:
 
     assert Plain.from_mapping({}).size == 1
     assert Plain.keys() == ["size"]
+
+
+def test_every_mistake_is_a_problem_and_the_first_is_the_message() -> None:
+    keys = BASE | {"server.port": 0, "server.ssl.enabled": "perhaps", "server.prot": 1, "cluster.root": "x"}
+    with pytest.raises(ConfigError) as error:
+        ExampleSettings.from_mapping(keys, source="f")
+    named = ("server.prot", "server.ssl.enabled", "cluster.root", "server.port")
+    assert len(error.value.problems) == len(named)
+    assert all(name in line for name, line in zip(named, error.value.problems, strict=True))
+    assert one_line(error) == error.value.problems[0]
+
+
+@pytest.mark.parametrize(
+    ("keys", "whose"),
+    [
+        (["zookeeper.connectString", "cluster.root"], None),
+        (["storage.maxBatchSize", "server.port"], "a server"),
+        (["storage.segment.size.threshold"], "a storage node"),
+        (["ssl.enabled"], "a client"),
+    ],
+)
+def test_whose_file_it_is(keys: list[str], whose: str | None) -> None:
+    assert role_of(keys) == whose

@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from waltz_admin.authority import TlsMaterialError, describe
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import API_VERSION, LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
 from waltz_operator.api.security import HOUR, TlsMode
 from waltz_operator.model.actions import ApplyObject, EmitEvent
 from waltz_operator.model.snapshot import ObjectKey
-from waltz_operator.tls.authority import TlsMaterialError, describe
 from waltz_operator.tls.rotation import Step, decide
 from waltz_operator.tls.secrets import (
     AUTHORITY,

@@ -23,6 +23,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
+from waltz_admin.authority import TlsMaterialError
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.api.migration import WaltzMigration
@@ -45,7 +46,6 @@ from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.apply import Applier, Outcome
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
-from waltz_operator.tls.authority import TlsMaterialError
 
 _log = logging.getLogger(__name__)
 

@@ -22,7 +22,7 @@ import enum
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from waltz_operator.tls.authority import CertificateInfo
+from waltz_admin.authority import CertificateInfo
 
 RENEW_AT = 2 / 3
 DAY_SECONDS = 86_400.0

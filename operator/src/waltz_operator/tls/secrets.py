@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from waltz_operator.tls.authority import (
+from waltz_admin.authority import (
     CertificateInfo,
     KeyPair,
     TlsMaterialError,

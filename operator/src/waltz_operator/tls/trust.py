@@ -12,7 +12,7 @@ any.
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from waltz_operator.tls.authority import KeyPair, TlsMaterialError, can_sign, describe, split
+from waltz_admin.authority import KeyPair, TlsMaterialError, can_sign, describe, split
 
 Data = Mapping[str, bytes]
 ById = dict[bytes, bytes]

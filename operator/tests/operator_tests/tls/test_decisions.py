@@ -7,7 +7,7 @@ import random
 import pytest
 
 from operator_tests.resources.clusters import cluster
-from waltz_operator.tls.authority import describe, make_authority
+from waltz_admin.authority import describe, make_authority
 
 from .world import CA, DAY, LIFETIMES, LOSSES, ROLES, World
 

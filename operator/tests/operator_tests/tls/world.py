@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 
 from operator_tests.resources.clusters import cluster
+from waltz_admin.authority import describe, make_authority, split
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.model.actions import ApplyObject
 from waltz_operator.plan.certificates import certificate_steps
-from waltz_operator.tls.authority import describe, make_authority, split
 from waltz_operator.tls.secrets import TlsSecrets, secret_data
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 

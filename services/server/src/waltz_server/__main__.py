@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from waltz_cluster import zk_client
 from waltz_cluster.config.files import load_file
 from waltz_runtime.command import run_role
+from waltz_runtime.metrics import MetricsRegistry
 from waltz_server.quorum_backend import quorum_backend
 from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
@@ -21,10 +22,14 @@ from waltz_server.settings import ServerSettings
 async def serve(settings: ServerSettings, stop: asyncio.Event) -> None:
     """Connect to ZooKeeper, serve until `stop`."""
     rng = random.Random()
-    make_backend = quorum_backend(settings, rng)
+    metrics = MetricsRegistry(asyncio.get_running_loop().time)
+    make_backend = quorum_backend(settings, rng, metrics)
     zookeeper = await zk_client.connect(settings)
     try:
-        await WaltzServer(settings, zookeeper=zookeeper, make_backend=make_backend, rng=rng).serve(stop)
+        server = WaltzServer(
+            settings, zookeeper=zookeeper, make_backend=make_backend, rng=rng, metrics=metrics
+        )
+        await server.serve(stop)
     finally:
         await zookeeper.close()
 

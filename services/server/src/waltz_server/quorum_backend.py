@@ -13,6 +13,9 @@ from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import ReplicaAssignments, StoreParams
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.tls import ClientTls, client_context
+from waltz_runtime.certificates import follow, publish_expiry
+from waltz_runtime.metrics import MetricsRegistry
+from waltz_server.partition.metrics import GROUP
 from waltz_server.settings import ServerSettings
 from waltz_server.store.api import PartitionStore, StoreListener, StoreSettings
 from waltz_server.store.quorum_store import QuorumPartitionStore
@@ -36,6 +39,7 @@ class QuorumBackend:
         self._metadata = metadata
         self._settings = settings
         self._rng = rng
+        self._tls = tls
         self._assignments = ReplicaAssignments()
         self._on_replicas_changed: Callable[[], None] | None = None
         self._directory = ReplicaDirectory.for_cluster(
@@ -77,6 +81,8 @@ class QuorumBackend:
         in use."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._directory.idle_check.run())
+            if self._tls is not None:
+                tasks.create_task(follow(self._tls))
             await self._metadata.watch_replica_assignments(self._changed).run()
 
     def _changed(self, assignments: ReplicaAssignments) -> None:
@@ -93,11 +99,13 @@ class QuorumBackend:
 
 
 def quorum_backend(
-    settings: ServerSettings, rng: random.Random
+    settings: ServerSettings, rng: random.Random, metrics: MetricsRegistry | None = None
 ) -> Callable[[ZooKeeperStore, StoreParams], QuorumBackend]:
     """What `WaltzServer` calls once the parameters of the cluster are known. TlsSettingsError comes now, not
     then."""
     tls = client_context(settings.storage_facing_tls())
+    if metrics is not None:
+        publish_expiry(metrics, f"{GROUP}.storage-tls", tls)
     store_settings = settings.store_settings()
 
     def make(zookeeper: ZooKeeperStore, params: StoreParams) -> QuorumBackend:

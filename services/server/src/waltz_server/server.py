@@ -28,12 +28,13 @@ from waltz_cluster.store import SessionState, ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.receive_budget import ReceiveBudget
-from waltz_protocol.aio.tls import server_context
+from waltz_protocol.aio.tls import ServerTls, server_context
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.aio.unsent import UnsentReplies
 from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.types import Endpoint
+from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.http import HttpEndpoints
 from waltz_runtime.metrics import MetricsRegistry
@@ -140,13 +141,16 @@ class WaltzServer:
             self.endpoint = await advertised_endpoint(settings, host, listener.port)
             await self._start_http(stack, host)
             self._publish_gauges()
+            publish_expiry(self.metrics, f"{GROUP}.tls", tls)
             manager = await stack.enter_async_context(
                 ClusterManager(self._zookeeper, settings.cluster_root, rng=self._rng)
             )
             await stack.enter_async_context(registry)
-            await self._run(stop, manager, admin)
+            await self._run(stop, manager, admin, tls)
 
-    async def _run(self, stop: asyncio.Event, manager: ClusterManager, admin: AdminDesk) -> None:
+    async def _run(
+        self, stop: asyncio.Event, manager: ClusterManager, admin: AdminDesk, tls: ServerTls | None
+    ) -> None:
         """Everything is open: register, serve, leave."""
         reporter = GraphiteReporter(self.metrics, self._settings.graphite_settings())
         async with asyncio.TaskGroup() as tasks:
@@ -154,6 +158,8 @@ class WaltzServer:
                 tasks.create_task(coroutine)
                 for coroutine in (admin.run(), self.backend.run(), reporter.run())
             ]
+            if tls is not None:
+                helpers.append(tasks.create_task(follow(tls)))
             await self._register(manager, admin)
             await stop.wait()
             await self._leave(self.registry)

@@ -20,6 +20,7 @@ from waltz_cluster.config.files import load_file
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.zk_client import connect
 from waltz_protocol.aio.tls import server_context
+from waltz_runtime.certificates import follow, publish_expiry
 from waltz_runtime.command import run_role
 from waltz_runtime.graphite import GraphiteReporter
 from waltz_runtime.metrics import MetricsRegistry
@@ -79,6 +80,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     params = await store_params(settings)
     close_directory(settings.directory)
     registry = MetricsRegistry()
+    publish_expiry(registry, "waltz-storage.tls", tls)
     with ThreadPoolExecutor(settings.disk_threads, thread_name_prefix="disk") as executor:
         manager = await open_manager(
             settings.directory,
@@ -120,6 +122,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
                 beside = [
                     group.create_task(GraphiteReporter(registry, settings.graphite()).run()),
                     group.create_task(node.disk.run()),
+                    group.create_task(follow(tls)),
                 ]
                 await stop.wait()
                 for task in beside:

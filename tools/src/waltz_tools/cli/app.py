@@ -8,7 +8,7 @@ import typer
 from typer.core import TyperGroup
 
 from waltz_runtime.command import version_line
-from waltz_tools.cli import client, cluster, disk, k8s, local, log, perf, server, storage, zk
+from waltz_tools.cli import client, cluster, config, disk, k8s, local, log, perf, server, storage, tls, zk
 from waltz_tools.errors import UsageError
 
 
@@ -63,6 +63,8 @@ app.add_typer(storage.app, name="storage", help="Storage nodes, through their ad
 app.add_typer(server.app, name="server", help="Servers.")
 app.add_typer(cluster.app, name="cluster", help="The cluster as a whole.")
 app.add_typer(disk.app, name="disk", help="The files of a storage node, read without touching them.")
+app.add_typer(config.app, name="config", help="Configuration files of every role.")
+app.add_typer(tls.app, name="tls", help="An authority and certificates, for machines without Kubernetes.")
 app.add_typer(client.app, name="client", help="What clients see: validation, high-water marks.")
 app.add_typer(perf.app, name="perf", help="Load, and rough figures.")
 app.add_typer(k8s.app, name="k8s", help="Clusters that the operator runs on Kubernetes.")

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic_core import ErrorDetails
 
 from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
@@ -105,9 +106,9 @@ class RoleSettings(BaseModel):
 
     @classmethod
     def from_mapping(cls, flat: Mapping[str, object], *, source: str = "settings") -> Self:
-        """Check flat keys (see `load_file`) and make the settings; every mistake is one line in a
-        ConfigError."""
-        known = cls.keys()
+        """Check flat keys (see `load_file`) and make the settings; every mistake is one line of the
+        ConfigError's `problems`."""
+        known, problems = cls.keys(), list[str]()
         fields: dict[str, Any] = {"source": source}
         tls: dict[str, dict[str, object]] = {}
         for key, value in flat.items():
@@ -122,14 +123,19 @@ class RoleSettings(BaseModel):
                     tls.setdefault(prefix, {})[key[len(prefix) + 1 :]] = value
             elif not key.startswith(cls.FOREIGN_PREFIXES) or key.startswith(cls._tls_starts()):
                 other = _file_of_another_role(flat, known)
-                raise ConfigError(
-                    f"{source} {other}" if other else f"{source}: unknown key {key}{_nearest(key, known)}"
-                )
+                if other:
+                    raise ConfigError(f"{source} {other}")
+                problems.append(f"{source}: unknown key {key}{_nearest(key, known)}")
         fields = {key: value for key, value in fields.items() if value is not None}
-        fields["tls"] = {
-            prefix: _validated(TlsOptions, options, source, f"{prefix}.") for prefix, options in tls.items()
+        checked = {
+            prefix: _validated(TlsOptions, options, source, f"{prefix}.", problems)
+            for prefix, options in tls.items()
         }
-        return _validated(cls, fields, source, "")
+        fields["tls"] = {prefix: options for prefix, options in checked.items() if options is not None}
+        settings = _validated(cls, fields, source, "", problems)
+        if settings is None or problems:
+            raise ConfigError(*problems)
+        return settings
 
     @classmethod
     def _tls_starts(cls) -> tuple[str, ...]:
@@ -174,6 +180,13 @@ def _role(keys: Iterable[str]) -> tuple[_Role, str] | None:
     return next(found, None)
 
 
+def role_of(keys: Iterable[str]) -> str | None:
+    """Whose file has these keys: `a server`, `a storage node` or `a client` (which the `waltz` command is
+    too); None where only keys of all roles are."""
+    found = _role(keys)
+    return None if found is None else found[0].name
+
+
 def _file_of_another_role(flat: Collection[str], known: list[str]) -> str | None:
     """Whose file this is, where it has no key that only the own role has; None when it is no other role's."""
     own, other = _role(known), _role(flat)
@@ -198,17 +211,30 @@ def _nearest(key: str, known: list[str]) -> str:
     return f"; did you mean {matches[0]}?" if matches else ""
 
 
-def _validated(cls: type[M], fields: Mapping[str, object], source: str, prefix: str) -> M:
+def _validated(
+    cls: type[M], fields: Mapping[str, object], source: str, prefix: str, problems: list[str]
+) -> M | None:
+    """The settings; else None, and a line for each mistake is added to `problems`. What concerns several keys
+    is left out where one of them is wrong."""
     try:
         return cls.model_validate(fields)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        key = prefix + ".".join(str(part) for part in first["loc"])
-        if first["type"] == "missing":
-            raise ConfigError(f"{source}: the key {key} is required") from None
-        reason = str(first["msg"]).removeprefix("Value error, ")
-        where = f"{key} = {first['input']!r}" if key else "settings"
-        raise ConfigError(f"{source}: {where}: {reason}") from None
+        found = [
+            _line(each, source, prefix)
+            for each in error.errors(include_url=False)
+            if each["loc"] or not problems
+        ]
+        problems += found
+        return None
+
+
+def _line(error: ErrorDetails, source: str, prefix: str) -> str:
+    key = prefix + ".".join(str(part) for part in error["loc"])
+    if error["type"] == "missing":
+        return f"{source}: the key {key} is required"
+    reason = str(error["msg"]).removeprefix("Value error, ")
+    where = f"{key} = {error['input']!r}" if key else "settings"
+    return f"{source}: {where}: {reason}"
 
 
 class ZooKeeperSettings(RoleSettings):

@@ -1,4 +1,4 @@
-"""Key material that `ssl` cannot read or make: PKCS#12 stores and self-signed certificates.
+"""What `ssl` cannot read or make: PKCS#12 stores, days of expiry, self-signed certificates.
 
 The one module that needs `cryptography` (the extra `pkcs12`), so `tls` imports it when it is used: a client
 with PEM files, or without TLS, runs without that package.
@@ -37,6 +37,14 @@ def certificates(content: bytes, password: str | None) -> bytes:
     store = pkcs12.load_pkcs12(content, _secret(password))
     found = [store.cert, *store.additional_certs]
     return b"".join(c.certificate.public_bytes(Encoding.PEM) for c in found if c is not None)
+
+
+def expires(pem: bytes) -> float | None:
+    """When the first certificate does, in seconds since the epoch; None where only OpenSSL can read it."""
+    try:
+        return x509.load_pem_x509_certificates(pem)[0].not_valid_after_utc.timestamp()
+    except (ValueError, x509.InvalidVersion):
+        return None
 
 
 def self_signed() -> tuple[bytes, str]:

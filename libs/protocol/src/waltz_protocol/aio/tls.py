@@ -6,6 +6,8 @@ and certificates are PEM (one file, or key and certificate apart, or a directory
 ca.crt as Kubernetes mounts it) or PKCS#12, recognised by content; a Java key store in its own format is
 refused with the command that converts it.
 
+The contexts follow their files: `following`.
+
 TLS 1.2 stays allowed: processes of release 0.13.2 speak nothing newer.
 """
 
@@ -13,12 +15,13 @@ import functools
 import os
 import ssl
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from waltz_protocol.aio.following import FollowingContext
 from waltz_protocol.errors import TlsSettingsError
 
 ClientTls = ssl.SSLContext
@@ -54,18 +57,7 @@ def server_context(settings: TlsSettings) -> ServerTls | None:
 
     Raises TlsSettingsError.
     """
-    if not settings.enabled:
-        return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
-    if settings.key_store is None:
-        _load_pem_chain(context, *_self_signed())
-    else:
-        _load_key_store(context, settings)
-    if settings.trust_store is not None:
-        _load_trust_store(context, settings)
-        context.verify_mode = ssl.CERT_REQUIRED
-    return context
+    return _following(ssl.PROTOCOL_TLS_SERVER, _fill_listening, settings)
 
 
 def client_context(settings: TlsSettings) -> ClientTls | None:
@@ -75,9 +67,32 @@ def client_context(settings: TlsSettings) -> ClientTls | None:
     whatever `allow_unverified` says. Raises TlsSettingsError, also when nothing would verify the peer and
     that is not allowed.
     """
+    return _following(ssl.PROTOCOL_TLS_CLIENT, _fill_connecting, settings)
+
+
+def _following(
+    protocol: int, fill: Callable[[TlsSettings, ssl.SSLContext], float | None], settings: TlsSettings
+) -> FollowingContext | None:
     if not settings.enabled:
         return None
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    return FollowingContext(protocol, functools.partial(fill, settings), functools.partial(_files, settings))
+
+
+def _fill_listening(settings: TlsSettings, context: ssl.SSLContext) -> float | None:
+    """See `following.Fill`, as `_fill_connecting`."""
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    expires = None
+    if settings.key_store is None:
+        _load_pem_chain(context, *_self_signed())
+    else:
+        expires = _load_key_store(context, settings)
+    if settings.trust_store is not None:
+        _load_trust_store(context, settings)
+        context.verify_mode = ssl.CERT_REQUIRED
+    return expires
+
+
+def _fill_connecting(settings: TlsSettings, context: ssl.SSLContext) -> float | None:
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     if settings.trust_store is not None:
         context.check_hostname = settings.verify_host_name
@@ -90,9 +105,7 @@ def client_context(settings: TlsSettings) -> ClientTls | None:
             f"{settings.prefix}.trustStore.location is not set, so nobody would verify the peer's certificate: "
             f"set it, or {settings.prefix}.allowUnverified: true, or {settings.prefix}.enabled: false"
         )
-    if settings.key_store is not None:
-        _load_key_store(context, settings)
-    return context
+    return _load_key_store(context, settings) if settings.key_store is not None else None
 
 
 def certificate_names(certificate: Mapping[str, Any] | None) -> tuple[str, ...]:
@@ -124,12 +137,28 @@ def _refuse_java_store(content: bytes, path: Path, setting: str) -> None:
         )
 
 
-def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
-    setting = f"{settings.prefix}.keyStore.location"
+def _key_store_files(settings: TlsSettings) -> tuple[Path, Path | None]:
+    """The key store, and the file of its private key where that is another one."""
     path = Path(settings.key_store or "")
     key_path = Path(settings.key_file) if settings.key_file is not None else None
-    if path.is_dir():
-        path, key_path = path / "tls.crt", key_path or path / "tls.key"
+    return (path / "tls.crt", key_path or path / "tls.key") if path.is_dir() else (path, key_path)
+
+
+def _trust_store_file(settings: TlsSettings) -> Path:
+    path = Path(settings.trust_store or "")
+    return path / "ca.crt" if path.is_dir() else path
+
+
+def _files(settings: TlsSettings) -> list[Path]:
+    key_store = _key_store_files(settings) if settings.key_store is not None else ()
+    trust_store = (_trust_store_file(settings),) if settings.trust_store is not None else ()
+    return [path for path in (*key_store, *trust_store) if path is not None]
+
+
+def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> float | None:
+    """When its certificate expires, where that can be read."""
+    setting = f"{settings.prefix}.keyStore.location"
+    path, key_path = _key_store_files(settings)
     content = _read(path, setting)
     _refuse_java_store(content, path, setting)
     password = settings.key_store_password
@@ -146,7 +175,7 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
             else:
                 problem = f"no usable private key and certificate in {place}"
             raise TlsSettingsError(f"{problem} ({setting})") from None
-        return
+        return _expires(content)
     try:
         found = _key_stores(f"{path} ({setting}) is not PEM: PKCS#12").key_and_chain(content, password)
     except ValueError:
@@ -159,13 +188,22 @@ def _load_key_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
         _load_pem_chain(context, *found)
     except ssl.SSLError as e:
         raise TlsSettingsError(f"the key in {path} ({setting}) cannot be used: {e.reason or e}") from None
+    return _expires(found[0])
+
+
+def _expires(pem: bytes) -> float | None:
+    """When the first certificate does, in seconds since the epoch; None where it cannot be read, or
+    `cryptography` is not installed."""
+    try:
+        found: float | None = _key_stores("the day on which a certificate expires").expires(pem)
+        return found
+    except TlsSettingsError:
+        return None
 
 
 def _load_trust_store(context: ssl.SSLContext, settings: TlsSettings) -> None:
     setting = f"{settings.prefix}.trustStore.location"
-    path = Path(settings.trust_store or "")
-    if path.is_dir():
-        path = path / "ca.crt"
+    path = _trust_store_file(settings)
     content = _read(path, setting)
     _refuse_java_store(content, path, setting)
     if b"-----BEGIN" not in content:

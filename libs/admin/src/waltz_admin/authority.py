@@ -1,5 +1,5 @@
 """Making keys and certificates: a self-signed authority per cluster, and certificates it signs. Times are
-seconds since the epoch.
+seconds since the epoch. The operator keeps them in Secrets, `waltz tls` in files.
 
 Keys are ECDSA P-256: processes of release 0.13.2 (Java 8 and later) speak it, and a key is made in a
 millisecond.
@@ -18,11 +18,11 @@ from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 MAX_COMMON_NAME = 64
 BACKDATE_SECONDS = 300
-"""Certificates begin this much earlier: clocks of pods differ."""
+"""Certificates begin this much earlier: clocks of machines differ."""
 
 
 class TlsMaterialError(Exception):
-    """A certificate or key in a Secret cannot be read; the text names it."""
+    """A certificate or key cannot be read; the text names it."""
 
     retriable = False
     user_error = True
@@ -47,6 +47,7 @@ class CertificateInfo:
     """Of the certificate's own key."""
     issuer_key_id: bytes
     """Of the key that signed it; its own for an authority."""
+    common_name: str = ""
 
 
 def _new_key() -> ec.EllipticCurvePrivateKey:
@@ -165,6 +166,7 @@ def describe(certificate: bytes, what: str) -> CertificateInfo:
         listed,
         own,
         signer or own,
+        "".join(str(part.value) for part in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)),
     )
 
 

@@ -1,0 +1,138 @@
+"""`waltz config check`: whose file it is, every mistake, and nothing else."""
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from waltz_runtime.exit_code import ExitCode
+from waltz_tools.__main__ import run
+from waltz_tools.local import configs
+
+COMMON = configs.common_keys(21_000, 4_000)
+
+
+def _check(
+    capsys: pytest.CaptureFixture[str], path: Path, *options: str, code: int = ExitCode.OK
+) -> dict[str, list[str]]:
+    capsys.readouterr()
+    assert run(["config", "check", str(path), "--output", "json", *options]) == code
+    found: dict[str, list[str]] = json.loads(capsys.readouterr().out)
+    return found
+
+
+def _file(directory: Path, **keys: object) -> Path:
+    path = directory / "x.yaml"
+    path.write_text(yaml.safe_dump(keys, sort_keys=False))
+    return path
+
+
+def _server(**keys: object) -> dict[str, object]:
+    return configs.server_keys(COMMON, {"server": 1, "http": 2}, tls=True) | keys
+
+
+def _storage(directory: Path) -> dict[str, object]:
+    return configs.storage_keys(COMMON, {"storage": 1, "admin": 2, "http": 3}, directory, tls=True)
+
+
+def test_the_files_of_a_local_cluster_are_right_and_recognised(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    of = {
+        "server": _server(),
+        "storage": _storage(tmp_path),
+        "client tools": configs.client_keys(COMMON, True),
+        "client": {**COMMON, "client.ssl.allowUnverified": True},
+        "tools": {**COMMON, "ssl.enabled": False},
+    }
+    for roles, keys in of.items():
+        path = tmp_path / "role.yaml"
+        path.write_text(yaml.safe_dump(keys))
+        found = _check(capsys, path)
+        assert (found["roles"], found["errors"], found["warnings"]) == (roles.split(), [], []), roles
+
+
+def test_every_mistake_is_named_at_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    wrong = {"server.jetty.portt": 1, "server.minFetchSize": "many", "server.ssl.enabled": "perhaps"}
+    path = _file(tmp_path, **_server(**wrong, **{"server.region": "x", "server.log.josn": True}))
+    found = _check(capsys, path, code=ExitCode.DEGRADED)
+    assert [line.split(" = ")[0].removeprefix("unknown key ") for line in found["errors"]] == [
+        "server.jetty.portt; did you mean server.jetty.port?",
+        "server.log.josn; did you mean server.log.json?",
+        "server.ssl.enabled",
+        "server.minFetchSize",
+    ]
+    assert found["warnings"] == ["server.region is accepted but has no effect"]
+
+
+def test_what_concerns_two_keys_is_named_when_each_is_right(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = _file(tmp_path, **_server(**{"server.jetty.port": 1}))
+    found = _check(capsys, path, code=ExitCode.DEGRADED)
+    assert found["errors"] == ["settings: server.port and server.jetty.port must differ"]
+
+
+def test_files_that_it_names_are_opened_unless_they_are_on_another_machine(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keys = _storage(tmp_path / "missing") | {"storage.ssl.keyStore.location": str(tmp_path / "tls")}
+    path = _file(tmp_path, **keys, **{"zookeeper.auth.file": str(tmp_path / "secret")})
+    found = _check(capsys, path, code=ExitCode.DEGRADED)
+    assert [next(k for k in ("auth.file", "storage.directory", "keyStore") if k in e) for e in found["errors"]] == [
+        "auth.file", "storage.directory", "keyStore",
+    ]  # fmt: skip
+    assert _check(capsys, path, "--keys-only")["errors"] == []
+
+
+def test_the_role_can_be_given(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, **_storage(tmp_path))
+    (error,) = _check(capsys, path, "--role", "server", code=ExitCode.DEGRADED)["errors"]
+    assert error.startswith(
+        "it is the file of a storage node (it has storage.port), which `waltz-storage` takes"
+    )
+    (error,) = _check(capsys, path, "--role", "client", code=ExitCode.DEGRADED)["errors"]
+    assert "storage node" in error
+
+
+def test_what_a_person_sees(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = _file(tmp_path, **_server())
+    assert run(["config", "check", str(path)]) == ExitCode.OK
+    assert capsys.readouterr().out.startswith(f"{path} is the file of a server: ")
+    path.write_text("cluster.root: /demo\n")
+    assert run(["config", "check", str(path)]) == ExitCode.DEGRADED
+    shown = capsys.readouterr()
+    assert "no key shows the role" in shown.out
+    assert shown.err == f"Error: {path}: the key zookeeper.connectString is required\n"
+
+
+@pytest.mark.parametrize("content", [None, "[", "- a list"])
+def test_what_is_no_configuration_file_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], content: str | None
+) -> None:
+    path = tmp_path / "x.yaml"
+    if content is not None:
+        path.write_text(content)
+    assert run(["config", "check", str(path)]) == ExitCode.FAILED
+    shown = capsys.readouterr()
+    assert str(path) in shown.err
+    assert shown.err.count("\n") == 1
+
+
+def test_without_the_service_one_sentence(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def refuse(name: str, *rest: Any, **options: Any) -> Any:
+        if name.startswith("waltz_server"):
+            raise ModuleNotFoundError("No module named 'waltz_server'", name=name)
+        return real(name, *rest, **options)
+
+    path = _file(tmp_path, **_server())
+    monkeypatch.setattr(builtins, "__import__", refuse)
+    assert run(["config", "check", str(path)]) == ExitCode.FAILED
+    assert "waltz-server is installed, and it is not here" in capsys.readouterr().err
