@@ -50,7 +50,9 @@ def test_every_page_is_reached_from_the_readme() -> None:
 
 def test_every_public_name_of_the_client_is_in_the_reference_once() -> None:
     named = re.findall(r"^::: waltz_client\.(\w+)$", (ROOT / "docs/api/client.md").read_text(), re.MULTILINE)
-    assert sorted(named) == sorted(waltz_client.__all__), "give it a line in docs/api/client.md"
+    assert sorted(named) == sorted(set(waltz_client.__all__) - {"__version__"}), (
+        "give it a line in docs/api/client.md"
+    )
 
 
 @pytest.mark.parametrize("package", ["client", "spark-on-k8s"])

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar, NamedTuple, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import ErrorDetails
 
 from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
@@ -228,7 +227,7 @@ def _validated(
         return None
 
 
-def _line(error: ErrorDetails, source: str, prefix: str) -> str:
+def _line(error: Mapping[str, Any], source: str, prefix: str) -> str:
     key = prefix + ".".join(str(part) for part in error["loc"])
     if error["type"] == "missing":
         return f"{source}: the key {key} is required"
