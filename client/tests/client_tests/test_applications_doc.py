@@ -2,12 +2,12 @@
 
 import asyncio
 import re
-from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from client_tests.helpers import until
 from waltz_client import WaltzClient, WaltzClientCallbacks
@@ -16,11 +16,15 @@ from waltz_client.testing import InProcessLog
 DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
 
 
-def _names(number: int) -> dict[str, Callable[..., Coroutine[Any, Any, Any]]]:
-    blocks = re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE)
+def _names(defined: str) -> dict[str, Any]:
+    """What the page has defined at the end of the first block that defines this name: blocks use the imports
+    of those before them."""
     names: dict[str, Any] = {}
-    exec(compile(blocks[number], str(DOCUMENT), "exec"), names)
-    return names
+    for block in re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE):
+        exec(compile(block, str(DOCUMENT), "exec"), names)
+        if defined in names:
+            return names
+    raise AssertionError(f"no block of {DOCUMENT} defines {defined}")
 
 
 async def test_the_services(
@@ -42,16 +46,23 @@ async def test_the_services(
         with engine.connect() as connection:
             return connection.scalar(sa.text("select value from counters")) or 0
 
-    names = _names(0)
+    names = _names("async_service")
     monkeypatch.setitem(names, "WaltzClient", type("Fake", (), {"connect": staticmethod(connect)}))
     async with asyncio.TaskGroup() as group:
         task = group.create_task(names["service"](engine))
         await until(lambda: value() == 2)
         task.cancel()
+    log.partition(0).commit(b"")
+    asynchronous = create_async_engine(engine.url.set(drivername="sqlite+aiosqlite"))
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(names["async_service"](asynchronous))
+        await until(lambda: value() == 3)
+        task.cancel()
+    await asynchronous.dispose()
     for _ in range(2):
         await names["deciding_service"](engine)
-    assert capsys.readouterr().out.splitlines() == ["done", "no more than three"]
-    assert value() == 3
+    assert capsys.readouterr().out.splitlines() == ["done", "no more than four"]
+    assert value() == 4
     engine.dispose()
 
 
@@ -60,8 +71,8 @@ async def test_own_transactions() -> None:
     for number in range(4):
         log.partition(number).commit(b"another program's")
     async with log.client() as client:
-        assert [one.data for one in await _names(1)["own"](client)] == [b"..."]
+        assert [one.data for one in await _names("own")["own"](client)] == [b"..."]
 
 
 async def test_the_test() -> None:
-    await _names(2)["test_a_transfer"]()
+    await _names("test_a_transfer")["test_a_transfer"]()

@@ -4,8 +4,8 @@ transaction.
 Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy 2
 (`waltz-client[sql]`) and the driver of the database. docs/applications.md shows both.
 
-`tables` holds the two tables, `database` one database transaction, `applier` retries and errors,
-`callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
+`tables` holds the two tables, `database` one database transaction, `engines` where it runs, `applier` retries
+and errors, `callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
 """
 
 try:
@@ -17,6 +17,7 @@ if int(sqlalchemy.__version__.partition(".")[0]) < 2:
 
 from waltz_client.sql.applier import SqlApplier
 from waltz_client.sql.callbacks import SqlCallbacks
+from waltz_client.sql.engines import ApplyFunction, AsyncApplyFunction
 from waltz_client.sql.errors import (
     DatabaseUnavailableError,
     HighWaterMarkMovedError,
@@ -26,6 +27,8 @@ from waltz_client.sql.errors import (
 from waltz_client.sql.tables import SqlTables
 
 __all__ = [
+    "ApplyFunction",
+    "AsyncApplyFunction",
     "DatabaseUnavailableError",
     "HighWaterMarkMovedError",
     "SqlApplier",
