@@ -2,7 +2,9 @@
 
 import asyncio
 import re
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -19,7 +21,7 @@ DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
 def _names(defined: str) -> dict[str, Any]:
     """What the page has defined at the end of the first block that defines this name: blocks use the imports
     of those before them."""
-    names: dict[str, Any] = {}
+    names: dict[str, Any] = {"__name__": __name__}
     for block in re.findall(r"^```python\n(.*?)^```", DOCUMENT.read_text(), re.DOTALL | re.MULTILINE):
         exec(compile(block, str(DOCUMENT), "exec"), names)
         if defined in names:
@@ -64,6 +66,26 @@ async def test_the_services(
     assert capsys.readouterr().out.splitlines() == ["done", "no more than four"]
     assert value() == 4
     engine.dispose()
+
+
+def test_the_flask_application(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/application.db", poolclass=sa.NullPool)
+    with engine.begin() as connection:
+        connection.execute(sa.text("create table counters (value integer)"))
+        connection.execute(sa.text("insert into counters values (0)"))
+    names = _names("create_app")
+    at_exit: list[Callable[[], None]] = []
+    monkeypatch.setitem(names, "atexit", SimpleNamespace(register=at_exit.append))
+    app = names["create_app"]({"client.mockDriver": InProcessLog(1)}, engine)
+    try:
+        web = app.test_client()
+        answers = [web.post("/spend").json for _ in range(3)]
+        assert answers == [{"answer": "done"}, {"answer": "done"}, {"answer": "no more than two"}]
+    finally:
+        (close,) = at_exit
+        close()
+    failed = web.post("/spend")
+    assert (failed.status_code, failed.json) == (503, {"error": "the client is closed"})
 
 
 async def test_own_transactions() -> None:

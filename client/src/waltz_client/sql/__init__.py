@@ -5,7 +5,8 @@ Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy
 (`waltz-client[sql]`) and the driver of the database. docs/applications.md shows both.
 
 `tables` holds the two tables, `database` one database transaction, `engines` where it runs, `applier` retries
-and errors, `callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
+and errors, `callbacks` the client's callbacks, `blocking` the helper without an event loop, `transient`
+which database errors are worth another attempt.
 """
 
 try:
@@ -16,6 +17,7 @@ if int(sqlalchemy.__version__.partition(".")[0]) < 2:
     raise ImportError(f"waltz_client.sql needs SQLAlchemy 2, not {sqlalchemy.__version__}")
 
 from waltz_client.sql.applier import SqlApplier
+from waltz_client.sql.blocking import BlockingSqlApplier
 from waltz_client.sql.callbacks import SqlCallbacks
 from waltz_client.sql.engines import ApplyFunction, AsyncApplyFunction
 from waltz_client.sql.errors import (
@@ -29,6 +31,7 @@ from waltz_client.sql.tables import SqlTables
 __all__ = [
     "ApplyFunction",
     "AsyncApplyFunction",
+    "BlockingSqlApplier",
     "DatabaseUnavailableError",
     "HighWaterMarkMovedError",
     "SqlApplier",
