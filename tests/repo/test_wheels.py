@@ -11,6 +11,7 @@ STARTED = {
     "waltz_operator.api.crd": "tests of the operator, which write crds/ from the models",
     "waltz_spark.job": "jobs of Spark",
     "waltz_spark.spark_home": "jobs of Spark",
+    "pytest_waltz": "pytest, by the entry point of waltz-client",
     "pyspark_waltz": "Spark, which looks for it by its name",
 }
 NEVER_SHIPPED = "waltz_testkit"

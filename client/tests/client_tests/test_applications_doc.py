@@ -96,5 +96,9 @@ async def test_own_transactions() -> None:
         assert [one.data for one in await _names("own")["own"](client)] == [b"..."]
 
 
+def test_the_test_with_a_fixture(waltz_log: InProcessLog) -> None:
+    _names("test_an_order")["test_an_order"](waltz_log)
+
+
 async def test_the_test() -> None:
     await _names("test_a_transfer")["test_a_transfer"]()

@@ -1,4 +1,5 @@
-"""An event loop in a thread of its own, and calls to it from other threads: the blocking client runs on it."""
+"""An event loop in a thread of its own, and calls to it from other threads: what the blocking client runs
+on."""
 
 from __future__ import annotations
 
