@@ -16,11 +16,11 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar, overload
+from typing import Any, Literal, Self, TypeVar, overload
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
-from waltz_client._internal.blocking_reads import BlockingFeed, BlockingRangeRead
+from waltz_client._internal.blocking_reads import BlockingDataFeed, BlockingFeed, BlockingRangeRead
 from waltz_client._internal.loop_thread import LoopThread
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
@@ -37,7 +37,13 @@ from waltz_protocol.types import Endpoint
 
 T = TypeVar("T")
 
-__all__ = ["BlockingFeed", "BlockingRangeRead", "BlockingServerRequests", "BlockingWaltzClient"]
+__all__ = [
+    "BlockingDataFeed",
+    "BlockingFeed",
+    "BlockingRangeRead",
+    "BlockingServerRequests",
+    "BlockingWaltzClient",
+]
 
 
 class BlockingServerRequests:
@@ -319,6 +325,28 @@ class BlockingWaltzClient:
         """See `WaltzClient.servers`."""
         return BlockingServerRequests(self._thread, self._open_client.servers)
 
+    @overload
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: Literal[True] = True,
+        headers_only: Literal[False] = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> BlockingDataFeed: ...
+    @overload
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: bool | HeaderTest = True,
+        headers_only: bool = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> BlockingFeed: ...
     def feed(
         self,
         partitions: int | Iterable[int],

@@ -9,7 +9,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 from sqlalchemy.util import await_only
 from sqlalchemy.util.concurrency import in_greenlet
 
-from waltz_client import FeedTransaction
+from waltz_client import DataTransaction, FeedTransaction
 from waltz_client.sql import ApplyFunction, SqlApplier, SqlTables
 
 METADATA = sa.MetaData()
@@ -107,7 +107,7 @@ class Applying:
         if isinstance(self.engine, sa.Engine):
             return SqlApplier(self.engine, apply, **options)
 
-        async def in_loop(connection: AsyncConnection, transaction: FeedTransaction) -> None:
+        async def in_loop(connection: AsyncConnection, transaction: DataTransaction) -> None:
             await connection.run_sync(apply, transaction)
 
         return SqlApplier(self.engine, in_loop, **options)

@@ -6,13 +6,13 @@ import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from types import TracebackType
-from typing import Any, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from waltz_client._internal.loop_thread import LoopThread
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.feed import Feed
 from waltz_client.ranges import RangeBatch, RangeRead
-from waltz_client.transaction import FeedTransaction
+from waltz_client.transaction import DataTransaction, FeedTransaction
 
 B = TypeVar("B")
 
@@ -129,6 +129,19 @@ class BlockingFeed(_Reader[list[FeedTransaction]], Iterator[FeedTransaction]):
                 yield batch
             if not self._refill(rest):
                 return
+
+
+if TYPE_CHECKING:
+
+    class BlockingDataFeed(BlockingFeed):
+        """As `DataFeed`: the payloads were asked for."""
+
+        def __iter__(self) -> Iterator[DataTransaction]: ...
+        def __next__(self) -> DataTransaction: ...
+        def batches(self) -> Iterator[list[DataTransaction]]: ...  # type: ignore[override]
+
+else:
+    BlockingDataFeed = BlockingFeed
 
 
 class BlockingRangeRead(_Reader[RangeBatch], Iterator[RangeBatch]):

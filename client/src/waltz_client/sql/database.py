@@ -18,6 +18,7 @@ from __future__ import annotations
 import contextlib
 import inspect
 from collections.abc import Iterator, Sequence
+from typing import cast
 
 import sqlalchemy as sa
 
@@ -27,7 +28,7 @@ from waltz_client.sql.engines import ApplyFunction
 from waltz_client.sql.errors import SqlApplyError, SqlTableMissingError
 from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.transient import is_transient
-from waltz_client.transaction import FeedTransaction
+from waltz_client.transaction import DataTransaction, FeedTransaction
 
 SAVEPOINT = "waltz_apply"
 
@@ -140,7 +141,7 @@ class Database:
                 for transaction in transactions:
                     try:
                         if self._where is None or self._where(transaction.header):
-                            _refuse_awaitable(self._apply(connection, transaction))
+                            _refuse_awaitable(self._apply(connection, cast(DataTransaction, transaction)))
                     except Exception as error:
                         raise ApplyFailed(transaction) from error
             self._look_for_mark(connection, partition_id, last)

@@ -17,7 +17,7 @@ import sqlalchemy as sa
 
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.sql.threads import DatabaseThreads
-from waltz_client.transaction import FeedTransaction
+from waltz_client.transaction import DataTransaction
 from waltz_protocol.aio.tasks import spawn
 
 if TYPE_CHECKING:
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
+ApplyFunction = Callable[[sa.Connection, DataTransaction], object]
 """The application's part: statements on the connection it is given. It must not commit or roll back, and lets
 the database's errors out; a statement that may fail goes into a savepoint (`with
-connection.begin_nested()`)."""
+connection.begin_nested()`). With `with_data=False` its parameter is a `FeedTransaction`."""
 
-AsyncApplyFunction = Callable[["AsyncConnection", FeedTransaction], Awaitable[object]]
+AsyncApplyFunction = Callable[["AsyncConnection", DataTransaction], Awaitable[object]]
 """The same as a coroutine function, for an asynchronous engine (`async with connection.begin_nested()`)."""
 
 
@@ -123,7 +123,7 @@ def _in_greenlet(engine: AsyncEngine, apply: AsyncApplyFunction) -> ApplyFunctio
     """A coroutine function as a plain one, for the greenlet of a job."""
     from sqlalchemy.ext.asyncio import AsyncConnection
 
-    def wait_for(connection: sa.Connection, transaction: FeedTransaction) -> None:
+    def wait_for(connection: sa.Connection, transaction: DataTransaction) -> None:
         driver: Any = connection.connection.dbapi_connection  # sa.AdaptedConnection, as of every such engine
         driver.run_async(lambda _: apply(AsyncConnection(engine, connection), transaction))
 
