@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest docs images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -50,7 +50,7 @@ integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, each page of the documents, faults for a minute.
-test-long: setup unit-spark-oldest docs
+test-long: setup unit-spark-oldest types-as-user docs
 	$(PYTEST) -m long operator spark-on-k8s services tests/interop
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
@@ -80,6 +80,19 @@ $(DOCS_STAMP): requirements/docs.txt | $(UV)
 	test -x $(DOCS_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-docs
 	$(UV) pip sync --quiet --compile-bytecode --require-hashes --python $(DOCS_BIN)/python requirements/docs.txt
 	touch $(DOCS_STAMP)
+
+# The client as its users type-check it: the wheels in an environment of their own, with mypy and pyright (basedpyright, whose
+# wheels bring the program that it runs on).
+TYPES_BIN := .venv-types/bin
+TYPES_WHEELS := build/wheels-types
+types-as-user: setup
+	test -x $(TYPES_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-types
+	$(UV) pip sync --quiet --require-hashes --python $(TYPES_BIN)/python requirements/types.txt
+	rm -rf $(TYPES_WHEELS)
+	for member in libs/protocol libs/cluster client; do \
+		(cd $$member && $(CURDIR)/$(BIN)/python -m hatchling build -t wheel -d $(CURDIR)/$(TYPES_WHEELS) >/dev/null) || exit 1; done
+	$(UV) pip install --quiet --no-deps --python $(TYPES_BIN)/python $(TYPES_WHEELS)/*.whl
+	$(BIN)/pytest -q tests/user_types
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
@@ -163,8 +176,9 @@ lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
 	$(LOCK) requirements/spark-oldest.in -o requirements/spark-oldest.txt
+	$(LOCK) requirements/types.in -o requirements/types.txt
 	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .venv-docs .uv
+	rm -rf .venv .venv-spark-oldest .venv-types .venv-docs .uv
