@@ -1,4 +1,5 @@
-"""A program that uses the whole public API of the client, as a user of its wheel type-checks it. Never run."""
+"""A program that uses the whole public API of the client, as a user of its wheel type-checks it. It is never
+run."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence

@@ -1,8 +1,8 @@
 """The client as its users type-check it: the built wheel in an environment of its own, mypy and pyright, both
 strict.
 
-`make types-as-user` makes the environment, `.venv-types`; basedpyright is pyright with the program it runs on,
-so nothing is fetched when it runs.
+`make types-as-user` makes the environment, `.venv-types`; basedpyright is pyright with the program that it
+runs on, so nothing is fetched when it runs.
 """
 
 import json
@@ -48,7 +48,7 @@ def project(tmp_path: Path) -> Path:
         "include": ["."],
         "venvPath": str(ROOT),
         "venv": ".venv-types",
-        # A block of the page is preceded by all imports of the page; views of Flask are used by their decorator.
+        # A block of the page comes after all imports before it; views of Flask are used by their decorator.
         "reportUnusedImport": False,
         "reportDuplicateImport": False,
         "reportUnusedFunction": False,
