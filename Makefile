@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -51,7 +51,7 @@ integration: setup
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
 # documents, faults for a minute.
-test-long: setup unit-spark-oldest interpreters docs
+test-long: setup unit-spark-oldest types-as-user interpreters docs
 	$(PYTEST) -m long operator spark-on-k8s services tests/interop tests/packages
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
@@ -110,6 +110,15 @@ interpreters: $(UV)
 	done
 	$(UV) pip sync --quiet --require-hashes --python .venv-3.$*/bin/python requirements/dev.txt
 	touch $@
+
+# The client as its users type-check it: its wheel in an environment of its own, with mypy and pyright (basedpyright, whose wheels
+# bring the program that it runs on).
+TYPES_BIN := .venv-types/bin
+types-as-user: setup wheels
+	test -x $(TYPES_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-types
+	$(UV) pip sync --quiet --require-hashes --python $(TYPES_BIN)/python requirements/types.txt
+	$(UV) pip install --quiet --no-deps --python $(TYPES_BIN)/python $(foreach name,protocol cluster client,dist/waltz_$(name)-*.whl)
+	$(BIN)/pytest -q tests/user_types
 
 # Container images, with docker or buildah, whichever is there. The bases can be chosen: any image with python3 (and venv), and
 # any with java, as long as they are of one kind each: PYTHON_BASE_IMAGE=... JAVA_BASE_IMAGE=... make images TAG=0.1.0
@@ -193,8 +202,9 @@ lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt
 	$(LOCK) requirements/spark-oldest.in -o requirements/spark-oldest.txt
+	$(LOCK) requirements/types.in -o requirements/types.txt
 	$(LOCK) requirements/docs.in -o requirements/docs.txt
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .venv-docs .venv-build .venv-3.* .uv dist
+	rm -rf .venv .venv-spark-oldest .venv-types .venv-docs .venv-build .venv-3.* .uv dist

@@ -2,6 +2,8 @@
 test_sql_kills.
 
 python -m tests.integration.sql_service CLIENT.yaml DATABASE_URL (feeds|callbacks)
+
+With asyncpg in the address it applies through an asynchronous engine, by a coroutine function.
 """
 
 import asyncio
@@ -9,9 +11,10 @@ import json
 import sys
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, create_async_engine
 
 from waltz_client import FeedTransaction, WaltzClient
-from waltz_client.sql import SqlApplier, SqlCallbacks
+from waltz_client.sql import ApplyFunction, AsyncApplyFunction, SqlApplier, SqlCallbacks
 
 METADATA = sa.MetaData()
 BALANCES = sa.Table(
@@ -47,15 +50,27 @@ def _add(
         connection.execute(sa.update(table).where(key == which).values({column: row + amount}))
 
 
+async def apply_in_loop(connection: AsyncConnection, transaction: FeedTransaction) -> None:
+    """The same on the loop."""
+    await connection.run_sync(apply, transaction)
+
+
 async def main(config: str, url: str, way: str) -> None:
-    engine = sa.create_engine(url)
-    METADATA.create_all(engine)
+    engine: sa.Engine | AsyncEngine
+    function: ApplyFunction | AsyncApplyFunction
+    if "asyncpg" in url:
+        engine, function = create_async_engine(url), apply_in_loop
+        async with engine.begin() as connection:
+            await connection.run_sync(METADATA.create_all)
+    else:
+        engine, function = sa.create_engine(url), apply
+        METADATA.create_all(engine)
     if way == "feeds":
-        async with SqlApplier(engine, apply) as applier, WaltzClient.connect(config) as client:
+        async with SqlApplier(engine, function) as applier, WaltzClient.connect(config) as client:
             await applier.create_tables()
             await applier.run(client)
     else:
-        async with SqlCallbacks(engine, apply) as callbacks:
+        async with SqlCallbacks(engine, function) as callbacks:
             await callbacks.create_tables()
             async with WaltzClient.connect(config, callbacks):
                 await asyncio.Event().wait()

@@ -40,19 +40,23 @@ async def cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Loc
 @dataclass(frozen=True)
 class Database:
     url: str
+    service_url: str
     crash_and_restart: Callable[[], None] = lambda: None  # a file has no process
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "asyncpg"])
 def database(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Database]:
     if request.param == "sqlite":
-        yield Database(f"sqlite:///{tmp_path}/application.db")
+        url = f"sqlite:///{tmp_path}/application.db"
+        yield Database(url, url)
         return
     binaries = find_binaries()
     if binaries is None:
         pytest.skip("no PostgreSQL on this machine (Debian: apt-get install postgresql)")
     with postgres_server(binaries) as server:
-        yield Database(server.create_database("application"), server.crash_and_restart)
+        url = server.create_database("application")
+        driver = "psycopg" if request.param == "postgresql" else "asyncpg"
+        yield Database(url, url.replace("psycopg", driver), server.crash_and_restart)
 
 
 class Service:
@@ -120,7 +124,7 @@ async def _recomputed(config: Path) -> tuple[dict[int, int], dict[int, int]]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def service(cluster: LocalCluster, database: Database) -> AsyncIterator[Service]:
-    service = Service(cluster.client_config, database.url)
+    service = Service(cluster.client_config, database.service_url)
     yield service
     await service.end()
 

@@ -98,7 +98,7 @@ IN_SHORT = {
     "release-check": f"{PACKAGES}/test_release_check.py::test_each_disagreement_is_one_sentence",
     "interpreters": "test-long",
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
-    "unit-spark-oldest": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
+    "unit-spark-oldest": "test-long", "types-as-user": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
 BY_HAND = {"fmt", "lock", "clean", "coverage"}
 """Change the working tree, or take long: people run them, and no block of a document has one of them."""

@@ -8,10 +8,10 @@ STARTED = {
     "waltz_server.__main__": "the command waltz-server",
     "waltz_storage.__main__": "the command waltz-storage",
     "waltz_tools.__main__": "the command waltz",
-    "waltz_client.blocking": "applications without asyncio",
     "waltz_operator.api.crd": "tests of the operator, which write crds/ from the models",
     "waltz_spark.job": "jobs of Spark",
     "waltz_spark.spark_home": "jobs of Spark",
+    "pytest_waltz": "pytest, by the entry point of waltz-client",
     "pyspark_waltz": "Spark, which looks for it by its name",
 }
 NEVER_SHIPPED = "waltz_testkit"

@@ -28,6 +28,7 @@ from waltz_client.errors import (
     PartitionInactiveError,
     PartitionNotFoundError,
     PartitionUnavailableError,
+    PayloadError,
     RequestDeadlineError,
     ServerRequestError,
     StopApplyingError,
@@ -42,9 +43,10 @@ from waltz_client.errors import (
 from waltz_client.feed import Feed
 from waltz_client.headers import HeaderNamespace
 from waltz_client.ranges import RangeBatch, RangeRead
-from waltz_client.serializers import BYTES, JSON, STRING, Serializer
+from waltz_client.serializers import BYTES, JSON, STRING, Deserializer, Serializer
 from waltz_client.settings import ClientSettings
-from waltz_client.transaction import Committed, FeedTransaction, Transacted, Transaction
+from waltz_client.transaction import Committed, DataTransaction, FeedTransaction, Transacted, Transaction
+from waltz_client.with_data import DataFeed
 from waltz_protocol import __version__
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
@@ -67,7 +69,10 @@ __all__ = [
     "ConfigError",
     "ConnectError",
     "ConnectionLostError",
+    "DataFeed",
+    "DataTransaction",
     "DeadlineExceededError",
+    "Deserializer",
     "Feed",
     "FeedTransaction",
     "HeaderNamespace",
@@ -80,6 +85,7 @@ __all__ = [
     "PartitionLocalLock",
     "PartitionNotFoundError",
     "PartitionUnavailableError",
+    "PayloadError",
     "PendingAppend",
     "RangeBatch",
     "RangeRead",

@@ -1,8 +1,10 @@
 """The client for programs without an event loop: the same calls, blocking, from any thread.
 
-The client runs on a loop in a thread of its own. Callbacks, `on_result` functions and transaction contexts
-run in that thread and must not call this facade (that would wait for itself). An interrupted call
-(KeyboardInterrupt) is cancelled in the loop.
+The client runs on a loop in a thread of its own. Any thread may call any method at any time, also while
+another one closes the client: then calls under way end with ClientClosedError. Callbacks, `on_done` and
+`on_result` functions, header tests and transaction contexts run in the client's thread, must be short and
+must not call this facade (that would wait for itself); `decide` of `transact` runs in a thread of its own. An
+interrupted call (KeyboardInterrupt) is cancelled in the loop.
 
 A client belongs to the process that entered it. A fork copies it without its thread: there every call is
 refused, and `close` does nothing at all. Nothing of the copy may be closed or unregistered in the child,
@@ -12,40 +14,91 @@ because the loop's selector and the sockets are the parent's too.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import os
-import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, overload
 
+from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
+from waltz_client._internal.blocking_reads import BlockingDataFeed, BlockingFeed, BlockingRangeRead
+from waltz_client._internal.loop_thread import LoopThread
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
 from waltz_client.context import TransactionBuilder, TransactionContext
-from waltz_client.errors import AppendError, ClientClosedError, UsageError
-from waltz_client.feed import Feed, HeaderTest
-from waltz_client.transaction import Committed, FeedTransaction, Transacted
+from waltz_client.errors import AppendError, ClientClosedError
+from waltz_client.feed import HeaderTest
+from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS
+from waltz_client.serializers import Deserializer
+from waltz_client.servers import ServerRequests
+from waltz_client.transaction import Committed, Transacted
 from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.locks import LockId
+from waltz_protocol.types import Endpoint
 
 T = TypeVar("T")
 
+__all__ = [
+    "BlockingDataFeed",
+    "BlockingFeed",
+    "BlockingRangeRead",
+    "BlockingServerRequests",
+    "BlockingWaltzClient",
+]
+
+
+class BlockingServerRequests:
+    """See `waltz_client.servers.ServerRequests`."""
+
+    def __init__(self, thread: LoopThread, requests: ServerRequests) -> None:
+        self._thread = thread
+        self._requests = requests
+
+    def endpoints(self) -> list[Endpoint]:
+        """The servers known now."""
+        return self._thread.read(self._requests.endpoints)
+
+    def storage_connectivity(
+        self, server: Endpoint, *, deadline_seconds: float | None = None
+    ) -> dict[str, bool]:
+        """Which storage nodes the server reaches."""
+        return self._thread.call(
+            self._requests.storage_connectivity(server, deadline_seconds=deadline_seconds)
+        )
+
+    def partitions(self, server: Endpoint, *, deadline_seconds: float | None = None) -> list[int]:
+        """The partitions the server holds."""
+        return self._thread.call(self._requests.partitions(server, deadline_seconds=deadline_seconds))
+
+    def health(self, server: Endpoint, *, deadline_seconds: float | None = None) -> dict[int, bool]:
+        """Health of each partition the server holds."""
+        return self._thread.call(self._requests.health(server, deadline_seconds=deadline_seconds))
+
+    def add_preferred(
+        self, server: Endpoint, partitions: Iterable[int], *, deadline_seconds: float | None = None
+    ) -> bool:
+        """Ask the server to prefer these partitions; false when it refuses."""
+        return self._thread.call(
+            self._requests.add_preferred(server, list(partitions), deadline_seconds=deadline_seconds)
+        )
+
+    def remove_preferred(
+        self, server: Endpoint, partitions: Iterable[int], *, deadline_seconds: float | None = None
+    ) -> bool:
+        """Ask the server no longer to prefer these partitions; false when it refuses."""
+        return self._thread.call(
+            self._requests.remove_preferred(server, list(partitions), deadline_seconds=deadline_seconds)
+        )
+
 
 class BlockingWaltzClient:
-    """`with BlockingWaltzClient.connect("client.yaml") as client: ...`; see
-    `waltz_client.WaltzClient`."""
+    """`with BlockingWaltzClient.connect("client.yaml") as client: ...`; see `waltz_client.WaltzClient`, which
+    has the same methods with the same parameters, errors and deadlines."""
 
     def __init__(self, make_client: Callable[[], WaltzClient]) -> None:
         """Use `connect`."""
         self._make_client = make_client
         self._client: WaltzClient | None = None
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread: threading.Thread | None = None
-        self._process_id: int | None = None  # of the process that entered it
-        self._stop: Callable[[], object] = lambda: None
-        self._lock = threading.Lock()  # no call is handed to a loop that is about to end
-        self._calls: set[concurrent.futures.Future[Any]] = set()
+        self._thread = LoopThread()
 
     @classmethod
     def connect(
@@ -59,36 +112,11 @@ class BlockingWaltzClient:
         return cls(lambda: WaltzClient.connect(settings, callbacks, store=None if store is None else store()))
 
     def __enter__(self) -> Self:
-        self._refuse_other_process()
-        if self._thread is not None:
-            raise UsageError("a client is entered once; connect again for another one")
-        started: concurrent.futures.Future[asyncio.AbstractEventLoop] = concurrent.futures.Future()
-
-        def run() -> None:
-            with asyncio.Runner() as runner:
-                loop = runner.get_loop()
-                stop = loop.create_future()
-
-                def end() -> None:
-                    if not stop.done():
-                        stop.set_result(None)
-
-                self._stop = lambda: loop.call_soon_threadsafe(end)
-
-                async def serve() -> None:
-                    started.set_result(loop)
-                    await stop
-
-                runner.run(serve())
-
-        self._process_id = os.getpid()
-        self._thread = threading.Thread(target=run, name="waltz-client", daemon=True)
         self._thread.start()
-        self._loop = started.result()
         try:
-            self._client = self._call(self._open())
+            self._client = self._thread.call(self._open())
         except BaseException:
-            self._end_thread()
+            self._thread.end()
             raise
         return self
 
@@ -104,65 +132,26 @@ class BlockingWaltzClient:
     def close(self) -> None:
         """See `WaltzClient.close`; ends the thread. Idempotent. After a fork it leaves the parent's client
         alone."""
-        if self._in_other_process():
+        if self._thread.in_other_process:
             return
-        self._refuse_own_thread()
+        self._thread.refuse_own_thread()
         client, self._client = self._client, None
         if client is not None:
             try:
-                self._call(client.close())
+                self._thread.call(client.close())
             finally:
-                self._end_thread()
-
-    def _end_thread(self) -> None:
-        with self._lock:
-            thread, self._loop = self._thread, None
-        if thread is not None:
-            self._stop()
-            thread.join()
-        for future in list(self._calls):  # handed over too late to be worked off
-            if not future.done():
-                future.set_exception(ClientClosedError("the client is closed"))
-
-    def _in_other_process(self) -> bool:
-        return self._process_id is not None and self._process_id != os.getpid()
-
-    def _refuse_other_process(self) -> None:
-        if self._in_other_process():
-            raise UsageError("this client was opened in another process: open a new one after the fork")
-
-    def _refuse_own_thread(self) -> None:
-        if threading.current_thread() is self._thread:
-            raise UsageError("a blocking call from the client's own thread would wait for itself")
-
-    def _call(self, coro: Coroutine[Any, Any, T]) -> T:
-        try:
-            self._refuse_other_process()  # before the lock: a thread that the child does not have may hold it
-            self._refuse_own_thread()
-            with self._lock:
-                if self._loop is None or self._loop.is_closed():
-                    raise ClientClosedError("the client is closed")
-                future = asyncio.run_coroutine_threadsafe(coro, self._loop)
-                self._calls.add(future)
-        except BaseException:
-            coro.close()
-            raise
-        try:
-            return future.result()
-        except concurrent.futures.CancelledError:
-            raise ClientClosedError("the client was closed") from None
-        except BaseException:
-            future.cancel()
-            raise
-        finally:
-            self._calls.discard(future)
+                self._thread.end()
 
     @property
     def _open_client(self) -> WaltzClient:
-        self._refuse_other_process()
-        if self._client is None:
+        self._thread.refuse_other_process()
+        client = self._client
+        if client is None:
             raise ClientClosedError("the client is closed")
-        return self._client
+        return client
+
+    def _call(self, coro: Coroutine[Any, Any, T]) -> T:
+        return self._thread.call(coro)
 
     @property
     def client_id(self) -> int:
@@ -187,13 +176,32 @@ class BlockingWaltzClient:
         """See `WaltzClient.high_water_mark`."""
         return self._call(self._open_client.high_water_mark(partition, deadline_seconds=deadline_seconds))
 
+    @overload
     def get_data(
         self, partition: int, transaction_id: int, *, deadline_seconds: float | None = None
-    ) -> bytes:
+    ) -> bytes: ...
+    @overload
+    def get_data(
+        self,
+        partition: int,
+        transaction_id: int,
+        serializer: Deserializer[T],
+        *,
+        deadline_seconds: float | None = None,
+    ) -> T: ...
+    def get_data(
+        self,
+        partition: int,
+        transaction_id: int,
+        serializer: Deserializer[T] | None = None,
+        *,
+        deadline_seconds: float | None = None,
+    ) -> bytes | T:
         """See `WaltzClient.get_data`."""
-        return self._call(
-            self._open_client.get_data(partition, transaction_id, deadline_seconds=deadline_seconds)
-        )
+        get = self._open_client.get_data
+        if serializer is None:
+            return self._call(get(partition, transaction_id, deadline_seconds=deadline_seconds))
+        return self._call(get(partition, transaction_id, serializer, deadline_seconds=deadline_seconds))
 
     def append(
         self,
@@ -223,11 +231,55 @@ class BlockingWaltzClient:
             )
         )
 
+    def append_nowait(
+        self,
+        *,
+        partition: int,
+        data: bytes,
+        on_done: Callable[[PendingAppend], object],
+        header: int = 0,
+        write_locks: Iterable[LockId] = (),
+        read_locks: Iterable[LockId] = (),
+        append_locks: Iterable[LockId] = (),
+        as_of: int | None = None,
+        context: object = None,
+    ) -> PendingAppend:
+        """See `WaltzClient.append_nowait`; `on_done` runs in the client's thread. Returns when it is sent."""
+        client = self._open_client
+
+        async def send() -> PendingAppend:
+            return client.append_nowait(
+                partition=partition,
+                data=data,
+                on_done=on_done,
+                header=header,
+                write_locks=write_locks,
+                read_locks=read_locks,
+                append_locks=append_locks,
+                as_of=as_of,
+                context=context,
+            )
+
+        return self._call(send())
+
+    def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
+        """See `WaltzClient.writable`."""
+        self._call(self._open_client.writable(partition, deadline_seconds=deadline_seconds))
+
     def append_many(
-        self, appends: Iterable[Append], *, deadline_seconds: float | None = None
+        self,
+        appends: Iterable[Append],
+        *,
+        on_result: Callable[[Append, Committed | AppendError], object] | None = None,
+        deadline_seconds: float | None = None,
     ) -> Sequence[Committed | AppendError]:
-        """See `WaltzClient.append_many`."""
-        return self._call(self._open_client.append_many(list(appends), deadline_seconds=deadline_seconds))
+        """See `WaltzClient.append_many`; the iterable is read before the first one is sent, in the calling
+        thread."""
+        return self._call(
+            self._open_client.append_many(
+                list(appends), on_result=on_result, deadline_seconds=deadline_seconds
+            )
+        )
 
     def submit(self, context: TransactionContext) -> None:
         """See `WaltzClient.submit`; the context's methods run in the client's thread."""
@@ -254,16 +306,37 @@ class BlockingWaltzClient:
 
     def has_pending_transactions(self) -> bool:
         """See `WaltzClient.has_pending_transactions`."""
-        return self._open_client.has_pending_transactions()
+        return self._thread.read(self._open_client.has_pending_transactions)
 
-    def set_partitions(self, partitions: Iterable[int]) -> None:
+    def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """See `WaltzClient.set_partitions`."""
-        self._call(self._open_client.set_partitions(list(partitions)))
+        self._call(self._open_client.set_partitions(list(partitions), deadline_seconds=deadline_seconds))
 
     def get_partitions(self) -> list[int]:
         """See `WaltzClient.get_partitions`."""
-        return self._open_client.get_partitions()
+        return self._thread.read(self._open_client.get_partitions)
 
+    def endpoint_of(self, partition: int) -> Endpoint | None:
+        """See `WaltzClient.endpoint_of`."""
+        return self._open_client.endpoint_of(partition)
+
+    @property
+    def servers(self) -> BlockingServerRequests:
+        """See `WaltzClient.servers`."""
+        return BlockingServerRequests(self._thread, self._open_client.servers)
+
+    @overload
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: Literal[True] = True,
+        headers_only: Literal[False] = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> BlockingDataFeed: ...
+    @overload
     def feed(
         self,
         partitions: int | Iterable[int],
@@ -273,12 +346,22 @@ class BlockingWaltzClient:
         headers_only: bool = False,
         where: HeaderTest | None = None,
         until: int | Mapping[int, int] | None = None,
-    ) -> Iterator[FeedTransaction]:
-        """See `WaltzClient.feed`; a generator, closed when it is dropped or `close()`d."""
+    ) -> BlockingFeed: ...
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: bool | HeaderTest = True,
+        headers_only: bool = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> BlockingFeed:
+        """See `WaltzClient.feed`."""
         client = self._open_client
 
-        async def begin() -> Feed:
-            return client.feed(
+        async def begin() -> BlockingFeed:
+            feed = client.feed(
                 partitions,
                 after=after,
                 with_data=with_data,
@@ -286,19 +369,36 @@ class BlockingWaltzClient:
                 where=where,
                 until=until,
             )
+            return BlockingFeed(self._thread, feed)
 
-        feed = self._call(begin())
-        batches = feed.batches()
+        return self._call(begin())
 
-        async def next_batch() -> list[FeedTransaction]:
-            return await anext(batches, [])
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: bool = True,
+        where: HeaderTest | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> BlockingRangeRead:
+        """See `WaltzClient.read_range`."""
+        client = self._open_client
 
-        def transactions() -> Iterator[FeedTransaction]:
-            try:
-                while batch := self._call(next_batch()):
-                    yield from batch
-            finally:
-                if self._loop is not None and self._client is not None and not self._in_other_process():
-                    self._call(feed.aclose())
+        async def begin() -> BlockingRangeRead:
+            read = client.read_range(
+                partition,
+                first,
+                last,
+                with_data=with_data,
+                where=where,
+                batch_transactions=batch_transactions,
+                batch_bytes=batch_bytes,
+                timeout_seconds=timeout_seconds,
+            )
+            return BlockingRangeRead(self._thread, read)
 
-        return transactions()
+        return self._call(begin())

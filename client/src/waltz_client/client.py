@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack
 from random import Random
 from types import TracebackType
-from typing import Self, TypeVar, overload
+from typing import Literal, Self, TypeVar, overload
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import append_request
@@ -26,16 +26,18 @@ from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.edge import client_errors
 from waltz_client._internal.link import Connector, LinkSettings
 from waltz_client._internal.mock_driver import MOCK_DRIVER, MockDriver
+from waltz_client._internal.open_feed import open_feed
 from waltz_client._internal.transact import D, Decide
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
 from waltz_client.feed import Feed, HeaderTest
 from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS, RangeRead
-from waltz_client.serializers import Deserializer
+from waltz_client.serializers import Deserializer, value_of
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, Transacted
+from waltz_client.with_data import DataFeed
 from waltz_cluster.config.files import flatten
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.store import ZooKeeperStore
@@ -108,13 +110,9 @@ class WaltzClient:
             flat = flatten({str(key): value for key, value in settings.items()}, source="settings")
             driver = flat.pop(MOCK_DRIVER, None)
             if isinstance(driver, MockDriver):
-                return cls(
-                    ClientSettings.load(driver.client_settings(flat)),
-                    callbacks,
-                    discovery=driver,
-                    random=driver.random if random is None else random,
-                    connector=driver.connect,
-                )
+                loaded = ClientSettings.load(driver.client_settings(flat))
+                seeded = driver.random if random is None else random
+                return cls(loaded, callbacks, discovery=driver, random=seeded, connector=driver.connect)
         return cls(ClientSettings.load(settings), callbacks, store=store, discovery=discovery, random=random)
 
     # -- life ------------------------------------------------------------------------------------------------
@@ -157,11 +155,9 @@ class WaltzClient:
     async def _discover(self, stack: AsyncExitStack) -> Discovery:
         store = self._store
         if store is None:
-            from waltz_cluster.zk_client import (
-                connect,
-            )  # only here: tests and simulation bring their own store
+            from waltz_cluster import zk_client  # only here: tests and simulation bring their own store
 
-            store = await connect(self._settings)
+            store = await zk_client.connect(self._settings)
             stack.push_async_callback(store.close)
         return await stack.enter_async_context(
             ClusterManager(store, self._settings.cluster_root, rng=self._random)
@@ -247,9 +243,9 @@ class WaltzClient:
         deadline_seconds: float | None = None,
     ) -> bytes | T:
         """The payload of one transaction. TransactionNotFoundError above the high-water mark,
-        RequestDeadlineError."""
+        RequestDeadlineError, PayloadError when the serializer cannot read it."""
         data = await self._open.partitions.get_data(partition, transaction_id, deadline_seconds)
-        return data if serializer is None else serializer.deserialize(data)
+        return data if serializer is None else value_of(data, serializer, partition, transaction_id)
 
     # -- appends ---------------------------------------------------------------------------------------------
 
@@ -346,6 +342,28 @@ class WaltzClient:
 
     # -- feeds -----------------------------------------------------------------------------------------------
 
+    @overload
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: Literal[True] = True,
+        headers_only: Literal[False] = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> DataFeed: ...
+    @overload
+    def feed(
+        self,
+        partitions: int | Iterable[int],
+        *,
+        after: int | Mapping[int, int | None] | None = -1,
+        with_data: bool | HeaderTest = True,
+        headers_only: bool = False,
+        where: HeaderTest | None = None,
+        until: int | Mapping[int, int] | None = None,
+    ) -> Feed: ...
     def feed(
         self,
         partitions: int | Iterable[int],
@@ -365,25 +383,8 @@ class WaltzClient:
         (or `with_data=False`) leaves all payloads out: no request per transaction; `with_data(header)` says
         whose payload is wanted.
         """
-        core = self._open
-        ids = [partitions] if isinstance(partitions, int) else list(partitions)
-        if not ids or len(set(ids)) != len(ids):
-            raise UsageError("a feed needs at least one partition, each once")
-        for partition_id in ids:
-            core.partitions.check(partition_id)
-        places = {p: after[p] if isinstance(after, Mapping) else after for p in ids}
-        if any(place is not None and place < -1 for place in places.values()):
-            raise UsageError("after is a transaction id, -1 (from the beginning) or None (from now on)")
-        ends = None if until is None else {p: until[p] if isinstance(until, Mapping) else until for p in ids}
-        readers = [(core.partitions.readers(p), place) for p, place in places.items()]
-        return Feed(
-            readers,
-            core.rpc,
-            self._settings,
-            with_data=False if headers_only else with_data,
-            where=where,
-            until=ends,
-        )
+        wanted = False if headers_only else with_data
+        return open_feed(self._open, self._settings, partitions, after, wanted, where, until)
 
     def read_range(
         self,
@@ -483,8 +484,7 @@ class WaltzClient:
 
     def has_pending_transactions(self) -> bool:
         """Whether an append is on its way or a context is between two attempts."""
-        core = self._open
-        return core.submissions.retrying > 0 or core.partitions.has_pending()
+        return self._open.submissions.retrying > 0 or self._open.partitions.has_pending()
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """Choose the partitions to take part in (`client.autoMount: false` only); the others are flushed

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Iterable
 from typing import TypeVar
 
 from waltz_client.errors import UsageError
-from waltz_client.serializers import Serializer
+from waltz_client.serializers import Serializer, payload_of
 from waltz_protocol.locks import LockId
 
 T = TypeVar("T")
@@ -37,8 +37,9 @@ class TransactionBuilder:
         return self
 
     def set_transaction_data(self, value: T, serializer: Serializer[T]) -> TransactionBuilder:
-        """The payload; mandatory (an empty payload is allowed, a missing one is a UsageError)."""
-        self.data = serializer.serialize(value)
+        """The payload; mandatory (an empty payload is allowed, a missing one is a UsageError). PayloadError
+        when the serializer cannot write the value."""
+        self.data = payload_of(value, serializer)
         return self
 
     def set_write_locks(self, locks: Iterable[LockId]) -> TransactionBuilder:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import enum
 from typing import ClassVar
 
-from waltz_client.transaction import Committed
+from waltz_client.committed import Committed
 from waltz_cluster import errors as cluster_errors
 from waltz_protocol import errors as protocol_errors
 
@@ -38,6 +38,11 @@ class UsageError(WaltzClientError, ValueError):
     """An argument or a call that can never work (a negative id, a duplicate partition, a missing payload)."""
 
     user_error = True
+
+
+class PayloadError(WaltzClientError, ValueError):
+    """A value that its serializer cannot write, or a payload that it cannot read; the serializer's error is
+    `__cause__`."""
 
 
 class ConfigError(cluster_errors.ConfigError, WaltzClientError):
@@ -253,6 +258,7 @@ __all__ = [
     "PartitionInactiveError",
     "PartitionNotFoundError",
     "PartitionUnavailableError",
+    "PayloadError",
     "RequestDeadlineError",
     "ServerRequestError",
     "StopApplyingError",

@@ -60,11 +60,11 @@ class RangeBatch:
     ) -> None:
         self.partition_id = partition_id
         client_ids, generations, _, seq_nums, transaction_ids, headers = zip(*fields, strict=True)
-        self.transaction_ids = array("q", transaction_ids)
-        self.headers = array("i", headers)
-        self.client_ids = array("i", client_ids)
-        self.generations = array("i", generations)
-        self.seq_nums = array("i", seq_nums)
+        self.transaction_ids: array[int] = array("q", transaction_ids)
+        self.headers: array[int] = array("i", headers)
+        self.client_ids: array[int] = array("i", client_ids)
+        self.generations: array[int] = array("i", generations)
+        self.seq_nums: array[int] = array("i", seq_nums)
         self.data: bytes | None = None
         self.offsets: array[int] | None = None
         self.checksums: array[int] | None = None

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Protocol, TypeVar
 
+from waltz_client.errors import PayloadError
+
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
@@ -18,7 +20,8 @@ class Deserializer(Protocol[T_co]):
 
 
 class Serializer(Protocol[T]):
-    """Both directions of one payload format; errors of either propagate to the caller unchanged."""
+    """Both directions of one payload format. What they raise reaches the caller as the cause of a
+    PayloadError."""
 
     def serialize(self, value: T) -> bytes:
         """The payload bytes of a value."""
@@ -29,12 +32,44 @@ class Serializer(Protocol[T]):
         ...
 
 
+def payload_of(value: T, serializer: Serializer[T]) -> bytes:
+    """The payload bytes of a value; PayloadError when the serializer cannot write it."""
+    try:
+        data: object = serializer.serialize(value)
+    except Exception as error:
+        raise PayloadError(
+            f"{_name(serializer)} cannot write this {type(value).__name__}: {_why(error)}"
+        ) from error
+    if not isinstance(data, bytes):
+        raise PayloadError(f"{_name(serializer)} made {type(data).__name__}, and a payload is bytes")
+    return data
+
+
+def value_of(data: bytes, serializer: Deserializer[T], partition: int, transaction_id: int) -> T:
+    """The value of the payload of a transaction; PayloadError when the serializer cannot read it."""
+    try:
+        return serializer.deserialize(data)
+    except Exception as error:
+        raise PayloadError(
+            f"partition {partition}: {_name(serializer)} cannot read the {len(data)} bytes of transaction "
+            f"{transaction_id}: {_why(error)}"
+        ) from error
+
+
+def _name(serializer: object) -> str:
+    return type(serializer).__name__
+
+
+def _why(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}".partition("\n")[0]
+
+
 class BytesSerializer:
     """Payloads as they are."""
 
     def serialize(self, value: bytes) -> bytes:
         """The bytes themselves (bytearray and memoryview are copied)."""
-        return bytes(value)
+        return bytes(memoryview(value))
 
     def deserialize(self, data: bytes) -> bytes:
         """The bytes themselves."""

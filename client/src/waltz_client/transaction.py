@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from waltz_client.serializers import Deserializer
+from waltz_client.committed import Committed as Committed
+from waltz_client.errors import UsageError
+from waltz_client.serializers import Deserializer, value_of
 from waltz_protocol.types import ReqId
 
 T = TypeVar("T")
@@ -18,13 +20,6 @@ D = TypeVar("D")
 
 FeedFields = tuple[int, int, int, int, int, int]
 """client id, generation, partition id, seq num, transaction id, header: a FEED_DATA body as unpacked."""
-
-
-class Committed(NamedTuple):
-    """A committed append: its place in the partition's log."""
-
-    partition_id: int
-    transaction_id: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +32,8 @@ class Transacted(Generic[D]):
 
 
 class FeedTransaction:
-    """One committed transaction out of a feed. `data` is None when the feed was opened without data."""
+    """One committed transaction out of a feed or a range. `data` is None when it was read without data; where
+    payloads are asked for, the type is `DataTransaction`."""
 
     __slots__ = ("_fields", "data")
 
@@ -65,6 +61,12 @@ class FeedTransaction:
         """The request that wrote it: whose client, in which generation."""
         return ReqId(*self._fields[:4])
 
+    def value(self, serializer: Deserializer[T]) -> T:
+        """The payload through a serializer; PayloadError when it cannot read it, UsageError without data."""
+        if self.data is None:
+            raise UsageError(f"transaction {self.transaction_id} was read without its payload")
+        return value_of(self.data, serializer, self.partition_id, self.transaction_id)
+
     def __repr__(self) -> str:
         size = "without data" if self.data is None else f"{len(self.data)} bytes"
         return f"<transaction {self.transaction_id} of partition {self.partition_id}, header {self.header}, {size}>"
@@ -76,6 +78,18 @@ class FeedTransaction:
 
     def __hash__(self) -> int:
         return hash(self._fields)
+
+
+if TYPE_CHECKING:
+
+    class DataTransaction(FeedTransaction):
+        """A transaction whose payload was asked for: its `data` is never None. For type checkers; when a
+        program runs it is `FeedTransaction`."""
+
+        data: bytes
+
+else:
+    DataTransaction = FeedTransaction
 
 
 class Transaction:
@@ -119,8 +133,8 @@ class Transaction:
         return self._cached
 
     async def data(self, serializer: Deserializer[T]) -> T:
-        """The payload through a serializer."""
-        return serializer.deserialize(await self.raw_data())
+        """The payload through a serializer; PayloadError when it cannot read it."""
+        return value_of(await self.raw_data(), serializer, self.partition_id, self.transaction_id)
 
     def __repr__(self) -> str:
         return f"<transaction {self.transaction_id} of partition {self.partition_id}, header {self.header}>"

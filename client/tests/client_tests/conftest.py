@@ -9,8 +9,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import create_async_engine
 
 from client_tests.helpers import settings_for
+from client_tests.sql_databases import Applying
 from waltz_client import WaltzClient, WaltzClientCallbacks
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.postgres import PostgresServer, find_binaries, postgres_server
@@ -57,13 +59,27 @@ def postgres() -> Iterator[PostgresServer]:
 _database_numbers = itertools.count(1)
 
 
-@pytest.fixture(params=["sqlite", "postgresql"])
+@pytest.fixture(params=["sqlite", "postgresql", "aiosqlite", "asyncpg"])
 def engine(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[sa.Engine]:
-    """An empty database of each kind."""
-    if request.param == "sqlite":
+    """An empty database of each kind, for the test itself."""
+    if request.param in ("sqlite", "aiosqlite"):
         url = f"sqlite:///{tmp_path}/application.db"
     else:
         url = request.getfixturevalue("postgres").create_database(f"test{next(_database_numbers)}")
     engine = sa.create_engine(url)
     yield engine
     engine.dispose()
+
+
+@pytest.fixture
+async def applying(request: pytest.FixtureRequest, engine: sa.Engine) -> AsyncIterator[Applying]:
+    """Appliers on that database: through `engine`, or through an asynchronous engine of their own, where
+    `apply` is a coroutine function."""
+    kind = request.node.callspec.params["engine"]
+    if kind in ("sqlite", "postgresql"):
+        yield Applying(engine)
+        return
+    dialect = "sqlite" if kind == "aiosqlite" else "postgresql"
+    asynchronous = create_async_engine(engine.url.set(drivername=f"{dialect}+{kind}"))
+    yield Applying(asynchronous)
+    await asynchronous.dispose()

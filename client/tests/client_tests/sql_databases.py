@@ -1,11 +1,16 @@
 """Databases for the tests of waltz_client.sql, and a small application that keeps sums in one."""
 
+import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
+from sqlalchemy.util import await_only
+from sqlalchemy.util.concurrency import in_greenlet
 
-from waltz_client import FeedTransaction
-from waltz_client.sql import SqlTables
+from waltz_client import DataTransaction, FeedTransaction
+from waltz_client.sql import ApplyFunction, SqlApplier, SqlTables
 
 METADATA = sa.MetaData()
 ENTRIES = sa.Table(
@@ -88,3 +93,29 @@ class Failing:
         if error is not None and left:
             self.plan[transaction.transaction_id] = (error, left - 1)
             raise error
+
+
+class Applying:
+    """Makes appliers with one engine. With an asynchronous one, plain functions become coroutine
+    functions."""
+
+    def __init__(self, engine: sa.Engine | AsyncEngine) -> None:
+        self.engine = engine
+        self.dialect = (engine if isinstance(engine, sa.Engine) else engine.sync_engine).dialect
+
+    def __call__(self, apply: ApplyFunction, **options: Any) -> SqlApplier:
+        if isinstance(self.engine, sa.Engine):
+            return SqlApplier(self.engine, apply, **options)
+
+        async def in_loop(connection: AsyncConnection, transaction: DataTransaction) -> None:
+            await connection.run_sync(apply, transaction)
+
+        return SqlApplier(self.engine, in_loop, **options)
+
+
+def wait_in_apply(wait: Callable[[], object]) -> None:
+    """Blocks the thread that applies; with an asynchronous engine, the greenlet."""
+    if in_greenlet():
+        await_only(asyncio.to_thread(wait))
+    else:
+        wait()

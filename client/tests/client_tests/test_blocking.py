@@ -109,7 +109,7 @@ def test_append_and_read_without_a_loop(fakes: FakeThread) -> None:
         assert not client.has_pending_transactions()
         feed = client.feed(0, after=-1)
         next(feed)
-        feed.close()  # type: ignore[attr-defined]
+        feed.close()
     with pytest.raises(ClientClosedError):
         client.append(partition=0, data=b"x")
     client.close()
@@ -183,9 +183,9 @@ def test_a_call_that_meets_the_end_of_the_loop_does_not_hang(fakes: FakeThread) 
     """Another thread ends the loop just before the call reaches it, as at the end of a close."""
     client = connect(fakes)
     client.__enter__()
-    client._stop()
-    assert client._thread is not None
-    client._thread.join(10)
+    client._thread._stop()
+    assert client._thread._thread is not None
+    client._thread._thread.join(10)
     errors: list[BaseException] = []
 
     def call() -> None:

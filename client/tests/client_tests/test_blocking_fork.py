@@ -94,7 +94,7 @@ def test_a_feed_that_is_taken_along_is_refused_and_can_be_dropped(
     monkeypatch.setattr(sys, "unraisablehook", unraisable.append)
 
     def job() -> str:
-        dropped.close()  # type: ignore[attr-defined]
+        dropped.close()
         try:
             list(feed)
         except UsageError as error:
@@ -113,7 +113,7 @@ def test_a_feed_that_is_taken_along_is_refused_and_can_be_dropped(
 
 def test_a_child_closes_without_touching_the_parents_client(fakes: FakeThread) -> None:
     def job() -> str:
-        with client._lock:  # as if another thread of the parent had held it at the fork
+        with client._thread._lock:  # as if another thread of the parent had held it at the fork
             client.close()
             client.close()
         return "closed"

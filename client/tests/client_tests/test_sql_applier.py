@@ -2,18 +2,28 @@
 told once."""
 
 import asyncio
-import builtins
-import importlib
-import sys
+import sqlite3
 import threading
-from types import ModuleType
+from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]
+import psycopg
 import pytest
 import sqlalchemy as sa
+from sqlalchemy.util.concurrency import in_greenlet
 
-import waltz_client.sql
 from client_tests.helpers import until
-from client_tests.sql_databases import ENTRIES, METADATA, SUMS, Failing, contents, record, transactions
+from client_tests.sql_databases import (
+    ENTRIES,
+    METADATA,
+    SUMS,
+    Applying,
+    Failing,
+    contents,
+    record,
+    transactions,
+    wait_in_apply,
+)
 from waltz_client import FeedTransaction, StopApplyingError, UsageError
 from waltz_client.sql import (
     DatabaseUnavailableError,
@@ -32,8 +42,8 @@ def _application_tables(engine: sa.Engine) -> None:
     SqlTables().create(engine)
 
 
-async def test_transactions_and_the_mark_are_applied_together(engine: sa.Engine) -> None:
-    async with SqlApplier(engine, record) as applier:
+async def test_transactions_and_the_mark_are_applied_together(engine: sa.Engine, applying: Applying) -> None:
+    async with applying(record) as applier:
         assert await applier.high_water_mark(0) == -1
         assert await applier.apply(transactions(0, 9)) == 9
         assert await applier.apply(transactions(10, 10)) == 10
@@ -44,11 +54,13 @@ async def test_transactions_and_the_mark_are_applied_together(engine: sa.Engine)
     assert contents(engine) == ({0: list(range(13))}, {0: 12})
 
 
-async def test_client_server_13_36_applying_before_the_mark_was_read(engine: sa.Engine) -> None:
+async def test_client_server_13_36_applying_before_the_mark_was_read(
+    engine: sa.Engine, applying: Applying
+) -> None:
     """Nobody has asked for the mark, there is not even a row: apply finds it out by itself."""
-    async with SqlApplier(engine, record) as applier:
+    async with applying(record) as applier:
         assert await applier.apply(transactions(0, 0)) == 0
-    async with SqlApplier(engine, record) as applier:  # as after a restart, delivered from the beginning
+    async with applying(record) as applier:  # as after a restart, delivered from the beginning
         assert await applier.apply(transactions(0, 3)) == 3
     assert contents(engine) == ({0: [0, 1, 2, 3]}, {0: 3})
 
@@ -57,11 +69,11 @@ async def test_client_server_13_36_applying_before_the_mark_was_read(engine: sa.
     "error", [ValueError("no such account"), sa.exc.InvalidRequestError("bad statement")]
 )
 async def test_client_server_13_36_an_application_error_is_told_once(
-    engine: sa.Engine, error: Exception
+    engine: sa.Engine, applying: Applying, error: Exception
 ) -> None:
     apply = Failing()
     apply.plan[3] = (error, 1_000)
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         with pytest.raises(SqlApplyError, match=r"partition 0 stops before transaction 3") as caught:
             await applier.apply(transactions(0, 5))
         assert caught.value.__cause__ is error
@@ -72,7 +84,9 @@ async def test_client_server_13_36_an_application_error_is_told_once(
     assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
 
 
-async def test_client_server_13_36_an_sql_error_of_the_application_is_not_repeated(engine: sa.Engine) -> None:
+async def test_client_server_13_36_an_sql_error_of_the_application_is_not_repeated(
+    engine: sa.Engine, applying: Applying
+) -> None:
     calls = 0
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
@@ -80,14 +94,14 @@ async def test_client_server_13_36_an_sql_error_of_the_application_is_not_repeat
         calls += 1
         connection.execute(sa.insert(SUMS).values(partition_id=1, total=None))  # violates NOT NULL
 
-    async with SqlApplier(engine, apply, retry_seconds=None) as applier:
+    async with applying(apply, retry_seconds=None) as applier:
         with pytest.raises(SqlApplyError, match="IntegrityError"):
             await applier.apply(transactions(0, 0))
     assert calls == 1
 
 
 async def test_what_only_the_commit_refuses_is_an_error_of_the_application(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    engine: sa.Engine, applying: Applying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A deferred constraint, say. It belongs to the transaction that was applied, and the ones before it
     stay."""
@@ -97,7 +111,7 @@ async def test_what_only_the_commit_refuses_is_an_error_of_the_application(
         record(connection, transaction)
         deferred.append(transaction.transaction_id)
 
-    commit = engine.dialect.do_commit
+    commit = applying.dialect.do_commit
 
     def refuse(connection: object) -> None:
         applied, deferred[:] = deferred[:], []
@@ -105,19 +119,19 @@ async def test_what_only_the_commit_refuses_is_an_error_of_the_application(
             raise sa.exc.IntegrityError("COMMIT", {}, ValueError("deferred constraint"))
         commit(connection)  # type: ignore[arg-type]
 
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         await applier.high_water_mark(0)
-        monkeypatch.setattr(engine.dialect, "do_commit", refuse)
+        monkeypatch.setattr(applying.dialect, "do_commit", refuse)
         with pytest.raises(SqlApplyError, match="before transaction 2: IntegrityError"):
             await applier.apply(transactions(0, 4))
         monkeypatch.undo()
     assert contents(engine) == ({0: [0, 1]}, {0: 1})
 
 
-async def test_dead_letters_keep_what_was_skipped(engine: sa.Engine) -> None:
+async def test_dead_letters_keep_what_was_skipped(engine: sa.Engine, applying: Applying) -> None:
     apply = Failing()
     apply.plan = {1: (ValueError("poison"), 99), 3: (KeyError("x"), 99)}
-    async with SqlApplier(engine, apply, on_application_error="dead-letter") as applier:
+    async with applying(apply, on_application_error="dead-letter") as applier:
         assert await applier.apply(transactions(0, 4)) == 4
         letters = applier.tables.dead_letters
     assert contents(engine) == ({0: [0, 2, 4]}, {0: 4})
@@ -130,24 +144,26 @@ async def test_dead_letters_keep_what_was_skipped(engine: sa.Engine) -> None:
 
 
 @pytest.mark.parametrize("end", ["commit", "rollback"])
-async def test_the_application_cannot_end_the_transaction(engine: sa.Engine, end: str) -> None:
+async def test_the_application_cannot_end_the_transaction(
+    engine: sa.Engine, applying: Applying, end: str
+) -> None:
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)
         with connection.begin_nested():
             connection.execute(sa.select(SUMS))
         getattr(connection, end)()
 
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         with pytest.raises(SqlApplyError, match="must neither commit nor roll back"):
             await applier.apply(transactions(0, 0))
         assert contents(engine) == ({}, {0: -1})
-    async with SqlApplier(engine, record) as applier:
+    async with applying(record) as applier:
         assert await applier.apply(transactions(0, 0)) == 0
 
 
-async def test_a_stale_applier_changes_nothing(engine: sa.Engine) -> None:
+async def test_a_stale_applier_changes_nothing(engine: sa.Engine, applying: Applying) -> None:
     """Two on the same tables: the mark in the database is the fence, whatever either of them remembers."""
-    async with SqlApplier(engine, record) as first, SqlApplier(engine, record) as second:
+    async with applying(record) as first, applying(record) as second:
         await first.apply(transactions(0, 4))
         await second.apply(transactions(5, 9))
         # The first one still remembers 4. What it does now from 5 on must have no effect, and it moves on.
@@ -159,6 +175,7 @@ async def test_a_stale_applier_changes_nothing(engine: sa.Engine) -> None:
 
 async def test_the_commit_of_a_stale_applier_fails_when_the_other_commits_meanwhile(
     engine: sa.Engine,
+    applying: Applying,
 ) -> None:
     """The slow one is inside its database transaction when the fast one comes: one of them applies, the other
     finds it done."""
@@ -166,10 +183,10 @@ async def test_the_commit_of_a_stale_applier_fails_when_the_other_commits_meanwh
 
     def slow(connection: sa.Connection, transaction: FeedTransaction) -> None:
         inside.set()
-        go.wait(10)
+        wait_in_apply(lambda: go.wait(10))
         record(connection, transaction)
 
-    async with SqlApplier(engine, slow) as first, SqlApplier(engine, record) as second:
+    async with applying(slow) as first, applying(record) as second:
         async with asyncio.TaskGroup() as group:
             one = group.create_task(first.apply(transactions(0, 0)))
             await until(inside.is_set)
@@ -181,12 +198,12 @@ async def test_the_commit_of_a_stale_applier_fails_when_the_other_commits_meanwh
     assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
 
 
-async def test_many_appliers_apply_each_transaction_once(engine: sa.Engine) -> None:
+async def test_many_appliers_apply_each_transaction_once(engine: sa.Engine, applying: Applying) -> None:
     async def run(applier: SqlApplier) -> None:
         for start in range(0, 60, 3):
             await applier.apply(transactions(start, start + 5))
 
-    appliers = [SqlApplier(engine, record) for _ in range(4)]
+    appliers = [applying(record) for _ in range(4)]
     async with asyncio.TaskGroup() as group:
         for applier in appliers:
             group.create_task(run(applier))
@@ -195,8 +212,8 @@ async def test_many_appliers_apply_each_transaction_once(engine: sa.Engine) -> N
     assert contents(engine) == ({0: list(range(63))}, {0: 62})
 
 
-async def test_a_mark_that_went_back_is_an_error_not_a_gap(engine: sa.Engine) -> None:
-    async with SqlApplier(engine, record) as applier:
+async def test_a_mark_that_went_back_is_an_error_not_a_gap(engine: sa.Engine, applying: Applying) -> None:
+    async with applying(record) as applier:
         await applier.apply(transactions(0, 9))
         with engine.begin() as connection:
             connection.execute(sa.update(applier.tables.marks).values(high_water_mark=4))
@@ -220,16 +237,17 @@ class _SlowReading(SqlTables):
         if self.hold:
             self.hold = False
             self.has_read.set()
-            assert self.go.wait(30)
+            wait_in_apply(lambda: self.go.wait(30))
         return mark
 
 
 async def test_a_mark_read_while_an_apply_runs_does_not_stop_the_partition(
     engine: sa.Engine,
+    applying: Applying,
 ) -> None:
     """The answer of a slow reader is older than what was applied meanwhile. It is the reader's alone."""
     tables = _SlowReading()
-    async with SqlApplier(engine, record, tables=tables, threads=2) as applier, asyncio.TaskGroup() as group:
+    async with applying(record, tables=tables, threads=2) as applier, asyncio.TaskGroup() as group:
         await applier.apply(transactions(0, 4))
         tables.hold = True
         reader = group.create_task(applier.high_water_mark(0))
@@ -241,10 +259,12 @@ async def test_a_mark_read_while_an_apply_runs_does_not_stop_the_partition(
     assert contents(engine) == ({0: list(range(13))}, {0: 12})
 
 
-async def test_a_mark_that_went_back_is_followed_although_nobody_read_it(engine: sa.Engine) -> None:
+async def test_a_mark_that_went_back_is_followed_although_nobody_read_it(
+    engine: sa.Engine, applying: Applying
+) -> None:
     """An older copy was restored and the feed begins below what this applier has applied: what is delivered
     is applied again, not taken for done because the applier remembers it."""
-    async with SqlApplier(engine, record) as applier:
+    async with applying(record) as applier:
         await applier.apply(transactions(0, 9))
         with engine.begin() as connection:
             connection.execute(sa.delete(ENTRIES).where(ENTRIES.c.transaction_id > 4))
@@ -254,8 +274,10 @@ async def test_a_mark_that_went_back_is_followed_although_nobody_read_it(engine:
     assert contents(engine) == ({0: list(range(8))}, {0: 7})
 
 
-async def test_the_row_of_a_mark_that_was_deleted_is_an_error_not_a_gap(engine: sa.Engine) -> None:
-    async with SqlApplier(engine, record) as applier:
+async def test_the_row_of_a_mark_that_was_deleted_is_an_error_not_a_gap(
+    engine: sa.Engine, applying: Applying
+) -> None:
+    async with applying(record) as applier:
         await applier.apply(transactions(0, 9))
         with engine.begin() as connection:
             connection.execute(sa.delete(applier.tables.marks))
@@ -263,53 +285,55 @@ async def test_the_row_of_a_mark_that_was_deleted_is_an_error_not_a_gap(engine: 
             await applier.apply(transactions(10, 11))
 
 
-async def test_applying_without_the_tables_says_so(engine: sa.Engine) -> None:
-    async with SqlApplier(engine, record, tables=SqlTables(marks="elsewhere")) as applier:
+async def test_applying_without_the_tables_says_so(engine: sa.Engine, applying: Applying) -> None:
+    async with applying(record, tables=SqlTables(marks="elsewhere")) as applier:
         with pytest.raises(SqlTableMissingError, match="no table elsewhere: call create_tables"):
             await applier.apply(transactions(0, 0))
 
 
-def _transient(engine: sa.Engine) -> Exception:
-    if engine.dialect.name == "sqlite":
-        import sqlite3
-
-        original: Exception = sqlite3.OperationalError("database is locked")
-        original.sqlite_errorname = "SQLITE_BUSY"  # type: ignore[attr-defined]
+def _transient(dialect: Any) -> Exception:
+    original: Exception
+    if dialect.name == "sqlite":
+        original = sqlite3.OperationalError("database is locked")
+        original.sqlite_errorname = "SQLITE_BUSY"
+    elif dialect.driver == "asyncpg":
+        cause = asyncpg.exceptions.SerializationError("could not serialize access")
+        original = dialect.loaded_dbapi.Error(str(cause), cause)
     else:
-        import psycopg
-
         original = psycopg.errors.SerializationFailure("could not serialize access")
     return sa.exc.OperationalError("UPDATE", {}, original)
 
 
-async def test_errors_of_the_database_that_pass_are_tried_again(engine: sa.Engine) -> None:
+async def test_errors_of_the_database_that_pass_are_tried_again(
+    engine: sa.Engine, applying: Applying
+) -> None:
     apply = Failing()
-    apply.plan[1] = (_transient(engine), 3)
-    async with SqlApplier(engine, apply) as applier:
+    apply.plan[1] = (_transient(applying.dialect), 3)
+    async with applying(apply) as applier:
         assert await applier.apply(transactions(0, 2)) == 2
     assert apply.calls.count(1) == 4
     assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
 
 
-async def test_errors_of_the_database_that_do_not_pass_end(engine: sa.Engine) -> None:
+async def test_errors_of_the_database_that_do_not_pass_end(engine: sa.Engine, applying: Applying) -> None:
     """Tried again while there is time, and not once more after that."""
     apply = Failing()
-    apply.plan[1] = (_transient(engine), 10**9)
+    apply.plan[1] = (_transient(applying.dialect), 10**9)
 
     def until_the_time_is_over(connection: sa.Connection, transaction: FeedTransaction) -> None:
         if apply.calls.count(1) == 4:
             applier._retry_seconds = 0.0
         apply(connection, transaction)
 
-    async with SqlApplier(engine, until_the_time_is_over, retry_seconds=3600) as applier:
+    async with applying(until_the_time_is_over, retry_seconds=3600) as applier:
         with pytest.raises(DatabaseUnavailableError, match="before transaction 0"):
             await applier.apply(transactions(0, 2))
     assert apply.calls.count(1) == 5
     assert contents(engine) == ({}, {0: -1})
 
 
-async def test_an_error_raised_from_a_passing_one_passes_too(engine: sa.Engine) -> None:
-    cause = _transient(engine)
+async def test_an_error_raised_from_a_passing_one_passes_too(applying: Applying) -> None:
+    cause = _transient(applying.dialect)
     wrapped = RuntimeError("the repository failed")
     wrapped.__cause__ = cause
     assert is_transient(wrapped)
@@ -317,8 +341,8 @@ async def test_an_error_raised_from_a_passing_one_passes_too(engine: sa.Engine) 
     assert not is_transient(None)
 
 
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-async def test_a_lost_connection_is_replaced(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("engine", ["postgresql", "asyncpg"], indirect=True)
+async def test_a_lost_connection_is_replaced(engine: sa.Engine, applying: Applying) -> None:
     """The database ends the connection in the middle; the next attempt has another one."""
     cut = 0
 
@@ -331,18 +355,18 @@ async def test_a_lost_connection_is_replaced(engine: sa.Engine) -> None:
                 other.execute(sa.text("select pg_terminate_backend(:pid)"), {"pid": cut})
             connection.execute(sa.select(SUMS))
 
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         assert await applier.apply(transactions(0, 2)) == 2
     assert cut
     assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
 
 
 async def test_a_commit_whose_answer_was_lost_is_not_repeated(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    engine: sa.Engine, applying: Applying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async with SqlApplier(engine, record) as applier:
+    async with applying(record) as applier:
         await applier.high_water_mark(0)
-        commit = engine.dialect.do_commit
+        commit = applying.dialect.do_commit
         lost = 0
 
         def lose(connection: object) -> None:
@@ -350,23 +374,23 @@ async def test_a_commit_whose_answer_was_lost_is_not_repeated(
             commit(connection)  # type: ignore[arg-type]
             if lost < 2:
                 lost += 1
-                raise _transient(engine).orig  # type: ignore[attr-defined]
+                raise _transient(applying.dialect).orig  # type: ignore[attr-defined]
 
-        monkeypatch.setattr(engine.dialect, "do_commit", lose)
+        monkeypatch.setattr(applying.dialect, "do_commit", lose)
         assert await applier.apply(transactions(0, 2)) == 2
     assert lost == 2
     assert contents(engine) == ({0: [0, 1, 2]}, {0: 2})
 
 
-async def test_the_loop_is_not_blocked(engine: sa.Engine) -> None:
+async def test_the_loop_is_not_blocked(engine: sa.Engine, applying: Applying) -> None:
     go = threading.Event()
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
-        assert threading.current_thread() is not threading.main_thread()
-        go.wait(10)
+        assert in_greenlet() or threading.current_thread() is not threading.main_thread()
+        wait_in_apply(lambda: go.wait(10))
         record(connection, transaction)
 
-    async with SqlApplier(engine, apply) as applier, asyncio.TaskGroup() as group:
+    async with applying(apply) as applier, asyncio.TaskGroup() as group:
         task = group.create_task(applier.apply(transactions(0, 0)))
         for _ in range(20):
             await asyncio.sleep(0.005)
@@ -374,8 +398,10 @@ async def test_the_loop_is_not_blocked(engine: sa.Engine) -> None:
         go.set()
 
 
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-async def test_partitions_can_use_the_database_at_the_same_time(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("engine", ["postgresql", "asyncpg"], indirect=True)
+async def test_partitions_can_use_the_database_at_the_same_time(
+    engine: sa.Engine, applying: Applying
+) -> None:
     """With two threads both are inside their transaction at once (the barrier would break otherwise)."""
     barrier = threading.Barrier(2, timeout=60)
     met: set[int] = set()
@@ -384,15 +410,15 @@ async def test_partitions_can_use_the_database_at_the_same_time(engine: sa.Engin
         record(connection, transaction)
         if transaction.partition_id not in met:  # a transaction that could not be serialized is applied again
             met.add(transaction.partition_id)
-            barrier.wait()
+            wait_in_apply(barrier.wait)
 
-    async with SqlApplier(engine, apply, threads=2) as applier, asyncio.TaskGroup() as group:
+    async with applying(apply, threads=2) as applier, asyncio.TaskGroup() as group:
         for partition_id in (0, 1):
             group.create_task(applier.apply(transactions(0, 3, partition_id)))
     assert contents(engine) == ({0: [0, 1, 2, 3], 1: [0, 1, 2, 3]}, {0: 3, 1: 3})
 
 
-async def test_one_partition_is_applied_by_one_at_a_time(engine: sa.Engine) -> None:
+async def test_one_partition_is_applied_by_one_at_a_time(engine: sa.Engine, applying: Applying) -> None:
     inside = 0
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
@@ -402,21 +428,21 @@ async def test_one_partition_is_applied_by_one_at_a_time(engine: sa.Engine) -> N
         record(connection, transaction)
         inside -= 1
 
-    async with SqlApplier(engine, apply, threads=3) as applier, asyncio.TaskGroup() as group:
+    async with applying(apply, threads=3) as applier, asyncio.TaskGroup() as group:
         for _ in range(5):
             group.create_task(applier.apply(transactions(0, 9)))
     assert contents(engine) == ({0: list(range(10))}, {0: 9})
 
 
-async def test_closing_waits_for_the_transaction_under_way(engine: sa.Engine) -> None:
+async def test_closing_waits_for_the_transaction_under_way(engine: sa.Engine, applying: Applying) -> None:
     inside, go = threading.Event(), threading.Event()
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)
         inside.set()
-        go.wait(10)
+        wait_in_apply(lambda: go.wait(10))
 
-    applier = SqlApplier(engine, apply)
+    applier = applying(apply)
     async with asyncio.TaskGroup() as group:
         task = group.create_task(applier.apply(transactions(0, 0)))
         await until(inside.is_set)
@@ -425,47 +451,6 @@ async def test_closing_waits_for_the_transaction_under_way(engine: sa.Engine) ->
         await applier.close()
     assert contents(engine) == ({0: [0]}, {0: 0})
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("waltz-sql")]
-
-
-async def test_tables_have_the_names_they_are_given(engine: sa.Engine) -> None:
-    schema = None
-    if engine.dialect.name == "postgresql":
-        schema = "app"
-        with engine.begin() as connection:
-            connection.execute(sa.text("create schema app"))
-    tables = SqlTables(marks="PARTITION_MARKS", dead_letters="skipped", schema=schema)
-    async with SqlApplier(engine, record, tables=tables) as applier:
-        with pytest.raises(SqlTableMissingError, match=r"no table .*PARTITION_MARKS: call create_tables"):
-            await applier.high_water_mark(0)
-        await applier.create_tables()
-        await applier.create_tables()
-        assert await applier.apply(transactions(0, 1)) == 1
-    assert contents(engine, tables) == ({0: [0, 1]}, {0: 1})
-    assert {column.name for column in tables.marks.columns} == {"partition_id", "high_water_mark"}
-
-
-async def test_a_table_of_release_0_13_2_is_used_as_it_is(engine: sa.Engine) -> None:
-    """As its database helper describes it: processes of both releases may share the database."""
-    with engine.begin() as connection:
-        connection.execute(
-            sa.text(
-                "CREATE TABLE LEDGER_HWM (PARTITION_ID INTEGER NOT NULL PRIMARY KEY, HIGH_WATER_MARK BIGINT NOT NULL)"
-            )
-        )
-        connection.execute(sa.text("INSERT INTO LEDGER_HWM VALUES (0, 41)"))
-    tables = SqlTables(marks="ledger_hwm")
-    async with SqlApplier(engine, record, tables=tables) as applier:
-        assert await applier.high_water_mark(0) == 41
-        assert await applier.apply(transactions(42, 43)) == 43
-    assert contents(engine, tables)[1] == {0: 43}
-
-
-async def test_ids_have_64_bits(engine: sa.Engine) -> None:
-    mark = 2**62
-    with engine.begin() as connection:
-        connection.execute(sa.insert(SqlTables().marks).values(partition_id=0, high_water_mark=mark))
-    async with SqlApplier(engine, record, on_application_error="dead-letter") as applier:
-        assert await applier.apply(transactions(mark + 1, mark + 2)) == mark + 2
 
 
 async def test_mistakes_are_refused(engine: sa.Engine) -> None:
@@ -478,21 +463,3 @@ async def test_mistakes_are_refused(engine: sa.Engine) -> None:
             await applier.apply([])
         with pytest.raises(UsageError, match="consecutive"):
             await applier.apply([*transactions(0, 0), *transactions(2, 2)])
-
-
-def test_without_sqlalchemy_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def without(name: str, *args: object, **kwargs: object) -> ModuleType:
-        if name.partition(".")[0] == "sqlalchemy":
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-        return real(name, *args, **kwargs)  # type: ignore[arg-type]
-
-    kept = {name: module for name, module in sys.modules.items() if name.startswith("waltz_client.sql")}
-    monkeypatch.setattr(builtins, "__import__", without)
-    try:
-        with pytest.raises(ImportError, match=r"pip install 'waltz-client\[sql\]'"):
-            importlib.reload(waltz_client.sql)
-    finally:
-        monkeypatch.undo()
-        sys.modules.update(kept)

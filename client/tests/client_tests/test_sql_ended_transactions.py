@@ -9,9 +9,9 @@ import pytest
 import sqlalchemy as sa
 import sqlalchemy.orm
 
-from client_tests.sql_databases import METADATA, SUMS, contents, record, transactions
+from client_tests.sql_databases import METADATA, SUMS, Applying, contents, record, transactions
 from waltz_client import FeedTransaction
-from waltz_client.sql import HighWaterMarkMovedError, SqlApplier, SqlApplyError, SqlTables
+from waltz_client.sql import HighWaterMarkMovedError, SqlApplyError, SqlTables
 from waltz_client.testing import InProcessLog
 
 SWALLOWED = r"before transaction 2: UsageError: apply has swallowed an error .*begin_nested\(\)"
@@ -33,9 +33,11 @@ def _end(connection: sa.Connection) -> None:
     connection.connection.rollback()
 
 
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
+@pytest.mark.parametrize("engine", ["postgresql", "asyncpg"], indirect=True)
 @pytest.mark.parametrize("batch", [1, 4])
-async def test_an_aborted_transaction_is_an_error_of_the_application(engine: sa.Engine, batch: int) -> None:
+async def test_an_aborted_transaction_is_an_error_of_the_application(
+    engine: sa.Engine, applying: Applying, batch: int
+) -> None:
     """PostgreSQL answers the commit of an aborted transaction with a rollback, and no driver calls that an
     error."""
 
@@ -45,15 +47,17 @@ async def test_an_aborted_transaction_is_an_error_of_the_application(engine: sa.
             with contextlib.suppress(sa.exc.IntegrityError):
                 _violate(connection)
 
-    async with SqlApplier(engine, apply) as applier, asyncio.timeout(20):
+    async with applying(apply) as applier, asyncio.timeout(20):
         with pytest.raises(SqlApplyError, match=SWALLOWED):
             for first in range(0, 4, batch):
                 await applier.apply(transactions(first, first + batch - 1))
     assert contents(engine) == ({0: [0, 1]}, {0: 1})
 
 
-@pytest.mark.parametrize("engine", ["postgresql"], indirect=True)
-async def test_an_aborted_transaction_goes_among_the_dead_letters(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("engine", ["postgresql", "asyncpg"], indirect=True)
+async def test_an_aborted_transaction_goes_among_the_dead_letters(
+    engine: sa.Engine, applying: Applying
+) -> None:
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)
         if transaction.transaction_id == 2:
@@ -61,38 +65,40 @@ async def test_an_aborted_transaction_goes_among_the_dead_letters(engine: sa.Eng
                 _violate(connection)
 
     async with (
-        SqlApplier(engine, apply, on_application_error="dead-letter") as applier,
+        applying(apply, on_application_error="dead-letter") as applier,
         asyncio.timeout(20),
     ):
         assert await applier.apply(transactions(0, 4)) == 4
     assert contents(engine) == ({0: [0, 1, 3, 4]}, {0: 4})
 
 
-async def test_a_statement_that_may_fail_stands_in_a_savepoint(engine: sa.Engine) -> None:
+async def test_a_statement_that_may_fail_stands_in_a_savepoint(engine: sa.Engine, applying: Applying) -> None:
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         record(connection, transaction)
         with contextlib.suppress(sa.exc.IntegrityError), connection.begin_nested():
             _violate(connection)
 
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         assert await applier.apply(transactions(0, 4)) == 4
     assert contents(engine) == ({0: [0, 1, 2, 3, 4]}, {0: 4})
 
 
-async def test_what_follows_a_transaction_that_the_database_ended_is_not_committed(engine: sa.Engine) -> None:
+async def test_what_follows_a_transaction_that_the_database_ended_is_not_committed(
+    engine: sa.Engine, applying: Applying
+) -> None:
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         if transaction.transaction_id == 2:
             _end(connection)
         record(connection, transaction)
 
-    async with SqlApplier(engine, apply) as applier, asyncio.timeout(20):
+    async with applying(apply) as applier, asyncio.timeout(20):
         with pytest.raises(SqlApplyError, match=SWALLOWED):
             await applier.apply(transactions(0, 4))
     assert contents(engine) == ({0: [0, 1]}, {0: 1})
 
 
-@pytest.mark.parametrize("engine", ["sqlite"], indirect=True)
-async def test_sqlite_ends_a_transaction_by_itself(engine: sa.Engine) -> None:
+@pytest.mark.parametrize("engine", ["sqlite", "aiosqlite"], indirect=True)
+async def test_sqlite_ends_a_transaction_by_itself(engine: sa.Engine, applying: Applying) -> None:
     """As it does when its disk is full."""
 
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
@@ -101,13 +107,15 @@ async def test_sqlite_ends_a_transaction_by_itself(engine: sa.Engine) -> None:
                 _violate(connection, "OR ROLLBACK")
         record(connection, transaction)
 
-    async with SqlApplier(engine, apply) as applier, asyncio.timeout(20):
+    async with applying(apply) as applier, asyncio.timeout(20):
         with pytest.raises(SqlApplyError, match=SWALLOWED):
             await applier.apply(transactions(0, 4))
     assert contents(engine) == ({0: [0, 1]}, {0: 1})
 
 
-async def test_another_applier_comes_in_when_the_database_ended_the_transaction(engine: sa.Engine) -> None:
+async def test_another_applier_comes_in_when_the_database_ended_the_transaction(
+    engine: sa.Engine, applying: Applying
+) -> None:
     """The mark is where it should be then, but not through this database transaction: nothing may be applied
     twice."""
     met: list[int] = []
@@ -129,7 +137,7 @@ async def test_another_applier_comes_in_when_the_database_ended_the_transaction(
         else:
             record(connection, transaction)
 
-    async with SqlApplier(engine, apply) as applier, asyncio.timeout(20):
+    async with applying(apply) as applier, asyncio.timeout(20):
         assert await applier.apply(transactions(0, 1)) == 1
         with pytest.raises(SqlApplyError, match=SWALLOWED):
             await applier.apply(transactions(2, 2))
@@ -139,7 +147,9 @@ async def test_another_applier_comes_in_when_the_database_ended_the_transaction(
 
 
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
-async def test_a_statement_that_commits_by_itself(engine: sa.Engine, on_error: str) -> None:
+async def test_a_statement_that_commits_by_itself(
+    engine: sa.Engine, applying: Applying, on_error: str
+) -> None:
     """As CREATE TABLE does on MySQL. The mark is committed then, without what follows: never passed over in
     silence."""
 
@@ -150,7 +160,7 @@ async def test_a_statement_that_commits_by_itself(engine: sa.Engine, on_error: s
             connection.execute(sa.text("update sums set total = total + 1000"))
 
     async with (
-        SqlApplier(engine, apply, on_application_error=on_error) as applier,  # type: ignore[arg-type]
+        applying(apply, on_application_error=on_error) as applier,
         asyncio.timeout(20),
     ):
         with pytest.raises(SqlApplyError, match=r"UsageError: .* commits by itself"):
@@ -173,35 +183,41 @@ def _mysql(number: int, text: str) -> sa.exc.OperationalError:
     ],
 )
 async def test_what_mysql_says_to_the_release_of_the_savepoint(
-    engine: sa.Engine, error: sa.exc.OperationalError, passes: bool, monkeypatch: pytest.MonkeyPatch
+    engine: sa.Engine,
+    applying: Applying,
+    error: sa.exc.OperationalError,
+    passes: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     errors = [error]
-    release = engine.dialect.do_release_savepoint
+    release = applying.dialect.do_release_savepoint
 
     def fail_once(connection: sa.Connection, name: str) -> None:
         if errors:
             raise errors.pop()
         release(connection, name)
 
-    monkeypatch.setattr(engine.dialect, "do_release_savepoint", fail_once)
-    async with SqlApplier(engine, record) as applier:
+    monkeypatch.setattr(applying.dialect, "do_release_savepoint", fail_once)
+    async with applying(record) as applier:
         with contextlib.nullcontext() if passes else pytest.raises(SqlApplyError, match=SWALLOWED):
             assert await applier.apply(transactions(0, 2)) == 2
     assert contents(engine) == (({0: [0, 1, 2]}, {0: 2}) if passes else ({}, {0: -1}))
 
 
-async def test_a_session_on_the_connection_need_not_commit(engine: sa.Engine) -> None:
+async def test_a_session_on_the_connection_need_not_commit(engine: sa.Engine, applying: Applying) -> None:
     def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
         with sqlalchemy.orm.Session(bind=connection):
             record(connection, transaction)
 
-    async with SqlApplier(engine, apply) as applier:
+    async with applying(apply) as applier:
         assert await applier.apply(transactions(0, 1)) == 1
     assert contents(engine) == ({0: [0, 1]}, {0: 1})
 
 
-async def test_a_mark_that_is_deleted_before_the_first_transaction(engine: sa.Engine) -> None:
-    async with SqlApplier(engine, record) as applier, asyncio.timeout(20):
+async def test_a_mark_that_is_deleted_before_the_first_transaction(
+    engine: sa.Engine, applying: Applying
+) -> None:
+    async with applying(record) as applier, asyncio.timeout(20):
         assert await applier.high_water_mark(0) == -1
         with engine.begin() as connection:
             connection.execute(sa.delete(applier.tables.marks))
@@ -221,10 +237,12 @@ NEVER_UPDATED = {
 
 
 @pytest.mark.parametrize("on_error", ["stop", "dead-letter"])
-async def test_a_mark_that_does_not_move_is_an_error(engine: sa.Engine, on_error: str) -> None:
+async def test_a_mark_that_does_not_move_is_an_error(
+    engine: sa.Engine, applying: Applying, on_error: str
+) -> None:
     """Not the transaction's fault: it is no dead letter."""
     async with (
-        SqlApplier(engine, record, on_application_error=on_error) as applier,  # type: ignore[arg-type]
+        applying(record, on_application_error=on_error) as applier,
         asyncio.timeout(20),
     ):
         assert await applier.high_water_mark(0) == -1
@@ -239,7 +257,7 @@ async def test_a_mark_that_does_not_move_is_an_error(engine: sa.Engine, on_error
 
 
 async def test_a_mark_that_keeps_going_back_is_followed_with_pauses(
-    engine: sa.Engine, monkeypatch: pytest.MonkeyPatch
+    engine: sa.Engine, applying: Applying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     followed = 0
 
@@ -248,7 +266,7 @@ async def test_a_mark_that_keeps_going_back_is_followed_with_pauses(
         followed += 1
         raise HighWaterMarkMovedError(0, 5, 3)
 
-    async with SqlApplier(engine, record) as applier:
+    async with applying(record) as applier:
         monkeypatch.setattr(applier, "_follow", follow)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(0.5):

@@ -28,6 +28,6 @@ async def read_all(config: Path, checker: FlightChecker, progress: Callable[[int
         async with client.feed(range(client.num_partitions), after=-1, until=until) as feed:
             async for batch in feed.batches():
                 for transaction in batch:
-                    checker.add(transaction.partition_id, transaction.transaction_id, transaction.data or b"")
+                    checker.add(transaction.partition_id, transaction.transaction_id, transaction.data)
                 progress(len(batch))
         return time.monotonic() - started

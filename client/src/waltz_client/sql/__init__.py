@@ -4,8 +4,9 @@ transaction.
 Give `SqlCallbacks` to a client, or let `SqlApplier` run feeds. Needs SQLAlchemy 2
 (`waltz-client[sql]`) and the driver of the database. docs/applications.md shows both.
 
-`tables` holds the two tables, `database` one database transaction, `applier` retries and errors,
-`callbacks` the client's callbacks, `transient` which database errors are worth another attempt.
+`tables` holds the two tables, `database` one database transaction, `engines` where it runs, `applier` retries
+and errors, `callbacks` the client's callbacks, `blocking` the helper without an event loop, `transient`
+which database errors are worth another attempt.
 """
 
 import re
@@ -22,7 +23,9 @@ if tuple(map(int, re.findall(r"\d+", sqlalchemy.__version__)[:3])) < (2, 0, 40):
     )
 
 from waltz_client.sql.applier import SqlApplier
+from waltz_client.sql.blocking import BlockingSqlApplier
 from waltz_client.sql.callbacks import SqlCallbacks
+from waltz_client.sql.engines import ApplyFunction, AsyncApplyFunction
 from waltz_client.sql.errors import (
     DatabaseUnavailableError,
     HighWaterMarkMovedError,
@@ -32,6 +35,9 @@ from waltz_client.sql.errors import (
 from waltz_client.sql.tables import SqlTables
 
 __all__ = [
+    "ApplyFunction",
+    "AsyncApplyFunction",
+    "BlockingSqlApplier",
     "DatabaseUnavailableError",
     "HighWaterMarkMovedError",
     "SqlApplier",

@@ -1,8 +1,8 @@
 """SqlApplier: committed transactions into a database, exactly once.
 
-Owner of the threads. It decides by no mark of its own: the one in the database is the truth, and each
-database transaction compares with it. Any number of appliers, in any number of processes, may work on the
-same tables: each transaction is applied by one of them.
+Owner of the jobs (`engines`). It decides by no mark of its own: the one in the database is the truth, and
+each database transaction compares with it. Any number of appliers, in any number of processes, may work on
+the same tables: each transaction is applied by one of them.
 """
 
 from __future__ import annotations
@@ -13,20 +13,23 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from random import Random
 from types import TracebackType
-from typing import Literal, Self, TypeVar
+from typing import TYPE_CHECKING, Literal, Self, TypeVar
 
 import sqlalchemy as sa
 
 from waltz_client.client import WaltzClient
 from waltz_client.errors import RequestDeadlineError, StopApplyingError, UsageError
 from waltz_client.feed import HeaderTest
-from waltz_client.sql.database import ApplyFailed, ApplyFunction, Database
+from waltz_client.sql.database import ApplyFailed, Database
+from waltz_client.sql.engines import ApplyFunction, AsyncApplyFunction, use_engine
 from waltz_client.sql.errors import DatabaseUnavailableError, HighWaterMarkMovedError, SqlApplyError
 from waltz_client.sql.tables import SqlTables
-from waltz_client.sql.threads import DatabaseThreads
 from waltz_client.sql.transient import is_transient
 from waltz_client.transaction import FeedTransaction
 from waltz_protocol.backoff import Backoff
+
+if TYPE_CHECKING:
+    from sqlalchemy.ext.asyncio import AsyncEngine
 
 log = logging.getLogger(__name__)
 
@@ -43,13 +46,14 @@ MARK_POLL_SECONDS = 0.2
 class SqlApplier:
     """`async with SqlApplier(engine, apply) as applier: await applier.run(client, partitions)`.
 
-    `apply(connection, transaction)` is a plain function, called in a thread; see `ApplyFunction`.
+    `apply(connection, transaction)` is a plain function, called in a thread, or with an asynchronous engine a
+    coroutine function on the client's loop; see `ApplyFunction`.
     """
 
     def __init__(
         self,
-        engine: sa.Engine,
-        apply: ApplyFunction,
+        engine: sa.Engine | AsyncEngine,
+        apply: ApplyFunction | AsyncApplyFunction,
         *,
         tables: SqlTables | None = None,
         on_application_error: OnApplicationError = "stop",
@@ -61,7 +65,10 @@ class SqlApplier:
         isolation_level: str | None = "SERIALIZABLE",
         threads: int = 1,
     ) -> None:
-        """`on_application_error`: an error of `apply` that is not the database's stops its partition, or
+        """`engine`: of `create_engine`, or of `create_async_engine` (asyncpg, aiosqlite); with the latter a
+        plain `apply` gets a connection as in `AsyncConnection.run_sync`.
+
+        `on_application_error`: an error of `apply` that is not the database's stops its partition, or
         the transaction is put into the table of dead letters and skipped. `on_stopped` is called once about
         each partition that stops.
 
@@ -70,8 +77,8 @@ class SqlApplier:
         `with_data=False` leaves payloads out. `batch_transactions`: how many `run` applies in one
         database transaction at most. `retry_seconds`: how long errors of the database are tried again, None
         = forever. `isolation_level` of the database transactions, None = the engine's. `threads`: how
-        many partitions may use the database at the same time; the engine's pool should have as many
-        connections.
+        many partitions may use the database at the same time (an asynchronous engine needs no threads for
+        it); the engine's pool should have as many connections.
         """
         if batch_transactions < 1 or threads < 1:
             raise UsageError("batch_transactions and threads are at least 1")
@@ -82,12 +89,12 @@ class SqlApplier:
         """Partitions that have stopped, and why."""
         self._with_data = with_data
         self._where = where
-        self._database = Database(engine, self.tables, apply, where, isolation_level)
+        used, plain, self._jobs = use_engine(engine, apply, threads)
+        self._database = Database(used, self.tables, plain, where, isolation_level)
         self._on_application_error = on_application_error
         self._on_stopped = on_stopped
         self._batch_transactions = batch_transactions
         self._retry_seconds = retry_seconds
-        self._threads = DatabaseThreads(threads)
         self._locks: dict[int, asyncio.Lock] = {}
         self._random = Random()
         self._marks: dict[int, int] = {}
@@ -103,9 +110,9 @@ class SqlApplier:
         await self.close()
 
     async def close(self) -> None:
-        """Wait for the database transaction under way, end the threads. Idempotent. The engine stays its
+        """Wait for the database transactions under way, end the threads. Idempotent. The engine stays its
         owner's."""
-        await self._threads.close()
+        await self._jobs.close()
 
     def wants_data(self, header: int) -> bool:
         """Whether the payload of a transaction with this header is read."""
@@ -113,7 +120,7 @@ class SqlApplier:
 
     async def create_tables(self) -> None:
         """Create the tables that are missing. Raises what the database says, at once."""
-        await self._threads.run(self._database.create_tables)
+        await self._jobs.run(self._database.create_tables)
 
     async def high_water_mark(self, partition: int) -> int:
         """The id of the last transaction applied, as the database says, -1 for none.
@@ -236,7 +243,7 @@ class SqlApplier:
         started = loop.time()
         while True:
             try:
-                return await self._threads.run(job)
+                return await self._jobs.run(job)
             except Exception as error:
                 if not is_transient(error):
                     if isinstance(error, sa.exc.SQLAlchemyError):

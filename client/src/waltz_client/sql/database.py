@@ -1,5 +1,5 @@
 """One database transaction at a time: the mark and the effects of transactions, or nothing. Synchronous; runs
-in a thread.
+where `engines` puts it.
 
 Order inside it: compare-and-set of the mark (which takes the row's lock, so a second applier waits here and
 then finds the mark changed), a savepoint, the application's statements, a look at mark and savepoint, commit.
@@ -16,21 +16,19 @@ Only the transaction that made the savepoint can release it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import inspect
+from collections.abc import Iterator, Sequence
+from typing import cast
 
 import sqlalchemy as sa
 
 from waltz_client.errors import StopApplyingError, UsageError
 from waltz_client.feed import HeaderTest
+from waltz_client.sql.engines import ApplyFunction
 from waltz_client.sql.errors import SqlApplyError, SqlTableMissingError
 from waltz_client.sql.tables import SqlTables
 from waltz_client.sql.transient import is_transient
-from waltz_client.transaction import FeedTransaction
-
-ApplyFunction = Callable[[sa.Connection, FeedTransaction], object]
-"""The application's part: statements on the connection it is given. It must not commit or roll back, and lets
-the database's errors out; a statement that may fail goes into a savepoint (`with
-connection.begin_nested()`)."""
+from waltz_client.transaction import DataTransaction, FeedTransaction
 
 SAVEPOINT = "waltz_apply"
 
@@ -60,7 +58,6 @@ class Database:
         where: HeaderTest | None,
         isolation_level: str | None,
     ) -> None:
-        _check_engine(engine)
         self._engine = engine
         # An engine with an option shares the pool of its parent.
         self._apply_engine = (
@@ -80,7 +77,7 @@ class Database:
         tables = self._tables
         for _ in range(2):
             try:
-                with self._engine.begin() as connection:
+                with _connect(self._engine) as connection, connection.begin():
                     mark = tables.read_mark(connection, partition_id)
                     if mark is None:
                         tables.insert_mark(connection, partition_id)
@@ -100,7 +97,8 @@ class Database:
             return
         marks = self._tables.marks
         try:
-            there = sa.inspect(self._engine).has_table(marks.name, schema=marks.schema)
+            with _connect(self._engine) as connection:
+                there = sa.inspect(connection).has_table(marks.name, schema=marks.schema)
         except sa.exc.SQLAlchemyError:
             return
         if not there:
@@ -133,7 +131,7 @@ class Database:
         partition_id = transactions[0].partition_id
         expected = transactions[0].transaction_id - 1
         last = transactions[-1].transaction_id
-        with self._apply_engine.connect() as connection, connection.begin():
+        with _connect(self._apply_engine) as connection, connection.begin():
             if not self._tables.advance_mark(connection, partition_id, expected, last):
                 return self._mark_elsewhere(connection, partition_id, expected)
             # Not begin_nested(): a Session that the application puts on the connection would behave
@@ -143,7 +141,7 @@ class Database:
                 for transaction in transactions:
                     try:
                         if self._where is None or self._where(transaction.header):
-                            self._apply(connection, transaction)
+                            _refuse_awaitable(self._apply(connection, cast(DataTransaction, transaction)))
                     except Exception as error:
                         raise ApplyFailed(transaction) from error
             self._look_for_mark(connection, partition_id, last)
@@ -189,7 +187,7 @@ class Database:
         `apply`."""
         tables = self._tables
         partition_id, transaction_id = transaction.partition_id, transaction.transaction_id
-        with self._apply_engine.connect() as connection, connection.begin():
+        with _connect(self._apply_engine) as connection, connection.begin():
             if tables.advance_mark(connection, partition_id, transaction_id - 1, transaction_id):
                 tables.keep_dead_letter(connection, transaction, error)
                 return transaction_id
@@ -197,14 +195,25 @@ class Database:
         return self.read_mark(partition_id) if mark is None else mark
 
 
-def _check_engine(engine: object) -> None:
-    """UsageError for an engine that threads cannot use: one of `sqlalchemy.ext.asyncio`, or of an
-    asynchronous driver."""
-    if not isinstance(engine, sa.Engine) or engine.dialect.is_async:
-        given = f"one of {engine.dialect.driver}" if isinstance(engine, sa.Engine) else type(engine).__name__
+@contextlib.contextmanager
+def _connect(engine: sa.Engine) -> Iterator[sa.Connection]:
+    """A connection of the pool. Asynchronous drivers let out what the socket says when the database is not
+    there; here it is an error of the database, as with synchronous ones."""
+    try:
+        connection = engine.connect()
+    except OSError as error:
+        raise sa.exc.OperationalError("connect", None, error) from error
+    with connection:
+        yield connection
+
+
+def _refuse_awaitable(result: object) -> None:
+    """A coroutine that nobody awaits has applied nothing."""
+    if inspect.isawaitable(result):
+        if inspect.iscoroutine(result):
+            result.close()
         raise UsageError(
-            f"the SQL helper takes a synchronous SQLAlchemy engine, not {given}: make one with sqlalchemy.create_engine "
-            "and a synchronous driver (psycopg, pymysql, sqlite); it is used in threads, so the event loop does not wait"
+            "apply returned an awaitable: write it as a coroutine function (`async def`), with an asynchronous engine"
         )
 
 

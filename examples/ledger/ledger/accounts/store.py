@@ -7,7 +7,7 @@ from dataclasses import asdict
 import sqlalchemy as sa
 
 from ledger.events import Opened, Transfer, Transferred, decode
-from waltz_client import FeedTransaction
+from waltz_client import DataTransaction
 
 METADATA = sa.MetaData()
 
@@ -31,10 +31,10 @@ ORDERS = sa.Table(
 )
 
 
-def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
     """What a transaction does to the tables. Runs in one database transaction with the high-water mark:
     exactly once."""
-    event = decode(transaction.header, transaction.data or b"")
+    event = decode(transaction.header, transaction.data)
     if isinstance(event, Opened):
         connection.execute(
             sa.insert(ACCOUNTS).values(book=event.book, account=event.account, balance=event.balance)

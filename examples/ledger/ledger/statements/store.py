@@ -6,7 +6,7 @@ from __future__ import annotations
 import sqlalchemy as sa
 
 from ledger.events import Opened, Transferred, decode
-from waltz_client import FeedTransaction
+from waltz_client import DataTransaction
 
 METADATA = sa.MetaData()
 
@@ -32,9 +32,9 @@ BOOKS = sa.Table(
 )
 
 
-def apply(connection: sa.Connection, transaction: FeedTransaction) -> None:
+def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
     """One event, one database transaction with the high-water mark."""
-    event = decode(transaction.header, transaction.data or b"")
+    event = decode(transaction.header, transaction.data)
     if isinstance(event, Opened):
         _line(connection, event.book, event.account, "opened", event.balance)
         _count(connection, event.book, accounts=1, total=event.balance)
