@@ -208,6 +208,19 @@ def test_threads_share_one_feed(settings: dict[str, object], log: InProcessLog) 
     assert all(mine == sorted(mine) for mine in taken)
 
 
+def test_a_batch_is_replaced_by_one_of_the_threads_that_have_read_it(
+    settings: dict[str, object], log: InProcessLog
+) -> None:
+    """Two threads come to its end at the same time: the second must not throw away what the first has got."""
+    for number in range(10):
+        log.partition(0).commit(b"%d" % number)
+    with BlockingWaltzClient.connect(settings) as client, client.feed(0, until=9) as feed:
+        empty = feed._rest
+        assert feed._refill(empty)
+        assert feed._refill(empty)
+        assert [one.transaction_id for one in feed] == list(range(10))
+
+
 def test_threads_decide_under_one_lock(settings: dict[str, object], log: InProcessLog) -> None:
     """Each decision is made on what is there: no two are made on the same."""
     with BlockingWaltzClient.connect(settings) as client:
@@ -226,6 +239,25 @@ def test_threads_decide_under_one_lock(settings: dict[str, object], log: InProce
 
         _run([work] * 4)
         assert sorted(one.value for one in decided) == list(range(20))
+
+
+def test_what_the_loop_changes_is_read_on_the_loop(
+    settings: dict[str, object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another thread would meet a dictionary that changes while it is read."""
+    threads: set[str] = set()
+    for name in ("get_partitions", "has_pending_transactions"):
+        method = getattr(WaltzClient, name)
+
+        def reading(client: WaltzClient, method: Callable[[WaltzClient], object] = method) -> object:
+            threads.add(threading.current_thread().name)
+            return method(client)
+
+        monkeypatch.setattr(WaltzClient, name, reading)
+    with BlockingWaltzClient.connect(settings) as client:
+        client.get_partitions()
+        client.has_pending_transactions()
+    assert threads == {"waltz-client"}
 
 
 def test_closing_ends_the_calls_of_other_threads(settings: dict[str, object]) -> None:

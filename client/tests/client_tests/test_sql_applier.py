@@ -299,6 +299,7 @@ def _transient(dialect: Any) -> Exception:
     elif dialect.driver == "asyncpg":
         cause = asyncpg.exceptions.SerializationError("could not serialize access")
         original = dialect.loaded_dbapi.Error(str(cause), cause)
+        original.sqlstate = cause.sqlstate  # type: ignore[attr-defined]  # before SQLAlchemy 2.1 set after it is made
     else:
         original = psycopg.errors.SerializationFailure("could not serialize access")
     return sa.exc.OperationalError("UPDATE", {}, original)
