@@ -37,7 +37,7 @@ class Interpreter:
 
 
 def interpreters() -> list[Any]:
-    """Parameters of tests: the one that runs them, and the newer ones that `make interpreters` has prepared."""
+    """Parameters of tests: the Python that runs them, and the newer ones of `make interpreters`."""
     running = f"{sys.version_info.major}.{sys.version_info.minor}"
     own = Interpreter(running, Path(sys.executable), Path(sysconfig.get_paths()["purelib"]))
     return [
