@@ -22,6 +22,7 @@ _SHARED = ("dynamic", "readme", "license", "license-files", "requires-python", "
 """In each pyproject.toml, as the back end takes only the version from elsewhere, and alike in all."""
 _LABELS = ("title", "description", "licenses", "version", "revision")
 _IMAGE = re.compile(r"\b(waltz-(?:storage|server|operator|zookeeper|spark)):([0-9A-Za-z][\w.-]*)")
+_WHEEL = re.compile(r"\b(waltz)-([0-9][0-9A-Za-z.]*)-py3-none-any\.whl")
 _NAMED_IN = ("manifests", "docs", "spark-on-k8s/deploy", "README.md")
 """Where images are named with the tag of this release."""
 
@@ -119,15 +120,18 @@ def _requirements(member: Member) -> Iterator[str]:
 
 
 def _tags(root: Path, found: str) -> Iterator[str]:
-    """Every image that manifests and pages name."""
+    """Every image and wheel that manifests and pages name."""
     for name in _NAMED_IN:
         start = root / name
         for file in [start] if start.is_file() else sorted(start.rglob("*")):
             if not file.is_file() or file.suffix == ".pyc":
                 continue
-            for image, tag in _IMAGE.findall(file.read_text(errors="replace")):
+            text = file.read_text(errors="replace")
+            named = [(f"{name}:{tag}", tag) for name, tag in _IMAGE.findall(text)]
+            named += [(f"the wheel of {name} {tag}", tag) for name, tag in _WHEEL.findall(text)]
+            for what, tag in named:
                 if tag != found:
-                    yield f"{file.relative_to(root)} names {image}:{tag}; the release is {found}"
+                    yield f"{file.relative_to(root)} names {what}; the release is {found}"
 
 
 def _builds_of_images(root: Path) -> Iterator[str]:

@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib.metadata import Distribution, distributions
 from pathlib import Path
+from typing import Any
 
+import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from tests.repo.files import ROOT
 
+NEWER = ("3.12", "3.13", "3.14")
 SECONDS = 300
 """For one command; the machine may be busy."""
 
@@ -33,15 +36,23 @@ class Interpreter:
     site_packages: Path
 
 
-def interpreters() -> Iterator[Interpreter]:
-    """The one that runs the tests, and those that `make interpreters` has prepared."""
-    yield Interpreter(
-        ".".join(map(str, sys.version_info[:2])), Path(sys.executable), Path(sysconfig.get_paths()["purelib"])
-    )
-    for home in sorted(ROOT.glob(".venv-3.*")):
-        found = list(home.glob("lib/python3.*/site-packages"))
-        if (home / ".stamp").exists() and found:
-            yield Interpreter(home.name.removeprefix(".venv-"), home / "bin/python", found[0])
+def interpreters() -> list[Any]:
+    """Parameters of tests: the Python that runs them, and the newer ones of `make interpreters`."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    own = Interpreter(running, Path(sys.executable), Path(sysconfig.get_paths()["purelib"]))
+    return [
+        pytest.param(own, id=f"python-{running}"),
+        *(_newer(version) for version in NEWER if version != running),
+    ]
+
+
+def _newer(version: str) -> Any:
+    home, name = ROOT / f".venv-{version}", f"python-{version}"
+    if not (home / ".stamp").exists():
+        reason = f"there is no Python {version} with the pinned packages: make interpreters prepares those that can be had"
+        return pytest.param(None, id=name, marks=pytest.mark.skip(reason))
+    (packages,) = home.glob("lib/python3.*/site-packages")
+    return pytest.param(Interpreter(version, home / "bin/python", packages), id=name)
 
 
 @dataclass(frozen=True)

@@ -38,7 +38,8 @@ def test_a_wheel_from_the_sdist_is_the_wheel_from_the_sources(
 
 
 def test_wheels_hold_nothing_but_packages_and_metadata(dist: Path) -> None:
-    own = {package.name for member in shipped() for package in member.packages} | {"pyspark_waltz.py"}
+    own = {package.name for member in shipped() for package in member.packages}
+    own |= {module.name for member in shipped() for module in (member.folder / "src").glob("*.py")}
     for wheel in dist.glob("*.whl"):
         for name in _contents(wheel):
             top = name.partition("/")[0]

@@ -55,7 +55,7 @@ asyncio.run(main(sys.argv[1]))
 """
 
 
-@pytest.fixture(scope="module", params=list(interpreters()), ids=lambda one: f"python-{one.version}")
+@pytest.fixture(scope="module", params=interpreters())
 def interpreter(request: pytest.FixtureRequest) -> Interpreter:
     chosen: Interpreter = request.param
     return chosen

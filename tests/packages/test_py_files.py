@@ -27,7 +27,7 @@ spark.stop()
 """Spark that has the source asks for the address of the log."""
 
 
-@pytest.fixture(scope="module", params=list(interpreters()), ids=lambda one: f"python-{one.version}")
+@pytest.fixture(scope="module", params=interpreters())
 def platform(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Environment:
     """A Python with Spark as a platform has it."""
     made = Environment.make(tmp_path_factory.mktemp("platform") / "env", request.param)

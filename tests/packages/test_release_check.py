@@ -9,7 +9,13 @@ from release import check, tree
 from release.built import built_problems
 
 FILES = ("Makefile", "CHANGELOG.md", "LICENSE", "README.md", "Dockerfile.server", "Dockerfile.storage")
-FOLDERS = ("manifests", "operator/Dockerfile", "spark-on-k8s/deploy/Dockerfile", "docs/spark.md")
+FOLDERS = (
+    "manifests",
+    "operator/Dockerfile",
+    "spark-on-k8s/deploy/Dockerfile",
+    "docs/spark.md",
+    "docs/install.md",
+)
 SERVER = "services/server/pyproject.toml"
 
 
@@ -70,6 +76,7 @@ def test_a_tree_that_agrees_has_nothing_to_say(copy: Path) -> None:
         ("client/src/waltz_client/__init__.py", r"(?s).*", "", r"waltz_client/__init__\.py has no __version__"),
         ("manifests/examples/ledger.yaml", r"waltz-server:[\d.]+", "waltz-server:0.0.9",
          r"manifests/examples/ledger\.yaml names waltz-server:0\.0\.9; the release is"),
+        ("docs/install.md", r"waltz-[\d.]+-py3", "waltz-0.0.9-py3", r"docs/install\.md names the wheel of waltz 0\.0\.9"),
         ("docs/spark.md", r"waltz-spark:[\d.]+", "waltz-spark:latest", r"docs/spark\.md names waltz-spark:latest"),
         ("Dockerfile.server", r"image\.version=\"[^\"]*\"", 'image.version="0.1.0"', r"has to come from the build"),
         ("Dockerfile.server", r"image\.licenses=\"[^\"]*\"", 'image.other="x"', r"gives the image no label licenses"),
