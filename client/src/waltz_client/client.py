@@ -223,7 +223,8 @@ class WaltzClient:
     # -- facts -----------------------------------------------------------------------------------------------
 
     def status(self) -> ClientStatus:
-        """The client and its partitions now, for health pages and metrics. ClientClosedError."""
+        """The client and its partitions now, for health pages and metrics; may be asked on any thread.
+        ClientClosedError."""
         return self._open.status
 
     @property

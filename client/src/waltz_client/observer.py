@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from waltz_client._internal.append.pending import PendingAppend
+from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client.errors import AppendError
 from waltz_protocol.types import Endpoint
 
@@ -95,3 +96,16 @@ class ClientStatus(NamedTuple):
     """Transaction contexts between two attempts."""
     closing: bool
     """It takes no new appends."""
+
+
+def outcome_word(append: PendingAppend) -> str:
+    """What became of an append: committed, conflict, failed or unknown."""
+    match append.cause:
+        case Cause.COMMITTED:
+            return "committed"
+        case Cause.LOCK_CONFLICT:
+            return "conflict"
+        case Cause.CLOSED:
+            return "unknown"
+        case _:
+            return "failed"

@@ -48,10 +48,10 @@ async def test_what_is_under_way_ends_and_nothing_new_begins(
         client.append_nowait(partition=0, data=b"late", on_done=outcomes.append)
     assert await client.high_water_mark(0) == -1, "reading is not refused"
     partition.release()
-    assert await closing == [True]
-    assert await append == [Committed(0, 0)]
+    assert list(await closing) == [True]
+    assert list(await append) == [Committed(0, 0)]
     assert outcomes[0].committed
-    assert await many == [[Committed(0, 2), Committed(1, 0)]]
+    assert list(await many) == [[Committed(0, 2), Committed(1, 0)]]
     with pytest.raises(ClientClosedError, match="the client is closed"):
         client.status()
 
@@ -64,7 +64,7 @@ async def test_an_append_that_is_retried_is_waited_for(cluster: FakeCluster, con
     append = asyncio.gather(client.append(partition=0, data=b"a"))
     await until(lambda: partition.received)
     assert await client.close(drain_seconds=30)
-    assert await append == [Committed(0, 0)]
+    assert list(await append) == [Committed(0, 0)]
 
 
 async def test_a_context_is_waited_for_until_it_is_applied(
@@ -95,7 +95,7 @@ async def test_a_transaction_is_decided_and_applied_before_the_end(
     call = asyncio.gather(client.transact(0, decide))
     await decided.wait()
     assert await client.close(drain_seconds=30)
-    assert await call == [Transacted("done", Committed(0, 0))]
+    assert list(await call) == [Transacted("done", Committed(0, 0))]
 
 
 async def test_what_takes_longer_is_cut_off_and_said(cluster: FakeCluster, connect: ConnectClient) -> None:

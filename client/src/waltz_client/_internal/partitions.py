@@ -288,7 +288,7 @@ class Partitions:
 
     def active(self) -> list[int]:
         """The partitions this client takes part in, ascending."""
-        return sorted(p.partition_id for p in self.streams.values() if p.active)
+        return sorted(p.partition_id for p in list(self.streams.values()) if p.active)
 
     def status(self) -> tuple[PartitionStatus, ...]:
         """Those that it takes part in, ascending."""
