@@ -340,10 +340,10 @@ class WaltzClient:
         """Send one append now, without a task or a future; `on_done(pending)` is called on the loop with
         its outcome.
 
-        `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline.
-        WindowFullError when `client.maxConcurrentTransactions` or `client.maxConcurrentBytes` are on their way
-        (wait with `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is
-        beyond what this client has received or a server has named: nothing was sent.
+        `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline. WindowFullError
+        when `client.maxConcurrentTransactions` or `client.maxConcurrentBytes` are on their way (wait with
+        `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is beyond
+        what this client has received or a server has named: nothing was sent.
         """
         core = self._entered
         request = append_request(
