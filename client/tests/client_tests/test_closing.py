@@ -1,6 +1,9 @@
 """`close(drain_seconds=...)`: what is under way ends before the client does."""
 
 import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -8,6 +11,7 @@ from client_tests.conftest import ConnectClient
 from client_tests.helpers import Application, until
 from client_tests.test_ends import Recorder
 from waltz_client import (
+    BYTES,
     Append,
     ClientClosedError,
     Committed,
@@ -16,6 +20,8 @@ from waltz_client import (
     Transacted,
     TransactionBuilder,
 )
+from waltz_client.blocking import BlockingWaltzClient
+from waltz_client.testing import InProcessLog
 from waltz_testkit.fake_cluster import FakeCluster
 from waltz_testkit.fake_server import Fate
 
@@ -139,3 +145,30 @@ async def test_a_close_without_waiting_says_whether_something_was_cut_off(
     await until(lambda: cluster.partitions[0].held)
     assert not await client.close()
     await append
+
+
+def test_a_blocking_client_lets_calls_of_other_threads_end() -> None:
+    log = InProcessLog(1)
+    decided, go = threading.Event(), threading.Event()
+
+    def decide(builder: TransactionBuilder) -> str:
+        decided.set()
+        go.wait(30)
+        builder.set_transaction_data(b"x", BYTES)
+        return "done"
+
+    with (
+        BlockingWaltzClient.connect({"client.mockDriver": log}) as client,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        call = threads.submit(client.transact, 0, decide)
+        assert decided.wait(30)
+        closing = [threads.submit(client.close, drain_seconds=30) for _ in range(2)]
+        while not client.status().closing:
+            time.sleep(0.001)
+        with pytest.raises(ClientClosedError, match="is being closed"):
+            client.append(partition=0, data=b"late")
+        go.set()
+        assert call.result(30) == Transacted("done", Committed(0, 0))
+        assert [one.result(30) for one in closing] == [True, True]
+    assert client.close()

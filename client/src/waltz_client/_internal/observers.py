@@ -88,9 +88,11 @@ class Observers(ClientObserver):
         except Exception:
             if (number, method) not in self._raised:
                 self._raised.add((number, method))
+                observer = type(self._all[number]).__name__
                 log.exception(
                     "%s of the observer %s raised; it is not logged again",
                     method,
-                    type(self._all[number]).__name__,
+                    observer,
+                    extra={"observer": observer},
                 )
             return None

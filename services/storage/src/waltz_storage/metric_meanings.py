@@ -15,7 +15,9 @@ MEANINGS: Mapping[str, Meaning] = {
     "waltz-storage-partition-ids": Meaning("Partitions that the node has.", "waltz_storage_held_partitions"),
     "waltz-version-id": Meaning("Version of the storage node.", "waltz_storage_version", text=True),
     "troubled-partitions": Meaning("Partitions that are out of service, damaged or on a failing disk."),
-    "tls-certificate-expiry-timestamp-seconds": Meaning("When the certificate of the node expires, Unix time."),
+    "tls-certificate-expiry-timestamp-seconds": Meaning(
+        "When the certificate of the node expires, Unix time."
+    ),
     "log-bytes": Meaning("Bytes of the log on disk, of the partition or (without that label) of all."),
     "log-growth-bytes-per-day": Meaning(
         "Growth of the log in the window that was observed.",
