@@ -9,8 +9,12 @@ from statistics import median
 from tests.repo.files import ROOT, members, text_files, tracked_files
 
 MAX_MODULE_LINES = 500
-STATE_MACHINES = {"services/server/src/waltz_server/store/recovery.py"}
-"""Longer, because a state machine is not cut in pieces to please a number."""
+LONGER = {
+    "services/server/src/waltz_server/store/recovery.py": "a state machine is not cut in pieces to please a number",
+    "client/src/waltz_client/_internal/stream/partition.py": "a state machine, too",
+    "client/src/waltz_client/client.py": "one method per call of the library, mostly what it promises",
+}
+"""And why."""
 MAX_FUNCTION_LINES = 70
 MEDIAN_MODULE_LINES = 200
 
@@ -42,7 +46,7 @@ def test_pytest_imports_by_path_and_the_root_is_not_a_package() -> None:
 def test_modules_stay_small() -> None:
     sizes = {path: len(path.read_text().splitlines()) for path in text_files(".py")}
     long = {str(path.relative_to(ROOT)) for path, size in sizes.items() if size > MAX_MODULE_LINES}
-    assert long == STATE_MACHINES
+    assert long == LONGER.keys()
     shipped = [size for path, size in sizes.items() if "src" in path.parts and size > 2]
     assert median(shipped) < MEDIAN_MODULE_LINES
 

@@ -33,6 +33,8 @@ NOT_IMPORTED = {
 
 NOT_NAMED = {
     ("waltz-client", "pytest"): "is there where its plugin is loaded",
+    ("waltz-client", "opentelemetry-sdk"): "has the import name of opentelemetry-api",
+    ("waltz-client", "opentelemetry-semantic-conventions"): "has the import name of opentelemetry-api",
     ("waltz-client", "waltz-tools"): "the fixture waltz_cluster says that it is missing",
 }
 

@@ -8,6 +8,8 @@ STARTED = {
     "waltz_server.__main__": "the command waltz-server",
     "waltz_storage.__main__": "the command waltz-storage",
     "waltz_tools.__main__": "the command waltz",
+    "waltz_client.opentelemetry": "applications with OpenTelemetry",
+    "waltz_client.prometheus": "applications with Prometheus",
     "waltz_operator.api.crd": "tests of the operator, which write crds/ from the models",
     "waltz_spark.job": "jobs of Spark",
     "waltz_spark.spark_home": "jobs of Spark",

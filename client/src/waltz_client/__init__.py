@@ -42,6 +42,7 @@ from waltz_client.errors import (
 )
 from waltz_client.feed import Feed
 from waltz_client.headers import HeaderNamespace
+from waltz_client.observer import ClientObserver, ClientStatus, PartitionStatus
 from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Deserializer, Serializer
 from waltz_client.settings import ClientSettings
@@ -62,7 +63,9 @@ __all__ = [
     "AuthError",
     "ClientAheadError",
     "ClientClosedError",
+    "ClientObserver",
     "ClientSettings",
+    "ClientStatus",
     "ClusterDataError",
     "ClusterNotFoundError",
     "Committed",
@@ -84,6 +87,7 @@ __all__ = [
     "PartitionInactiveError",
     "PartitionLocalLock",
     "PartitionNotFoundError",
+    "PartitionStatus",
     "PartitionUnavailableError",
     "PayloadError",
     "PendingAppend",

@@ -14,6 +14,7 @@ because the loop's selector and the sockets are the parent's too.
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar, overload
@@ -27,6 +28,7 @@ from waltz_client.client import SettingsSource, WaltzClient
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError
 from waltz_client.feed import HeaderTest
+from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS
 from waltz_client.serializers import Deserializer
 from waltz_client.servers import ServerRequests
@@ -98,6 +100,7 @@ class BlockingWaltzClient:
         """Use `connect`."""
         self._make_client = make_client
         self._client: WaltzClient | None = None
+        self._closing = threading.Lock()
         self._thread = LoopThread()
 
     @classmethod
@@ -107,9 +110,15 @@ class BlockingWaltzClient:
         callbacks: WaltzClientCallbacks | None = None,
         *,
         store: Callable[[], ZooKeeperStore] | None = None,
+        observers: Sequence[ClientObserver] = (),
     ) -> Self:
-        """A client to be entered with `with`. `store` (made on the client's loop) is for tests."""
-        return cls(lambda: WaltzClient.connect(settings, callbacks, store=None if store is None else store()))
+        """A client to be entered with `with`. `store` (made on the client's loop) is for tests; `observers`
+        are called on that loop."""
+        return cls(
+            lambda: WaltzClient.connect(
+                settings, callbacks, store=None if store is None else store(), observers=observers
+            )
+        )
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -129,17 +138,20 @@ class BlockingWaltzClient:
     ) -> None:
         self.close()
 
-    def close(self) -> None:
+    def close(self, *, drain_seconds: float = 0.0) -> bool:
         """See `WaltzClient.close`; ends the thread. Idempotent. After a fork it leaves the parent's client
         alone."""
         if self._thread.in_other_process:
-            return
+            return True
         self._thread.refuse_own_thread()
-        client, self._client = self._client, None
-        if client is not None:
+        with self._closing:
+            client = self._client
+            if client is None:
+                return True
             try:
-                self._thread.call(client.close())
+                return self._thread.call(client.close(drain_seconds=drain_seconds))
             finally:
+                self._client = None
                 self._thread.end()
 
     @property
@@ -167,6 +179,10 @@ class BlockingWaltzClient:
     def num_partitions(self) -> int:
         """See `WaltzClient.num_partitions`."""
         return self._open_client.num_partitions
+
+    def status(self) -> ClientStatus:
+        """See `WaltzClient.status`."""
+        return self._open_client.status()
 
     def partition_for(self, key: str | bytes) -> int:
         """See `WaltzClient.partition_for`."""

@@ -32,6 +32,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.context import TransactionBuilder, TransactionContext
 from waltz_client.errors import AppendError, ClientClosedError, RequestDeadlineError, UsageError
 from waltz_client.feed import Feed, HeaderTest
+from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.ranges import BATCH_BYTES, BATCH_TRANSACTIONS, RangeRead
 from waltz_client.serializers import Deserializer, value_of
 from waltz_client.servers import ServerRequests
@@ -58,8 +59,8 @@ PROTOCOL_VERSIONS = (0, 1, 2, 3, 4)
 class WaltzClient:
     """`async with WaltzClient.connect("client.yaml") as client: ...`
 
-    Leaving the block (or `close`) ends everything at once: appends without an outcome end as unknown. Call
-    `flush_transactions` first to wait for them.
+    Leaving the block (or `close`) ends everything at once: appends without an outcome end as unknown. Await
+    `close(drain_seconds=...)` as the last statement of the block to let what is under way end first.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class WaltzClient:
         random: Random | None = None,
         wall_clock: Callable[[], float] = time.time,
         connector: Connector = connect,
+        observers: Sequence[ClientObserver] = (),
     ) -> None:
         """Use `connect`. `store`, `discovery`, `random`, `wall_clock` and `connector` are for
         tests and simulation. `random` must give no two clients the same numbers: their request ids start
@@ -83,6 +85,7 @@ class WaltzClient:
         self._random = Random() if random is None else random
         self._wall_clock = wall_clock
         self._connector = connector
+        self._observers = tuple(observers)
         self._stack = AsyncExitStack()
         self._core: ClientCore | None = None
 
@@ -96,10 +99,11 @@ class WaltzClient:
         store: ZooKeeperStore | None = None,
         discovery: Discovery | None = None,
         random: Random | None = None,
+        observers: Sequence[ClientObserver] = (),
     ) -> Self:
         """A client to be entered with `async with`; `settings` is a ClientSettings, a mapping or the path
         of a file. A mapping may hold a log for tests as `client.mockDriver` (see `waltz_client.testing`)
-        and nothing else then.
+        and nothing else then. `observers` are informed of what happens inside (`waltz_client.observer`).
 
         Entering reaches ZooKeeper and takes a client id; servers are connected to when needed. Errors, each
         one line: ConfigError (settings), TlsSettingsError (key files), ConnectError (ZooKeeper absent),
@@ -110,10 +114,22 @@ class WaltzClient:
             flat = flatten({str(key): value for key, value in settings.items()}, source="settings")
             driver = flat.pop(MOCK_DRIVER, None)
             if isinstance(driver, MockDriver):
-                loaded = ClientSettings.load(driver.client_settings(flat))
-                seeded = driver.random if random is None else random
-                return cls(loaded, callbacks, discovery=driver, random=seeded, connector=driver.connect)
-        return cls(ClientSettings.load(settings), callbacks, store=store, discovery=discovery, random=random)
+                return cls(
+                    ClientSettings.load(driver.client_settings(flat)),
+                    callbacks,
+                    discovery=driver,
+                    random=driver.random if random is None else random,
+                    connector=driver.connect,
+                    observers=observers,
+                )
+        return cls(
+            ClientSettings.load(settings),
+            callbacks,
+            store=store,
+            discovery=discovery,
+            random=random,
+            observers=observers,
+        )
 
     # -- life ------------------------------------------------------------------------------------------------
 
@@ -145,7 +161,14 @@ class WaltzClient:
                 discovery = await self._discover(stack)
             client_id = await discovery.new_client_id()
             core = ClientCore(
-                settings, discovery, client_id, self._callbacks, link_settings, self._random, self._wall_clock
+                settings,
+                discovery,
+                client_id,
+                self._callbacks,
+                link_settings,
+                self._random,
+                self._wall_clock,
+                self._observers,
             )
             stack.push_async_callback(core.close)
             core.start()
@@ -168,10 +191,21 @@ class WaltzClient:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """End the client now. Pending appends: OutcomeUnknownError; feeds, waiting writers:
-        ClientClosedError."""
-        await self._stack.aclose()
+    async def close(self, *, drain_seconds: float = 0.0) -> bool:
+        """End the client, after what is under way has ended, but not later than in `drain_seconds`.
+
+        Until then no new append is taken (ClientClosedError), and waited for are: appends that have no
+        outcome or are retried, `append_many`, `transact`, and transaction contexts until they are applied.
+        Then feeds and waiting writers get ClientClosedError, and appends that are still pending
+        OutcomeUnknownError. Returns whether nothing was cut off. Cancelling it ends the client at once.
+        """
+        ended = True
+        try:
+            if self._core is not None and not self._core.life.closed:
+                ended = await self._core.drain(drain_seconds)
+        finally:
+            await self._stack.aclose()
+        return ended
 
     @property
     def _entered(self) -> ClientCore:
@@ -182,11 +216,16 @@ class WaltzClient:
     @property
     def _open(self) -> ClientCore:
         core = self._entered
-        if core.closed:
+        if core.life.closed:
             raise ClientClosedError("the client is closed")
         return core
 
     # -- facts -----------------------------------------------------------------------------------------------
+
+    def status(self) -> ClientStatus:
+        """The client and its partitions now, for health pages and metrics; may be asked on any thread.
+        ClientClosedError."""
+        return self._open.status
 
     @property
     def client_id(self) -> int:
@@ -278,11 +317,12 @@ class WaltzClient:
         PartitionInactiveError, ClientAheadError, ClientClosedError, UsageError: nothing was sent. Cancelling
         it leaves the outcome unknown.
         """
-        appender = self._entered.appender
+        core = self._entered
         request = append_request(
             self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
         )
-        return await appender.append(request, deadline_seconds, max_attempts)
+        with core.life.append_call():
+            return await core.appender.append(request, deadline_seconds, max_attempts)
 
     def append_nowait(
         self,
@@ -300,16 +340,17 @@ class WaltzClient:
         """Send one append now, without a task or a future; `on_done(pending)` is called on the loop with
         its outcome.
 
-        `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline.
-        WindowFullError when `client.maxConcurrentTransactions` are on their way (wait with
-        `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is
-        beyond what this client has received or a server has named: nothing was sent.
+        `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline. WindowFullError
+        when `client.maxConcurrentTransactions` or `client.maxConcurrentBytes` are on their way (wait with
+        `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is beyond
+        what this client has received or a server has named: nothing was sent.
         """
-        appender = self._entered.appender
+        core = self._entered
         request = append_request(
             self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
         )
-        return appender.append_nowait(request, context, on_done)
+        core.life.check_takes_appends()
+        return core.appender.append_nowait(request, context, on_done)
 
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
         """Wait until an append to the partition can be sent; RequestDeadlineError. Also a way to mount it
@@ -330,15 +371,17 @@ class WaltzClient:
         on_result: Callable[[Append, Committed | AppendError], object] | None = None,
         deadline_seconds: float | None = None,
     ) -> Sequence[Committed | AppendError]:
-        """Append many in a pipeline, as many at a time as `client.maxConcurrentTransactions` allows per
-        partition.
+        """Append many in a pipeline, as many at a time as `client.maxConcurrentTransactions` and
+        `client.maxConcurrentBytes` allow per partition.
 
         Results come in the order of `appends` (and to `on_result` as they are known): Committed, or the
         error `append` would raise (as AppendFailedError where that is not an AppendError). Nothing is
         retried, so the committed ones of a partition are in the order given. At the deadline what is on its
         way is an OutcomeUnknownError, and appends not taken from the iterable yet have no result.
         """
-        return await self._entered.appender.append_many(appends, on_result, deadline_seconds)
+        core = self._entered
+        with core.life.append_call():
+            return await core.appender.append_many(appends, on_result, deadline_seconds)
 
     # -- feeds -----------------------------------------------------------------------------------------------
 
@@ -431,7 +474,9 @@ class WaltzClient:
 
         An error of the first attempt goes to `on_exception` and is raised here.
         """
-        await self._open.submissions.submit(context)
+        core = self._open
+        with core.life.append_call():
+            await core.submissions.submit(context)
 
     @overload
     async def transact(
@@ -469,7 +514,8 @@ class WaltzClient:
             deadline_seconds = self._settings.append_deadline_ms / 1000
         core = self._open
         core.partitions.check(partition)
-        return await core.submissions.transact(partition, decide, deadline_seconds)
+        with core.life.append_call():
+            return await core.submissions.transact(partition, decide, deadline_seconds)
 
     async def flush_transactions(self, *, deadline_seconds: float | None = None) -> None:
         """Wait until every append sent so far has an outcome (retries that follow not included).

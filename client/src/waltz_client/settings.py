@@ -38,11 +38,12 @@ class ClientSettings(ZooKeeperSettings):
     long_wait_threshold_ms: int = Field(default=5000, alias="client.longWaitThreshold", gt=0)
     """An append without an outcome for this long makes the client ask (flush)."""
     max_concurrent_transactions: int = Field(
-        default=5, alias="client.maxConcurrentTransactions", gt=0, le=100_000
+        default=1000, alias="client.maxConcurrentTransactions", gt=0, le=100_000
     )
-    """Appends without an outcome, per partition. 5 as 0.13.2; pipelined writers want hundreds or
-    thousands."""
-
+    """Appends without an outcome, per partition (0.13.2: 5)."""
+    max_concurrent_bytes: int = Field(default=4 * 1024 * 1024, alias="client.maxConcurrentBytes", gt=0)
+    """Bytes of the appends without an outcome, per partition: nothing more is sent from there on. A single
+    append may be larger."""
     mount_wait_ms: int = Field(default=10_000, alias="client.mountWait", gt=0)
     """How long an attempt of a transaction context waits for its partition."""
     append_deadline_ms: int = Field(default=30_000, alias="client.appendDeadline", gt=0)

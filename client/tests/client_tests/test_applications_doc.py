@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 import sqlalchemy as sa
+from prometheus_client import CollectorRegistry
 from sqlalchemy.ext.asyncio import create_async_engine
 
 from client_tests.helpers import until
-from waltz_client import WaltzClient, WaltzClientCallbacks
+from waltz_client import ClientObserver, WaltzClient, WaltzClientCallbacks
+from waltz_client.prometheus import PrometheusObserver
 from waltz_client.testing import InProcessLog
 
 DOCUMENT = Path(__file__).parents[3] / "docs" / "applications.md"
@@ -98,6 +100,21 @@ async def test_own_transactions() -> None:
 
 def test_the_test_with_a_fixture(waltz_log: InProcessLog) -> None:
     _names("test_an_order")["test_an_order"](waltz_log)
+
+
+async def test_the_watched_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    log, registry = InProcessLog(1), CollectorRegistry()
+
+    def connect(path: str, *, observers: list[ClientObserver]) -> WaltzClient:
+        assert path == "client.yaml"
+        return WaltzClient.connect({"client.mockDriver": log}, observers=observers)
+
+    names = _names("watched_service")
+    monkeypatch.setitem(names, "WaltzClient", type("Fake", (), {"connect": staticmethod(connect)}))
+    monkeypatch.setitem(names, "PrometheusObserver", lambda: PrometheusObserver(registry))
+    await names["watched_service"]()
+    assert log.partition(0).transactions[0].data == b"hello"
+    assert registry.get_sample_value("waltz_client_append_seconds_count", {"outcome": "committed"}) == 1
 
 
 async def test_the_test() -> None:

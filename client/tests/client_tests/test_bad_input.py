@@ -164,7 +164,7 @@ ssl.trustStore.location: /for/the/command/line
     assert ClientSettings.load(settings) is settings
     defaults = ClientSettings.load(MINIMUM)
     assert defaults.auto_mount
-    assert (defaults.max_concurrent_transactions, defaults.retry_workers) == (5, 1)
+    assert (defaults.max_concurrent_transactions, defaults.retry_workers) == (1000, 1)
 
 
 async def test_unverified_tls_must_be_chosen(cluster: FakeCluster) -> None:

@@ -13,6 +13,7 @@ import pytest
 from client_tests.test_stream_partition import Host, Session, feed
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest
+from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client._internal.stream.mount_state import MountState
@@ -59,7 +60,8 @@ class Drive:
         self.host = LoopHost()
         ids = ReqIdSource(7, 0, random.Random(seed))
         ids.raise_generation(1)
-        self.partition = StreamPartition(ids, self.host, 5, random.Random(seed))
+        window = AppendWindow(ids, 5, 1 << 20, self.host.need_ticks)
+        self.partition = StreamPartition(ids, self.host, window, random.Random(seed))
         start_timer = self.partition._start_timer
 
         def note_timer(seconds: float, action: Callable[[], object]) -> None:

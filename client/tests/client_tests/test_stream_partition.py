@@ -16,6 +16,7 @@ import pytest
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest
 from waltz_client._internal.append.transaction_monitor import Cause
+from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client._internal.stream.feed_cursor import CursorState, FeedCursor
 from waltz_client._internal.stream.mount_state import MountState
@@ -28,6 +29,7 @@ from waltz_protocol.types import ReqId
 
 OWN, STRANGER = 7, 99
 REQUEST = AppendRequest(0, b"data", 0, (), (), (), None)
+WINDOW_BYTES = 10_000
 
 
 class Host:
@@ -94,7 +96,8 @@ def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartitio
     """A partition that has seen everything up to `received` and is mounted there, in generation 1."""
     ids = ReqIdSource(OWN, 0, random.Random(1))
     ids.raise_generation(1)
-    partition, session = StreamPartition(ids, host or Host(), 10, random.Random(1)), Session()
+    window = AppendWindow(ids, 10, WINDOW_BYTES)
+    partition, session = StreamPartition(ids, host or Host(), window, random.Random(1)), Session()
     partition.activate()
     partition.start_at(received)
     partition.session_ready(cast(StreamSession, session))
@@ -326,6 +329,33 @@ async def test_safety_e1_an_outcome_reaches_the_others_when_one_caller_raises(
     partition.flush_response(second.seq_num, 4)
     assert [outcome(handle) for handle in (first, second)] == [Outcome.FAILED] * 2
     assert "raised" in caplog.text
+
+
+async def test_the_window_holds_as_many_bytes_as_its_setting_says_and_any_single_append() -> None:
+    partition, session = mounted()
+    large = REQUEST._replace(data=bytes(3_000))
+    for _ in range(4):  # the fourth begins below the limit
+        assert partition.can_send
+        partition.send_append(PendingAppend(0, lambda _: None), large)
+    assert not partition.can_send
+    assert partition.window.room == 0
+    assert partition.window.outstanding_bytes == sum(map(len, session.appends)) > WINDOW_BYTES
+    newest = partition.window.monitor.newest
+    assert newest is not None
+    partition.flush_response(newest.seq_num, 4)
+    assert partition.window.outstanding_bytes == 0
+    assert partition.window.room == 10
+    partition.send_append(PendingAppend(0, lambda _: None), REQUEST._replace(data=bytes(20_000)))
+    assert not partition.can_send
+
+
+async def test_as_many_writers_are_woken_as_fit_by_their_size() -> None:
+    partition, _ = mounted()
+    window = partition.window
+    partition.send_append(PendingAppend(0, lambda _: None), REQUEST._replace(data=bytes(2_500)))
+    assert 3 <= window.room <= 4  # of ten by number
+    window.close()
+    assert window.outstanding_bytes == 0
 
 
 async def test_the_window_holds_as_many_appends_as_its_setting_says() -> None:

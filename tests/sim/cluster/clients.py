@@ -52,11 +52,12 @@ class SimClient(WaltzClient):
         finally:
             client_module.PROTOCOL_VERSIONS = NEWEST_VERSIONS
 
-    async def close(self) -> None:
+    async def close(self, *, drain_seconds: float = 0.0) -> bool:
         """Also the session."""
-        await super().close()
+        ended = await super().close(drain_seconds=drain_seconds)
         if self._store is not None:
             await self._store.close()
+        return ended
 
 
 def _wall_clock() -> float:

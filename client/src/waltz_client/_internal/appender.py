@@ -10,6 +10,7 @@ from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest, append_request
 from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.life import ClientLife
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client.errors import (
@@ -51,8 +52,14 @@ class Appender:
     """Stateless but for the partitions it works on."""
 
     def __init__(
-        self, settings: ClientSettings, partitions: Partitions, life: ClientLife, random: Random
+        self,
+        settings: ClientSettings,
+        partitions: Partitions,
+        life: ClientLife,
+        random: Random,
+        observers: Observers | None = None,
     ) -> None:
+        self._observers = observers
         self._settings = settings
         self._partitions = partitions
         self._life = life
@@ -90,6 +97,8 @@ class Appender:
                     partition_id=request.partition_id,
                 ) from outcome
             last = outcome
+            if self._observers is not None:
+                self._observers.append_retried(request.partition_id, outcome)
             if request.write_locks or request.read_locks:
                 # The caller decided on the first view: with a newer one the retry would not see a conflict in
                 # between.

@@ -14,6 +14,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client._internal.stream.readers import Readers
 from waltz_client.callbacks import WaltzClientCallbacks
@@ -69,6 +70,7 @@ class Applier:
         fetch: Callable[[int, int], Awaitable[bytes]],
         random: Random,
         capacity: int,
+        observers: Observers | None = None,
     ) -> None:
         self.applied: int | None = None
         self.on_committed: dict[int, Callable[[], Awaitable[None]]] = {}
@@ -80,6 +82,7 @@ class Applier:
         self._fetch = fetch
         self._random = random
         self._capacity = capacity
+        self._observers = observers
         self._mark: asyncio.Future[int] | None = None
         self._ready = asyncio.Event()
         self._waiters: list[tuple[int, asyncio.Future[None]]] = []
@@ -194,7 +197,10 @@ class Applier:
         backoff: Backoff | None = None
         while True:
             try:
-                await settle(self._callbacks.apply_transaction(transaction))
+                if self._observers is None:
+                    await settle(self._callbacks.apply_transaction(transaction))
+                else:
+                    await self._observed(self._observers, transaction)
                 break
             except (Exception, asyncio.CancelledError) as error:
                 failure = reportable(error)
@@ -210,6 +216,17 @@ class Applier:
         applied = self.on_applied.pop(txid, None)
         if applied is not None:
             await applied()
+
+    async def _observed(self, observers: Observers, transaction: Transaction) -> None:
+        txid, failure = transaction.transaction_id, None
+        started = observers.apply_started(self._partition_id, txid)
+        try:
+            await settle(self._callbacks.apply_transaction(transaction))
+        except (Exception, asyncio.CancelledError) as error:
+            failure = reportable(error)
+            raise
+        finally:
+            observers.apply_ended(started, self._partition_id, txid, failure)
 
     async def _report(self, txid: int, error: Exception) -> None:
         try:

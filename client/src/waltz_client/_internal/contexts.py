@@ -18,6 +18,7 @@ from waltz_client._internal.append.request import append_request
 from waltz_client._internal.append.transaction_monitor import Cause
 from waltz_client._internal.applier import Applier, reportable, settle
 from waltz_client._internal.life import ClientLife
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.transact import D, Decide, Transact
@@ -67,12 +68,14 @@ class Submissions:
         life: ClientLife,
         random: Random,
         wall_clock: Callable[[], float],
+        observers: Observers | None = None,
     ) -> None:
         self._settings = settings
         self._partitions = partitions
         self._life = life
         self._random = random
         self._wall_clock = wall_clock
+        self._observers = observers
         self._retries: asyncio.Queue[Submission] = asyncio.Queue()
         self._retrying = 0
         self._delayed: dict[Submission, asyncio.TimerHandle] = {}
@@ -83,6 +86,15 @@ class Submissions:
     def retrying(self) -> int:
         """Contexts between two attempts."""
         return self._retrying
+
+    @property
+    def busy(self) -> bool:
+        """A context has not ended: it waits for another attempt, or for being applied, or its end is being
+        reported."""
+        appliers = self._partitions.appliers.values()
+        return bool(
+            self._retrying or self._endings or any(a.on_applied and not a.is_stopped() for a in appliers)
+        )
 
     def start(self) -> None:
         """Start the retry workers (`client.numTransactionRetryThreads`)."""
@@ -202,6 +214,8 @@ class Submissions:
             exhausted.__cause__ = error
             self._end(handle.partition_id, context, exhausted, conflicted)
         else:
+            if self._observers is not None:
+                self._observers.append_retried(handle.partition_id, error)
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
             delay = submission.backoff.next_seconds()

@@ -6,8 +6,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from waltz_client._internal.appender import Appender
 from waltz_client._internal.applier import Applier
@@ -15,13 +16,18 @@ from waltz_client._internal.contexts import Submissions
 from waltz_client._internal.discovery import Discovery
 from waltz_client._internal.life import ClientLife
 from waltz_client._internal.link import LinkSettings
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.partitions import Partitions
 from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.links import StreamLinks
 from waltz_client.callbacks import WaltzClientCallbacks
+from waltz_client.observer import ClientObserver, ClientStatus
 from waltz_client.settings import ClientSettings
 from waltz_protocol.backoff import Random
+
+DRAIN_POLL_SECONDS = 0.01
+"""What is under way ends in many places; a closing client asks all of them, and has nothing else to do."""
 
 
 class ClientCore:
@@ -36,14 +42,16 @@ class ClientCore:
         link_settings: LinkSettings,
         random: Random,
         wall_clock: Callable[[], float] = time.time,
+        observers: Sequence[ClientObserver] = (),
     ) -> None:
         self.client_id = client_id
         self.cluster_name = discovery.cluster_params.name
         self._discovery = discovery
         self._remove_listener: Callable[[], None] | None = None
-        self._life = life = ClientLife(client_id)
+        self.life = life = ClientLife(client_id)
+        watchers = Observers.of(observers)
         req_ids = ReqIdSources(client_id, random)
-        links = StreamLinks(link_settings, life.spawn, random)
+        links = StreamLinks(link_settings, life.spawn, random, watchers)
         self.rpc = RpcClient(
             req_ids, link_settings, life.spawn, random, resend_seconds=settings.request_resend_ms / 1000
         )
@@ -56,36 +64,48 @@ class ClientCore:
             self.rpc,
             callbacks,
             random,
+            watchers,
             on_stopped_applier=self._applier_stopped,
         )
-        self.appender = Appender(settings, self.partitions, life, random)
-        self.submissions = Submissions(settings, self.partitions, life, random, wall_clock)
+        self.appender = Appender(settings, self.partitions, life, random, watchers)
+        self.submissions = Submissions(settings, self.partitions, life, random, wall_clock, watchers)
 
     @property
-    def closed(self) -> bool:
-        """Whether it has ended."""
-        return self._life.closed
+    def status(self) -> ClientStatus:
+        """See `WaltzClient.status`."""
+        return ClientStatus(self.partitions.status(), self.submissions.retrying, self.life.closing)
 
     def start(self) -> None:
         """Begin to follow discovery; with callbacks and auto-mount, take part in all partitions."""
-        self._life.spawn(self.rpc.run_timer(), "rpc deadlines")
-        self._life.spawn(self.partitions.run_ticks(), "nudges")
+        self.life.spawn(self.rpc.run_timer(), "rpc deadlines")
+        self.life.spawn(self.partitions.run_ticks(), "nudges")
         self.submissions.start()
         self._remove_listener = self._discovery.add_endpoints_listener(self.partitions.follow)
         self.partitions.start()
 
+    async def drain(self, seconds: float) -> bool:
+        """Take no new appends, and let those under way end, for at most so long. Whether they all have."""
+        self.life.closing = True
+        try:
+            async with asyncio.timeout(seconds):
+                while self.life.appends or self.partitions.has_pending() or self.submissions.busy:
+                    await asyncio.sleep(DRAIN_POLL_SECONDS)
+        except TimeoutError:
+            return False
+        return True
+
     async def close(self) -> None:
         """End everything: pending appends are unknown, readers and waiters get ClientClosedError.
         Idempotent."""
-        if self._life.closed:
+        if self.life.closed:
             return
-        self._life.end()
+        self.life.end()
         if self._remove_listener is not None:
             self._remove_listener()
         self.partitions.close()
         self.rpc.close()
         await self.submissions.close()
-        await self._life.cancel_tasks()
+        await self.life.cancel_tasks()
 
     def _applier_stopped(self, applier: Applier) -> None:
         self.submissions.report_committed(applier)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from waltz_client.errors import ClientClosedError
@@ -11,10 +12,15 @@ from waltz_protocol.aio.tasks import spawn
 
 
 class ClientLife:
-    """Owner of every task of one client, on its loop."""
+    """Owner of every task of one client, on its loop.
+
+    Invariant: `appends` is the number of calls under way that append and that a close may let end.
+    """
 
     def __init__(self, client_id: int) -> None:
         self.closed = False
+        self.closing = False
+        self.appends = 0
         self._name = f"waltz client {client_id}"
         self._ended = asyncio.Event()
         self._tasks: dict[asyncio.Task[None], None] = {}  # ended in the order of their start
@@ -25,6 +31,22 @@ class ClientLife:
         self._tasks[task] = None
         task.add_done_callback(self._tasks.pop)
         return task
+
+    def check_takes_appends(self) -> None:
+        """ClientClosedError from the moment a close begins, also while it lets others end."""
+        self.check_open()
+        if self.closing:
+            raise ClientClosedError("the client is being closed: it takes no new appends")
+
+    @contextmanager
+    def append_call(self) -> Iterator[None]:
+        """Around an append that a close may let end. ClientClosedError as `check_takes_appends`."""
+        self.check_takes_appends()
+        self.appends += 1
+        try:
+            yield
+        finally:
+            self.appends -= 1
 
     def check_open(self) -> None:
         """ClientClosedError after close."""

@@ -15,6 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from waltz_client._internal.observers import Observers
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.backoff import Backoff, Random
@@ -70,13 +71,19 @@ class Link:
     """One connection to one endpoint, replaced for as long as `run` runs."""
 
     def __init__(
-        self, endpoint: Endpoint, settings: LinkSettings, new_session: Callable[[], Session], random: Random
+        self,
+        endpoint: Endpoint,
+        settings: LinkSettings,
+        new_session: Callable[[], Session],
+        random: Random,
+        observers: Observers | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.last_error: str | None = None
         self._about = {"server": str(endpoint)}
         self._settings = settings
         self._new_session = new_session
+        self._observers = observers
         self._backoff = Backoff(settings.initial_backoff_seconds, settings.max_backoff_seconds, random)
 
     async def run(self) -> None:
@@ -105,14 +112,20 @@ class Link:
         except (WaltzProtocolError, OSError) as error:
             if self.last_error != str(error):
                 log.warning("server %s: %s; trying again", self.endpoint, error, extra=self._about)
+                if self._observers is not None:
+                    self._observers.connect_failed(self.endpoint, str(error))
             self.last_error = str(error)
             return False
         self.last_error = None
+        if self._observers is not None:
+            self._observers.connected(self.endpoint)
         try:
             session.established(channel)
             await channel.wait_closed()
         finally:
             channel.close("the client closed the connection")
+            if self._observers is not None:
+                self._observers.disconnected(self.endpoint, str(channel.close_reason))
         log.info(
             "server %s: the connection ended: %s", self.endpoint, channel.close_reason, extra=self._about
         )

@@ -11,8 +11,10 @@ import logging
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
+from waltz_client._internal.append.window import AppendWindow
 from waltz_client._internal.applier import Applier
 from waltz_client._internal.life import ClientLife
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSources
 from waltz_client._internal.rpc.client import RpcClient
 from waltz_client._internal.stream.links import StreamLinks
@@ -27,6 +29,7 @@ from waltz_client.errors import (
     UsageError,
     ViewAheadError,
 )
+from waltz_client.observer import PartitionStatus
 from waltz_client.settings import ClientSettings
 from waltz_protocol.backoff import Random
 from waltz_protocol.types import Endpoint, Generation, PartitionId
@@ -55,6 +58,7 @@ class Partitions:
         rpc: RpcClient,
         callbacks: WaltzClientCallbacks | None,
         random: Random,
+        observers: Observers | None,
         on_stopped_applier: Callable[[Applier], None],
     ) -> None:
         """`callbacks`: each partition is applied through them; `on_stopped_applier` is called when a
@@ -71,6 +75,7 @@ class Partitions:
         self._rpc = rpc
         self._callbacks = callbacks
         self._random = random
+        self._observers = observers
         self._on_stopped_applier = on_stopped_applier
         self._applier_tasks: dict[int, asyncio.Task[None]] = {}
         self._chosen: set[int] = set()
@@ -194,9 +199,7 @@ class Partitions:
     def _activate(self, partition_id: int) -> StreamPartition:
         partition = self.streams.get(partition_id)
         if partition is None:
-            partition = self.streams[partition_id] = StreamPartition(
-                self._req_ids.of(partition_id), self, self._settings.max_concurrent_transactions, self._random
-            )
+            partition = self.streams[partition_id] = self._new_stream(partition_id)
         was_active = partition.active
         partition.activate()  # also one that was about to leave
         if not was_active:
@@ -207,6 +210,17 @@ class Partitions:
                 self._links.attach(partition, endpoint)
         return partition
 
+    def _new_stream(self, partition_id: int) -> StreamPartition:
+        settings, req_ids = self._settings, self._req_ids.of(partition_id)
+        window = AppendWindow(
+            req_ids,
+            settings.max_concurrent_transactions,
+            settings.max_concurrent_bytes,
+            self.need_ticks,
+            self._observers,
+        )
+        return StreamPartition(req_ids, self, window, self._random, self._observers)
+
     def _apply(self, partition: StreamPartition, callbacks: WaltzClientCallbacks) -> None:
         partition_id = partition.partition_id
         applier = Applier(
@@ -215,6 +229,7 @@ class Partitions:
             self._rpc.data,
             self._random,
             self._settings.feed_buffer_transactions,
+            self._observers,
         )
         self.appliers[partition_id] = partition.application = applier
         self._applier_tasks[partition_id] = self.spawn(applier.run(), f"apply partition {partition_id}")
@@ -273,7 +288,26 @@ class Partitions:
 
     def active(self) -> list[int]:
         """The partitions this client takes part in, ascending."""
-        return sorted(p.partition_id for p in self.streams.values() if p.active)
+        return sorted(p.partition_id for p in list(self.streams.values()) if p.active)
+
+    def status(self) -> tuple[PartitionStatus, ...]:
+        """Those that it takes part in, ascending."""
+        return tuple(self._status(self.streams[partition_id]) for partition_id in self.active())
+
+    def _status(self, partition: StreamPartition) -> PartitionStatus:
+        partition_id = partition.partition_id
+        application = partition.application
+        return PartitionStatus(
+            partition=partition_id,
+            server=self.endpoints.get(partition_id),
+            available=partition.mounted,
+            reason="" if partition.mounted else self.why_unavailable(partition_id),
+            appends=partition.pending,
+            append_bytes=partition.window.outstanding_bytes,
+            received=max(partition.received, -1),
+            applied=None if application is None else application.applied,
+            known_mark=max(self.known_mark(partition), -1),
+        )
 
     def has_pending(self) -> bool:
         """Whether an append is on its way."""

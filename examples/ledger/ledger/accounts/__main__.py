@@ -12,6 +12,9 @@ from ledger.service import Config, http_server, open_database, stopped
 from waltz_client import WaltzClient
 from waltz_client.sql import SqlCallbacks
 
+DRAIN_SECONDS = 10.0
+"""How long a stop waits for decisions that are on their way."""
+
 
 async def main(config: Config) -> None:
     """Follow the log, take orders."""
@@ -19,11 +22,10 @@ async def main(config: Config) -> None:
     METADATA.create_all(engine)
     async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
         await callbacks.create_tables()
-        async with (
-            WaltzClient.connect(config.client, callbacks) as client,
-            http_server(routes(client, Store(engine)), config.port),
-        ):
-            await stopped()
+        async with WaltzClient.connect(config.client, callbacks) as client:
+            async with http_server(routes(client, Store(engine)), config.port):
+                await stopped()
+            await client.close(drain_seconds=DRAIN_SECONDS)
     engine.dispose()
 
 

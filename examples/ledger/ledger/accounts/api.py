@@ -38,6 +38,12 @@ def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
             return web.json_response({"error": str(error)}, status=503)
         return web.json_response({"answer": answer.text}, status=201 if answer.done else 409)
 
+    @table.get("/health")
+    async def health(_: web.Request) -> web.Response:
+        partitions = client.status().partitions
+        report = {p.partition: p.reason or f"{p.lag} transactions behind" for p in partitions}
+        return web.json_response(report, status=200 if all(p.available for p in partitions) else 503)
+
     @table.get("/books/{book}")
     async def balances(request: web.Request) -> web.Response:
         return web.json_response(await asyncio.to_thread(store.balances, request.match_info["book"]))

@@ -5,7 +5,8 @@ that needs arithmetic (moving averages, quantiles, text) is done by whoever read
 count, and `MetricsRegistry.tick` (called every five seconds by the HTTP endpoints, and by every reader) turns
 the growth of the count into the 1, 5 and 15 minute rates. A timer holds a histogram of logarithmic buckets
 (16 per power of two: a quantile is off by 3 % at most) in one-minute windows of which the last five answer,
-so that quantiles speak of the recent past.
+so that quantiles speak of the recent past. The counts of windows that are over are kept by powers of two, for
+a histogram of all time.
 
 One loop marks and reads; a metric marked from a disk thread needs a counter of that thread's own.
 How the figures are written down (HTTP JSON, admin JSON, Prometheus, Graphite) is in `rendering`.
@@ -29,6 +30,10 @@ _BUCKET_OFFSET = -_MIN_EXPONENT * _SUB_BUCKETS - _SUB_BUCKETS
 _BUCKET_COUNT = (_MAX_EXPONENT - _MIN_EXPONENT + 1) * _SUB_BUCKETS
 _MIN_SECONDS = 2.0 ** (_MIN_EXPONENT - 1)
 _MAX_SECONDS = 2.0**_MAX_EXPONENT * (1 - 1e-9)
+
+HISTOGRAM_BOUNDS = tuple(2.0**exponent for exponent in range(-12, 5))
+"""Of `Timer.histogram`, in seconds: 0.24 ms to 16 s. Powers of two, so that they are bounds of buckets."""
+_BOUND_ENDS = tuple((exponent - _MIN_EXPONENT + 1) * _SUB_BUCKETS for exponent in range(-12, 5))
 
 GaugeFunction = Callable[[], object]
 
@@ -115,7 +120,7 @@ QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 class Timer:
     """Durations: a histogram of the recent past, and the count and sum of all time."""
 
-    __slots__ = ("_buckets", "_older", "_window_start", "count", "rates", "sum_seconds")
+    __slots__ = ("_buckets", "_older", "_over", "_window_start", "count", "rates", "sum_seconds")
 
     def __init__(self, now: float) -> None:
         self.count = 0
@@ -123,6 +128,7 @@ class Timer:
         self.rates = Rates(now)
         self._buckets = [0] * _BUCKET_COUNT
         self._older: list[list[int]] = []
+        self._over = [0] * len(HISTOGRAM_BOUNDS)  # cumulative, of the windows that are no longer kept
         self._window_start = now
 
     def update(self, seconds: float) -> None:
@@ -155,8 +161,15 @@ class Timer:
         self._older.append(self._buckets)
         for _ in range(min(passed - 1, WINDOW_COUNT)):
             self._older.append([])
+        for window in self._older[: -(WINDOW_COUNT - 1)]:
+            self._over = [n + m for n, m in zip(self._over, _cumulative(window), strict=True)]
         del self._older[: -(WINDOW_COUNT - 1)]
         self._buckets = [0] * _BUCKET_COUNT
+
+    def histogram(self) -> list[int]:
+        """How many events took at most each of HISTOGRAM_BOUNDS, since the timer was made."""
+        windows = (self._buckets, *self._older)
+        return [sum(column) for column in zip(self._over, *map(_cumulative, windows), strict=True)]
 
     def snapshot(self) -> TimerSnapshot:
         """Quantiles and moments of the current window and the four before it."""
@@ -172,6 +185,17 @@ class Timer:
 
 
 _frexp = math.frexp
+
+
+def _cumulative(window: list[int]) -> list[int]:
+    """Events up to each of HISTOGRAM_BOUNDS; an empty list is a window without any."""
+    total = start = 0
+    found = []
+    for end in _BOUND_ENDS:
+        total += sum(window[start:end])
+        found.append(total)
+        start = end
+    return found
 
 
 def _bucket_middle(index: int) -> float:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TypeVar
 
 from waltz_runtime.errors import MetricNameError
 from waltz_runtime.instruments import TICK_SECONDS, Counter, Gauge, GaugeFunction, Meter, Metric, Timer
+from waltz_runtime.meanings import Meanings
 from waltz_runtime.rendering import admin_json, graphite_lines, http_json, prometheus_text
 
 __all__ = ["TICK_SECONDS", "Counter", "Gauge", "Meter", "MetricsRegistry", "Timer"]
@@ -24,10 +26,18 @@ class MetricsRegistry:
 
     Asking twice for one name gives the same counter, meter or timer; a gauge is replaced (the partition came
     back with a new object behind it). `clock` counts seconds, and is the loop's own clock in simulation.
+    `meanings`: of the metrics, and `build`: the labels of `waltz_build_info`, for Prometheus.
     """
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(
+        self,
+        clock: Clock = time.monotonic,
+        meanings: Meanings = MappingProxyType({}),
+        build: Mapping[str, str] = MappingProxyType({}),
+    ) -> None:
         self._clock = clock
+        self._meanings = meanings
+        self._build = build
         self._metrics: dict[str, Metric] = {}
 
     @property
@@ -83,7 +93,7 @@ class MetricsRegistry:
     def to_prometheus(self) -> str:
         """Prometheus text format 0.0.4."""
         self.tick()
-        return prometheus_text(self._metrics)
+        return prometheus_text(self._metrics, self._meanings, self._build)
 
     def to_graphite(self, prefix: str, timestamp_seconds: int) -> list[str]:
         """Lines of the Graphite plaintext protocol, without line ends."""

@@ -1,25 +1,20 @@
-"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Prometheus text, Graphite
-lines.
-
-Prometheus names follow from the names of 0.13.2: `waltz-storage.partition-3.session-id` becomes
-`waltz_storage_session_id{partition="3"}`; a group name repeated inside the name is left out; counters and
-meters end in `_total`, timers become summaries in `_seconds`, a text becomes `…_info{value="…"} 1`, a list or
-mapping becomes its size under `…_size`.
+"""How metrics are written down: HTTP JSON of release 0.13.2, admin port JSON, Prometheus text (names and
+help: `meanings`), Graphite lines.
 """
 
 from __future__ import annotations
 
 import json
 import math
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, SummaryMetricFamily
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.exposition import generate_latest
 from prometheus_client.registry import CollectorRegistry
 
-from waltz_runtime.instruments import QUANTILES, Counter, Gauge, Meter, Metric, Timer
+from waltz_runtime.instruments import HISTOGRAM_BOUNDS, QUANTILES, Counter, Gauge, Meter, Metric, Timer
+from waltz_runtime.meanings import Meaning, Meanings, place_of
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric as MetricFamily
@@ -33,8 +28,8 @@ _ADMIN_QUANTILE_NAMES = {
     0.99: "99thPercentile",
     0.999: "999thPercentile",
 }
-_PARTITION_PART = re.compile(r"partition-(\d+)\Z")
-_NOT_A_NAME = re.compile(r"[^a-zA-Z0-9_]")
+BUILD_INFO = "waltz_build_info"
+BUILD_INFO_HELP = "1, with role and version of the program as labels."
 
 Json = dict[str, object]
 Metrics = Mapping[str, Metric]
@@ -63,10 +58,10 @@ def admin_json(metrics: Metrics, now: float) -> str:
     return json.dumps({"metrics": by_name, **kinds, "ids": ids}, indent=2, default=str)
 
 
-def prometheus_text(metrics: Metrics) -> str:
+def prometheus_text(metrics: Metrics, meanings: Meanings, build: Mapping[str, str]) -> str:
     """Prometheus text format 0.0.4, one family per name whatever the number of partitions."""
     collector = CollectorRegistry(auto_describe=False)
-    collector.register(_Families(metrics))
+    collector.register(_Families(metrics, meanings, build))
     return generate_latest(collector).decode()
 
 
@@ -180,47 +175,41 @@ def _number(value: object) -> float | None:
     return None
 
 
-def prometheus_name(full_name: str) -> tuple[str, dict[str, str]]:
-    """Name without suffix, and the labels found in the 0.13.2 name."""
-    labels: dict[str, str] = {}
-    parts: list[str] = []
-    for part in full_name.split("."):
-        match = _PARTITION_PART.match(part)
-        if match:
-            labels["partition"] = match[1]
-            continue
-        if parts and part.startswith(parts[0] + "-"):
-            part = part[len(parts[0]) + 1 :]
-        parts.append(part)
-    return _NOT_A_NAME.sub("_", "_".join(parts)), labels
-
-
 class _Families:
     """Collector that groups the metrics of a registry into Prometheus families."""
 
-    def __init__(self, metrics: Metrics) -> None:
+    def __init__(self, metrics: Metrics, meanings: Meanings, build: Mapping[str, str]) -> None:
         self._metrics = metrics
+        self._meanings = meanings
+        self._build = build
 
     def collect(self) -> Iterable[MetricFamily]:
         families: dict[str, MetricFamily] = {}
+        if self._build:
+            families[BUILD_INFO] = GaugeMetricFamily(BUILD_INFO, BUILD_INFO_HELP)
+            families[BUILD_INFO].add_sample(BUILD_INFO, dict(self._build), 1)
         for key, metric in sorted(self._metrics.items()):
-            name, labels = prometheus_name(key.split("{", 1)[0])
+            derived, labels, short = place_of(key.split("{", 1)[0])
+            meaning = self._meanings.get(short) or Meaning(short.replace("-", " ").capitalize() + ".")
+            name = meaning.prometheus or derived
             if isinstance(metric, Gauge):
-                _add_gauge(families, name, {**labels, **metric.labels}, metric, key)
+                _add_gauge(families, name, {**labels, **metric.labels}, metric, meaning)
             elif isinstance(metric, Timer):
-                _add_timer(families, f"{name}_seconds", labels, metric, key)
+                _add_timer(families, f"{name}_seconds", labels, metric, meaning.help)
             else:
-                counter = families.setdefault(f"{name}_total", CounterMetricFamily(name, _help(key)))
-                counter.add_sample(f"{name}_total", labels, metric.count)
+                _add_count(families, name, labels, metric.count, meaning.help)
         return families.values()
 
 
-def _help(key: str) -> str:
-    return re.sub(r"partition-\d+", "partition-N", key.split("{", 1)[0])
+def _add_count(
+    families: dict[str, MetricFamily], name: str, labels: dict[str, str], count: float, help_text: str
+) -> None:
+    family = families.setdefault(f"{name}_total", CounterMetricFamily(name, help_text))
+    family.add_sample(f"{name}_total", labels, count)
 
 
 def _add_gauge(
-    families: dict[str, MetricFamily], name: str, labels: dict[str, str], gauge: Gauge, key: str
+    families: dict[str, MetricFamily], name: str, labels: dict[str, str], gauge: Gauge, meaning: Meaning
 ) -> None:
     value, _ = gauge.value()
     number = _number(value)
@@ -228,18 +217,23 @@ def _add_gauge(
         if isinstance(value, str):
             name, labels, number = f"{name}_info", labels | {"value": value}, 1
         elif isinstance(value, list | tuple | set | frozenset | Mapping):
-            name, number = f"{name}_size", len(value)
+            name = meaning.prometheus or f"{name}_size"
+            number = len(value)
         else:
             return
-    family = families.setdefault(name, GaugeMetricFamily(name, _help(key)))
-    family.add_sample(name, labels, number)
+    if meaning.counts:
+        _add_count(families, name, labels, number, meaning.help)
+        return
+    family = families.setdefault(name, GaugeMetricFamily(name, meaning.help))
+    family.add_sample(name, labels, number * meaning.scale)
 
 
 def _add_timer(
-    families: dict[str, MetricFamily], name: str, labels: dict[str, str], timer: Timer, key: str
+    families: dict[str, MetricFamily], name: str, labels: dict[str, str], timer: Timer, help_text: str
 ) -> None:
-    family = families.setdefault(name, SummaryMetricFamily(name, _help(key)))
-    for q, value in timer.snapshot().quantiles.items():
-        family.add_sample(name, labels | {"quantile": str(q)}, value)
+    family = families.setdefault(name, HistogramMetricFamily(name, help_text))
+    for bound, count in zip(HISTOGRAM_BOUNDS, timer.histogram(), strict=True):
+        family.add_sample(f"{name}_bucket", labels | {"le": repr(bound)}, count)
+    family.add_sample(f"{name}_bucket", labels | {"le": "+Inf"}, timer.count)
     family.add_sample(f"{name}_count", labels, timer.count)
     family.add_sample(f"{name}_sum", labels, timer.sum_seconds)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from waltz_runtime.errors import MetricNameError
-from waltz_runtime.instruments import Rates, Timer
+from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Rates, Timer
 from waltz_runtime.metrics import MetricsRegistry
 
 
@@ -111,6 +111,25 @@ def test_timer_forgets_after_five_minutes_but_counts_for_ever() -> None:
     registry.tick()
     assert timer.snapshot().max == 0.0
     assert timer.count == 5
+
+
+def test_the_histogram_of_a_timer_forgets_nothing() -> None:
+    clock = Clock()
+    registry = MetricsRegistry(clock)
+    timer = registry.timer("g.t")
+    spent = [0.0001, 0.003, 0.003, 0.7, 15.9, 3_000.0]
+    for number, seconds in enumerate(spent):
+        timer.update(seconds)
+        timer.update_many(seconds, 2)
+        clock.now += 60 * (number + 1)
+        registry.tick()
+        done = spent[: number + 1]
+        assert timer.histogram() == [3 * sum(one <= bound for one in done) for bound in HISTOGRAM_BOUNDS]
+    clock.now += 3600
+    registry.tick()
+    assert timer.snapshot().max == 0.0
+    assert timer.histogram()[-1] == 3 * 5
+    assert timer.count == 3 * 6
 
 
 def test_registry_gives_the_same_metric_twice_and_refuses_another_kind() -> None:

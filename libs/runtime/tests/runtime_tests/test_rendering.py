@@ -4,12 +4,19 @@ import json
 
 from prometheus_client.parser import text_string_to_metric_families
 
+from waltz_runtime.meanings import Meaning, place_of
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.rendering import prometheus_name
+
+MEANINGS = {
+    "session-id": Meaning("Last session."),
+    "feeds-added": Meaning("Feeds that began.", "waltz_storage_feeds_begun", counts=True),
+    "days-to-full": Meaning("Time until it is full.", "waltz_storage_time_to_full_seconds", scale=86_400),
+    "waltz-storage-partition-ids": Meaning("Partitions.", "waltz_storage_held_partitions"),
+}
 
 
 def registry_with_everything() -> MetricsRegistry:
-    registry = MetricsRegistry(lambda: 50.0)
+    registry = MetricsRegistry(lambda: 50.0, MEANINGS, {"role": "storage", "version": "1.2.3"})
     for pid in (3, 11):
         prefix = f"waltz-storage.partition-{pid}."
         registry.gauge(prefix + "session-id", (40 + pid).__int__)
@@ -20,6 +27,8 @@ def registry_with_everything() -> MetricsRegistry:
     registry.gauge("waltz-storage.waltz-version-id", lambda: 'a"\\b\n')
     registry.gauge("waltz-storage.is-closed", lambda: False)
     registry.gauge("waltz-storage.nothing", lambda: None)
+    registry.gauge("waltz-storage.feeds-added", lambda: 4)
+    registry.gauge("waltz-storage.days-to-full", lambda: 2)
     registry.gauge("waltz-storage.broken", lambda: 1 // 0)
     registry.gauge("waltz-storage.lag", lambda: float("inf"), labels={"replica": "a:1"})
     registry.gauge("waltz-storage.lag", lambda: 7, labels={"replica": "b:1"})
@@ -36,9 +45,24 @@ def test_prometheus_text_parses_and_maps_names() -> None:
     assert families["waltz_storage_append"].type == "counter"
     assert families["waltz_storage_append"].samples[0].name == "waltz_storage_append_total"
     latency = families["waltz_storage_append_latency_seconds"]
-    assert latency.type == "summary"
-    assert {s.labels["quantile"] for s in latency.samples if "quantile" in s.labels} >= {"0.5", "0.999"}
-    assert families["waltz_storage_partition_ids_size"].samples[0].value == 2
+    assert latency.type == "histogram"
+    third = {
+        s.labels["le"]: s.value
+        for s in latency.samples
+        if s.labels.get("le") and s.labels["partition"] == "3"
+    }
+    assert (third["0.00390625"], third["0.0078125"], third["16.0"], third["+Inf"]) == (0, 1, 1, 1)
+    assert families["waltz_storage_held_partitions"].samples[0].value == 2
+    begun = families["waltz_storage_feeds_begun"]
+    assert (begun.type, begun.samples[0].name, begun.samples[0].value) == (
+        "counter",
+        "waltz_storage_feeds_begun_total",
+        4,
+    )
+    assert families["waltz_storage_time_to_full_seconds"].samples[0].value == 2 * 86_400
+    assert families["waltz_build_info"].samples[0].labels == {"role": "storage", "version": "1.2.3"}
+    assert families["waltz_storage_session_id"].documentation == "Last session."
+    assert families["waltz_storage_append"].documentation == "Append."
     assert families["waltz_storage_waltz_version_id_info"].samples[0].labels == {"value": 'a"\\b\n'}
     assert families["waltz_storage_is_closed"].samples[0].value == 0
     assert [s.labels for s in families["waltz_storage_lag"].samples] == [{"replica": "b:1"}]
@@ -47,12 +71,17 @@ def test_prometheus_text_parses_and_maps_names() -> None:
 
 
 def test_names() -> None:
-    assert prometheus_name("waltz-storage.partition-3.session-id") == (
+    assert place_of("waltz-storage.partition-3.session-id") == (
         "waltz_storage_session_id",
         {"partition": "3"},
+        "session-id",
     )
-    assert prometheus_name("waltz-server.waltz-server-num-partitions") == ("waltz_server_num_partitions", {})
-    assert prometheus_name("waltz-server.partition-x.a") == ("waltz_server_partition_x_a", {})
+    assert place_of("waltz-server.waltz-server-num-partitions") == (
+        "waltz_server_num_partitions",
+        {},
+        "waltz-server-num-partitions",
+    )
+    assert place_of("waltz-server.partition-x.a") == ("waltz_server_partition_x_a", {}, "a")
 
 
 def test_http_json_has_the_shape_of_0_13_2() -> None:

@@ -43,6 +43,7 @@ from waltz_server.addresses import advertised_endpoint, bind_host
 from waltz_server.admin_rpc import AdminDesk
 from waltz_server.backend import StoreBackend
 from waltz_server.connection import UNREAD_BYTES, ClientConnection
+from waltz_server.metric_meanings import BUILD, MEANINGS
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.metrics import GROUP
 from waltz_server.partition.owned_partition import Partition, SharedCaches
@@ -77,7 +78,7 @@ class WaltzServer:
         metrics: MetricsRegistry | None = None,
     ) -> None:
         loop = asyncio.get_running_loop()
-        self.metrics = metrics if metrics is not None else MetricsRegistry(loop.time)
+        self.metrics = metrics if metrics is not None else MetricsRegistry(loop.time, MEANINGS, BUILD)
         self.serving = asyncio.Event()
         """Set once the server is registered."""
         self.endpoint: Endpoint | None = None

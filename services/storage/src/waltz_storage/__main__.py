@@ -27,6 +27,7 @@ from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.files import close_to_others, disk_usage
 from waltz_storage.engine.free_space import FreeSpace, default_reserve
 from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.metric_meanings import BUILD, MEANINGS
 from waltz_storage.service.server import NodeOptions, StorageNode, open_manager
 from waltz_storage.settings import StorageSettings
 
@@ -79,7 +80,7 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
     host, tls = settings.host(), server_context(settings.tls_settings("storage.ssl"))
     params = await store_params(settings)
     close_directory(settings.directory)
-    registry = MetricsRegistry()
+    registry = MetricsRegistry(meanings=MEANINGS, build=BUILD)
     publish_expiry(registry, "waltz-storage.tls", tls)
     with ThreadPoolExecutor(settings.disk_threads, thread_name_prefix="disk") as executor:
         manager = await open_manager(

@@ -22,7 +22,18 @@ class PendingAppend(MonitorEntry):
     append again.
     """
 
-    __slots__ = ("cause", "context", "mark", "on_done", "partition_id", "tick", "view", "watchers")
+    __slots__ = (
+        "cause",
+        "context",
+        "mark",
+        "on_done",
+        "partition_id",
+        "sent",
+        "size",
+        "tick",
+        "view",
+        "watchers",
+    )
 
     def __init__(
         self,
@@ -36,6 +47,8 @@ class PendingAppend(MonitorEntry):
         self.cause: Cause | None = None
         self.mark = -1
         self.tick = 0
+        self.size = 0  # bytes of its frame
+        self.sent: object = None  # what the observers returned when it was
         self.view = -1  # what it was sent with
         self.watchers: list[Callable[[], None]] | None = None
         self.pending = False

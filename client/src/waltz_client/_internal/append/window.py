@@ -21,6 +21,7 @@ from waltz_client._internal.append.transaction_monitor import (
     Resolution,
     TransactionMonitor,
 )
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource
 from waltz_client.transaction import FeedFields
 from waltz_protocol.frames.append import encode_append
@@ -46,17 +47,25 @@ class AppendConnection(Protocol):
 class AppendWindow:
     """Window, waiters and nudges of one partition. Owner: the partition, on the loop.
 
-    Invariants: at most `max_outstanding` appends without an outcome (those whose caller gave up included);
-    an append is registered and handed to the socket in one step, so registry order is send order.
+    Invariants: at most `max_outstanding` appends without an outcome (those whose caller gave up included),
+    and none is sent while these have `max_bytes`; `outstanding_bytes` is the sum of their frames; an append
+    is registered and handed to the socket in one step, so registry order is send order.
     """
 
     def __init__(
-        self, req_ids: ReqIdSource, max_outstanding: int, on_waiting: Callable[[], object] = lambda: None
+        self,
+        req_ids: ReqIdSource,
+        max_outstanding: int,
+        max_bytes: int,
+        on_waiting: Callable[[], object] = lambda: None,
+        observers: Observers | None = None,
     ) -> None:
         """`on_waiting` is called when something begins to wait that only the passing of time may help
         on."""
         self.monitor = TransactionMonitor()
         self.max_outstanding = max_outstanding
+        self.max_bytes = max_bytes
+        self.outstanding_bytes = 0
         self.stopped = False
         self.tick = 0
         self.flush_tick = 0
@@ -67,12 +76,30 @@ class AppendWindow:
         self._shares_id = False
         self._req_ids = req_ids
         self._on_waiting = on_waiting
+        self._observers = observers
         self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
+    def open(self) -> bool:
+        """Whether another append may be sent."""
+        return (
+            self.monitor.outstanding < self.max_outstanding
+            and self.outstanding_bytes < self.max_bytes
+            and not self.stopped
+        )
+
+    @property
     def room(self) -> int:
-        """How many more appends may be sent."""
-        return 0 if self.stopped else self.max_outstanding - self.monitor.outstanding
+        """How many more appends may be sent, if they have the size of those that are on their way; one at
+        least while it is open."""
+        if not self.open:
+            return 0
+        outstanding = self.monitor.outstanding
+        by_number = self.max_outstanding - outstanding
+        if not outstanding:
+            return by_number
+        free = self.max_bytes - self.outstanding_bytes
+        return min(by_number, 1 + free * outstanding // self.outstanding_bytes)
 
     def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
         """Register and send, with `handle.view`. EncodeError (nothing registered) when the server's version
@@ -94,7 +121,11 @@ class AppendWindow:
         handle.generation = generation
         handle.header = request.header
         handle.tick = self.tick
+        handle.size = len(frame)
+        self.outstanding_bytes += handle.size
         self.monitor.register(handle)
+        if self._observers is not None:
+            handle.sent = self._observers.append_sent(handle.partition_id, handle.size)
         if self.monitor.outstanding == 1:
             self._on_waiting()
         if not session.send_frame(frame):
@@ -107,8 +138,11 @@ class AppendWindow:
                 continue
             entry.cause = cause
             entry.mark = mark
+            self.outstanding_bytes -= entry.size
             if cause is Cause.FLUSHED:
                 self.dropped_seq_num = entry.seq_num
+            if self._observers is not None:
+                self._observers.append_ended(entry.sent, entry)
             try:
                 entry.on_done(entry)
             except Exception:

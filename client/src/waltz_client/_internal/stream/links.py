@@ -7,6 +7,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from waltz_client._internal.link import Link, LinkSettings
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.stream.session import StreamSession
 from waltz_protocol.backoff import Random
@@ -35,10 +36,12 @@ class StreamLinks:
         settings: LinkSettings,
         spawn: Callable[[Coroutine[Any, Any, None], str], asyncio.Task[None]],
         random: Random,
+        observers: Observers | None,
     ) -> None:
         self._settings = settings
         self._spawn = spawn
         self._random = random
+        self._observers = observers
         self._links: dict[Endpoint, _StreamLink] = {}
         self._places: dict[int, Endpoint] = {}
         self._connection_seq_num = first_connection_number(random.random()) - 1
@@ -54,7 +57,7 @@ class StreamLinks:
                 entry.session = StreamSession(endpoint, self._connection_seq_num, entry.partitions)
                 return entry.session
 
-            entry.link = Link(endpoint, self._settings, new_session, self._random)
+            entry.link = Link(endpoint, self._settings, new_session, self._random, self._observers)
             entry.task = self._spawn(entry.link.run(), f"stream connection to {endpoint}")
         return entry
 

@@ -23,6 +23,7 @@ from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest
 from waltz_client._internal.append.transaction_monitor import NEVER
 from waltz_client._internal.append.window import AppendWindow
+from waltz_client._internal.observers import Observers
 from waltz_client._internal.req_ids import ReqIdSource, follows
 from waltz_client._internal.stream.feed_cursor import FeedCursor
 from waltz_client._internal.stream.host import Application, PartitionHost
@@ -64,12 +65,17 @@ class StreamPartition:
     """
 
     def __init__(
-        self, req_ids: ReqIdSource, host: PartitionHost, max_outstanding: int, random: Random
+        self,
+        req_ids: ReqIdSource,
+        host: PartitionHost,
+        window: AppendWindow,
+        random: Random,
+        observers: Observers | None = None,
     ) -> None:
         self.partition_id = req_ids.partition_id
         self.client_id = req_ids.client_id
         self.req_ids = req_ids
-        self.window = AppendWindow(req_ids, max_outstanding, host.need_ticks)
+        self.window = window
         self.readers = Readers(self, host)
         self.session: StreamSession | None = None
         self.state = MountState.INACTIVE
@@ -78,6 +84,7 @@ class StreamPartition:
         self.ready_mark = NOT_STARTED
         self.application: Application | None = None  # None: no callbacks, the application reads it itself
         self._host = host
+        self._observers = observers
         self._about = {"partition": self.partition_id}
         self._mount: Mount | None = None
         self._asked_mounts: dict[int, None] = {}  # without an answer, in the order of their sending
@@ -144,6 +151,8 @@ class StreamPartition:
     def _unmount(self, event: MountEvent, reason: str) -> None:
         self._happened(event)
         self.why_unavailable = reason
+        if self._mount is not None and self._observers is not None:
+            self._observers.unavailable(self.partition_id, reason)
         self._mount = None
         self._asked_mounts.clear()
         self._cancel_timer()
@@ -265,6 +274,8 @@ class StreamPartition:
             self.received,
             extra={"partition": self.partition_id, "server": str(session.endpoint)},
         )
+        if self._observers is not None:
+            self._observers.available(self.partition_id, session.endpoint)
         # Everything sent before the mount is settled on the server; the flush makes it known here.
         self.window.flush(session)
         mount.ask(self.received)
@@ -369,7 +380,7 @@ class StreamPartition:
     def can_send(self) -> bool:
         """Mounted, room in the window, and the socket keeps up."""
         mount = self._mount
-        return mount is not None and self.window.room > 0 and mount.session.writable
+        return mount is not None and self.window.open and mount.session.writable
 
     def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
         """Send one append now; the caller has seen `can_send`. Its view is noted in `handle`.

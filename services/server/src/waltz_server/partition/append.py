@@ -173,6 +173,7 @@ class AppendQueue:
         self._queued_appends += 1
         self._queued_bytes += size
         self._metrics.received.mark()
+        self._metrics.received_bytes.mark(size)
 
     def add_marker(self, marker: Marker) -> None:
         """Enqueue a mount or flush behind everything that has arrived so far."""

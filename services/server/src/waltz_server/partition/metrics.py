@@ -21,6 +21,7 @@ class PartitionMetrics:
         self._registry = registry
         self._prefix = f"{GROUP}.partition-{partition_id}."
         self.received = registry.meter(self._prefix + "transaction")
+        self.received_bytes = registry.meter(self._prefix + "append-bytes")
         self.committed = registry.meter(self._prefix + "successful-append")
         self.rejected = registry.meter(self._prefix + "rejected-append")
         self.response_latency = registry.timer(self._prefix + "response-latency")

@@ -261,17 +261,19 @@ class DiskPool:
         metrics = self._metrics.partitions.get(partition_id)
         if metrics is None:
             return
-        now, appends = self._loop.time(), 0
+        now, appends, size_bytes = self._loop.time(), 0, 0
         for item in items:
             if isinstance(item, Call):
                 continue
             if item.kind == APPEND:
                 appends += 1
+                size_bytes += item.size_bytes
                 metrics.append_latency.update(now - item.arrived_seconds)
             else:
                 metrics.counters[COUNTERS[item.kind]].inc()
         if appends:
             metrics.append.mark(appends)
+            metrics.append_bytes.mark(size_bytes)
 
     async def run(self, partition_id: int, action: Callable[[StorageManager], T]) -> T:
         """Run an admin action as the partition's job. Cancellation does not stop it, only the waiting."""

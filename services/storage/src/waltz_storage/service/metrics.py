@@ -16,10 +16,13 @@ GROUP = "waltz-storage"
 class PartitionMetrics:
     """Counters of one open partition."""
 
-    __slots__ = ("append", "append_latency", "counters")
+    __slots__ = ("append", "append_bytes", "append_latency", "counters")
 
-    def __init__(self, append: Meter, append_latency: Timer, counters: dict[str, Counter]) -> None:
+    def __init__(
+        self, append: Meter, append_bytes: Meter, append_latency: Timer, counters: dict[str, Counter]
+    ) -> None:
         self.append = append
+        self.append_bytes = append_bytes
         self.append_latency = append_latency
         self.counters = counters
 
@@ -50,6 +53,7 @@ class StorageMetrics:
         gauge(f"{prefix}.log-bytes", lambda: partition.log_bytes)
         self.partitions[partition.partition_id] = PartitionMetrics(
             self._registry.meter(f"{prefix}.append"),
+            self._registry.meter(f"{prefix}.append-bytes"),
             self._registry.timer(f"{prefix}.append-latency"),
             {name: self._registry.counter(f"{prefix}.{name}") for name in COUNTERS.values()},
         )

@@ -1,0 +1,118 @@
+"""OpenTelemetry spans and metrics of clients: `waltz-client[opentelemetry]`.
+
+```python
+async with WaltzClient.connect("client.yaml", observers=[OpenTelemetryObserver()]) as client:
+    ...
+```
+
+A span `waltz append` lasts from the sending of an append to its outcome, below the span in which it was made;
+a span `waltz apply` lasts as long as one `apply_transaction`. Only the API is needed here: where the data go
+is decided by the SDK that the application sets up, without one they go nowhere.
+"""
+
+from __future__ import annotations
+
+import time
+
+try:
+    from opentelemetry import metrics, trace
+    from opentelemetry.trace import Span, SpanKind, Status, StatusCode
+except ModuleNotFoundError:
+    raise ImportError(
+        "waltz_client.opentelemetry needs the OpenTelemetry API: pip install 'waltz-client[opentelemetry]'"
+    ) from None
+
+from waltz_client._internal.append.pending import PendingAppend
+from waltz_client.errors import AppendError
+from waltz_client.observer import ClientObserver, outcome_word
+from waltz_protocol.types import Endpoint
+
+SCOPE = "waltz_client"
+
+
+class OpenTelemetryObserver(ClientObserver):
+    """See the module. Without providers: the global ones."""
+
+    def __init__(
+        self,
+        tracer_provider: trace.TracerProvider | None = None,
+        meter_provider: metrics.MeterProvider | None = None,
+    ) -> None:
+        self._tracer = trace.get_tracer(SCOPE, tracer_provider=tracer_provider)
+        meter = metrics.get_meter(SCOPE, meter_provider=meter_provider)
+        self._append_seconds = meter.create_histogram(
+            "waltz.client.append.duration", "s", "From the sending of an append to its outcome."
+        )
+        self._append_bytes = meter.create_counter(
+            "waltz.client.append.size", "By", "Bytes of the frames of appends that were sent."
+        )
+        self._retries = meter.create_counter(
+            "waltz.client.append.retries", "{append}", "Appends that failed for certain and were sent again."
+        )
+        self._apply_seconds = meter.create_histogram(
+            "waltz.client.apply.duration", "s", "Duration of one apply_transaction."
+        )
+        self._connections = meter.create_up_down_counter(
+            "waltz.client.connections", "{connection}", "Connections for appends and feeds that are ready."
+        )
+        self._losses = meter.create_counter(
+            "waltz.client.partition.losses", "{loss}", "How often a partition became unavailable to a client."
+        )
+
+    def connected(self, server: Endpoint) -> None:
+        """See ClientObserver."""
+        self._connections.add(1, {"server.address": server.host, "server.port": server.port})
+
+    def disconnected(self, server: Endpoint, reason: str) -> None:
+        """See ClientObserver."""
+        self._connections.add(-1, {"server.address": server.host, "server.port": server.port})
+
+    def unavailable(self, partition: int, reason: str) -> None:
+        """See ClientObserver."""
+        self._losses.add(1, {"waltz.partition": partition})
+
+    def append_sent(self, partition: int, size_bytes: int) -> tuple[Span, float]:
+        """See ClientObserver."""
+        self._append_bytes.add(size_bytes)
+        attributes = {"waltz.partition": partition, "waltz.append.size": size_bytes}
+        span = self._tracer.start_span("waltz append", kind=SpanKind.PRODUCER, attributes=attributes)
+        return span, time.perf_counter()
+
+    def append_ended(self, sent: object, append: PendingAppend) -> None:
+        """See ClientObserver."""
+        if not isinstance(sent, tuple):
+            return
+        span, begun = sent
+        outcome = {"waltz.outcome": outcome_word(append)}
+        self._append_seconds.record(time.perf_counter() - begun, outcome)
+        span.set_attributes(outcome)
+        if append.committed:
+            span.set_attribute("waltz.transaction", append.transaction_id)
+        else:
+            span.set_status(Status(StatusCode.ERROR, str(append.error)))
+        span.end()
+
+    def append_retried(self, partition: int, error: AppendError) -> None:
+        """See ClientObserver."""
+        self._retries.add(1)
+
+    def apply_started(self, partition: int, transaction_id: int) -> tuple[Span, float]:
+        """See ClientObserver."""
+        attributes = {"waltz.partition": partition, "waltz.transaction": transaction_id}
+        span = self._tracer.start_span("waltz apply", kind=SpanKind.CONSUMER, attributes=attributes)
+        return span, time.perf_counter()
+
+    def apply_ended(
+        self, started: object, partition: int, transaction_id: int, error: Exception | None
+    ) -> None:
+        """See ClientObserver."""
+        if not isinstance(started, tuple):
+            return
+        span, begun = started
+        self._apply_seconds.record(
+            time.perf_counter() - begun, {"waltz.outcome": "applied" if error is None else "error"}
+        )
+        if error is not None:
+            span.record_exception(error)
+            span.set_status(Status(StatusCode.ERROR, str(error)))
+        span.end()

@@ -1,0 +1,174 @@
+"""`close(drain_seconds=...)`: what is under way ends before the client does."""
+
+import asyncio
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from client_tests.conftest import ConnectClient
+from client_tests.helpers import Application, until
+from client_tests.test_ends import Recorder
+from waltz_client import (
+    BYTES,
+    Append,
+    ClientClosedError,
+    Committed,
+    OutcomeUnknownError,
+    PendingAppend,
+    Transacted,
+    TransactionBuilder,
+)
+from waltz_client.blocking import BlockingWaltzClient
+from waltz_client.testing import InProcessLog
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
+
+
+async def test_what_is_under_way_ends_and_nothing_new_begins(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect()
+    partition = cluster.partitions[0]
+    partition.fate = lambda append: Fate.HOLD
+    outcomes: list[PendingAppend] = []
+    append = asyncio.gather(client.append(partition=0, data=b"a"))
+    await until(lambda: partition.held)
+    client.append_nowait(partition=0, data=b"b", on_done=outcomes.append)
+    many = asyncio.gather(client.append_many([Append(0, b"c"), Append(1, b"d")]))
+    await until(lambda: len(partition.held) == 3)
+    closing = asyncio.gather(client.close(drain_seconds=30))
+    await asyncio.sleep(0.05)
+    assert not closing.done()
+    assert client.status().closing
+    for call in (
+        client.append(partition=0, data=b"late"),
+        client.append_many([Append(0, b"late")]),
+        client.submit(Recorder()),
+        client.transact(0, lambda builder: None),
+    ):
+        with pytest.raises(ClientClosedError, match="is being closed: it takes no new appends"):
+            await call
+    with pytest.raises(ClientClosedError, match="is being closed"):
+        client.append_nowait(partition=0, data=b"late", on_done=outcomes.append)
+    assert await client.high_water_mark(0) == -1, "reading is not refused"
+    partition.release()
+    assert list(await closing) == [True]
+    assert list(await append) == [Committed(0, 0)]
+    assert outcomes[0].committed
+    assert list(await many) == [[Committed(0, 2), Committed(1, 0)]]
+    with pytest.raises(ClientClosedError, match="the client is closed"):
+        client.status()
+
+
+async def test_an_append_that_is_retried_is_waited_for(cluster: FakeCluster, connect: ConnectClient) -> None:
+    client = await connect(longWaitThreshold=250, retryInitialBackoff=300, retryMaxBackoff=300)
+    partition = cluster.partitions[0]
+    fates = iter([Fate.DROP])
+    partition.fate = lambda append: next(fates, Fate.COMMIT)
+    append = asyncio.gather(client.append(partition=0, data=b"a"))
+    await until(lambda: partition.received)
+    assert await client.close(drain_seconds=30)
+    assert list(await append) == [Committed(0, 0)]
+
+
+async def test_a_context_is_waited_for_until_it_is_applied(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    application = Application()
+    application.fail[(0, 0)] = 4
+    client = await connect(application)
+    context = Recorder()
+    await client.submit(context)
+    assert await client.close(drain_seconds=30)
+    assert context.events == ["completion True", "application"]
+    assert len(application.errors) == 4
+
+
+async def test_a_transaction_is_decided_and_applied_before_the_end(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect(Application())
+    decided = asyncio.Event()
+
+    async def decide(builder: TransactionBuilder) -> str:
+        decided.set()
+        await asyncio.sleep(0.1)
+        builder.data = b"x"
+        return "done"
+
+    call = asyncio.gather(client.transact(0, decide))
+    await decided.wait()
+    assert await client.close(drain_seconds=30)
+    assert list(await call) == [Transacted("done", Committed(0, 0))]
+
+
+async def test_what_takes_longer_is_cut_off_and_said(cluster: FakeCluster, connect: ConnectClient) -> None:
+    client = await connect()
+    partition = cluster.partitions[0]
+    partition.fate = lambda append: Fate.HOLD
+    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
+    await until(lambda: partition.held)
+    assert not await client.close(drain_seconds=0.1)
+    (error,) = await append
+    assert isinstance(error, OutcomeUnknownError)
+
+
+async def test_a_close_that_is_cancelled_ends_the_client(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect()
+    partition = cluster.partitions[0]
+    partition.fate = lambda append: Fate.HOLD
+    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
+    await until(lambda: partition.held)
+    closing = asyncio.gather(client.close(drain_seconds=60))
+    await asyncio.sleep(0.05)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    (error,) = await append
+    assert isinstance(error, OutcomeUnknownError)
+
+
+async def test_a_close_without_waiting_says_whether_something_was_cut_off(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    idle = await connect()
+    await idle.append(partition=0, data=b"x")
+    assert await idle.close()
+    assert await idle.close(), "closing again is no error"
+    client = await connect()
+    cluster.partitions[0].fate = lambda append: Fate.HOLD
+    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
+    await until(lambda: cluster.partitions[0].held)
+    assert not await client.close()
+    await append
+
+
+def test_a_blocking_client_lets_calls_of_other_threads_end() -> None:
+    log = InProcessLog(1)
+    decided, go = threading.Event(), threading.Event()
+
+    def decide(builder: TransactionBuilder) -> str:
+        decided.set()
+        go.wait(30)
+        builder.set_transaction_data(b"x", BYTES)
+        return "done"
+
+    with (
+        BlockingWaltzClient.connect({"client.mockDriver": log}) as client,
+        ThreadPoolExecutor(3) as threads,
+    ):
+        call = threads.submit(client.transact, 0, decide)
+        assert decided.wait(30)
+        closing = [threads.submit(client.close, drain_seconds=30) for _ in range(2)]
+        while not client.status().closing:
+            time.sleep(0.001)
+        with pytest.raises(ClientClosedError, match="is being closed"):
+            client.append(partition=0, data=b"late")
+        go.set()
+        assert call.result(30) == Transacted("done", Committed(0, 0))
+        assert [one.result(30) for one in closing] == [True, True]
+    assert client.close()

@@ -1,0 +1,102 @@
+"""The Prometheus and OpenTelemetry observers of a client, against a fake cluster."""
+
+import random
+
+import pytest
+from opentelemetry.sdk.metrics import MeterProvider
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client import CollectorRegistry, generate_latest
+
+from client_tests.helpers import Application, settings_for, until
+from waltz_client import ClientObserver, LockConflictError, LockId, WaltzClient
+from waltz_client.opentelemetry import OpenTelemetryObserver
+from waltz_client.prometheus import PrometheusObserver
+from waltz_testkit.fake_cluster import FakeCluster
+from waltz_testkit.fake_server import Fate
+
+LOCK = LockId("account", 1)
+
+
+def observed(cluster: FakeCluster, observer: ClientObserver, callbacks: Application) -> WaltzClient:
+    return WaltzClient.connect(
+        settings_for(cluster, longWaitThreshold=250),
+        callbacks,
+        store=cluster.session(),
+        random=random.Random(7),
+        observers=[observer],
+    )
+
+
+async def some_of_everything(cluster: FakeCluster, client: WaltzClient, application: Application) -> None:
+    """One append that is retried, one conflict, and a callback that raises once."""
+    fates = iter([Fate.DROP])
+    cluster.partitions[0].fate = lambda append: next(fates, Fate.COMMIT)
+    application.fail[(0, 0)] = 1
+    await client.append(partition=0, data=b"x", write_locks=[LOCK])
+    with pytest.raises(LockConflictError):
+        await client.append(partition=0, data=b"y", write_locks=[LOCK], as_of=-1)
+    await until(lambda: application.applied and client.status().partitions[0].lag == 0)
+
+
+async def test_prometheus_serves_what_happened_and_what_is_now(cluster: FakeCluster) -> None:
+    registry, application = CollectorRegistry(), Application()
+    metrics = PrometheusObserver(registry)
+    async with observed(cluster, metrics, application) as client:
+        metrics.watch(client, "ledger")
+        await some_of_everything(cluster, client, application)
+        value = registry.get_sample_value
+        assert value("waltz_client_append_seconds_count", {"outcome": "committed"}) == 1
+        assert value("waltz_client_append_seconds_count", {"outcome": "conflict"}) == 1
+        assert value("waltz_client_append_seconds_count", {"outcome": "failed"}) == 1
+        assert value("waltz_client_append_retries_total") == 1
+        assert (value("waltz_client_append_bytes_total") or 0) > 3 * len(b"x")
+        assert value("waltz_client_apply_seconds_count", {"outcome": "error"}) == 1
+        assert value("waltz_client_apply_seconds_count", {"outcome": "applied"}) == 1
+        assert value("waltz_client_connections") == 1
+        first = {"client": "ledger", "partition": "0"}
+        assert value("waltz_client_partition_available", first) == 1
+        assert value("waltz_client_lag_transactions", first) == 0
+        assert value("waltz_client_window_appends", first) == 0
+        assert value("waltz_client_window_bytes", first) == 0
+        assert b"waltz_client_lag_transactions{" in generate_latest(registry)
+    assert value("waltz_client_connections") == 0
+    assert value("waltz_client_partition_losses_total") == 2
+    assert value("waltz_client_partition_available", first) is None, "it is closed"
+    with pytest.raises(ValueError, match="Duplicated"):
+        PrometheusObserver(registry)
+
+
+async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_caller(
+    cluster: FakeCluster,
+) -> None:
+    exporter, reader, application = InMemorySpanExporter(), InMemoryMetricReader(), Application()
+    tracing = TracerProvider()
+    tracing.add_span_processor(SimpleSpanProcessor(exporter))
+    observer = OpenTelemetryObserver(tracing, MeterProvider([reader]))
+    async with observed(cluster, observer, application) as client:
+        with tracing.get_tracer("test").start_as_current_span("request") as request:
+            await some_of_everything(cluster, client, application)
+    spans = exporter.get_finished_spans()
+    appends = [span for span in spans if span.name == "waltz append"]
+    attributes = [dict(span.attributes or {}) for span in appends]
+    assert [one["waltz.outcome"] for one in attributes] == ["failed", "committed", "conflict"]
+    assert attributes[1]["waltz.transaction"] == 0
+    assert all(span.parent and span.parent.span_id == request.get_span_context().span_id for span in appends)
+    assert [span.status.is_ok for span in appends] == [False, True, False]
+    applies = [span for span in spans if span.name == "waltz apply"]
+    assert [span.status.is_ok for span in applies] == [False, True]
+    assert applies[0].events[0].name == "exception"
+    data = reader.get_metrics_data()
+    assert data is not None
+    names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
+    assert names == {
+        "waltz.client.append.duration",
+        "waltz.client.append.size",
+        "waltz.client.append.retries",
+        "waltz.client.apply.duration",
+        "waltz.client.connections",
+        "waltz.client.partition.losses",
+    }
