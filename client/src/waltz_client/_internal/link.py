@@ -15,7 +15,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from waltz_client._internal.observers import Observers
 from waltz_protocol.aio.channel import Channel, ChannelHandler, ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.backoff import Backoff, Random
@@ -55,6 +54,22 @@ class Connector(Protocol):
         ...
 
 
+class LinkObserver(Protocol):
+    """Who is informed of what happens to connections: see `waltz_client.observer`."""
+
+    def connected(self, server: Endpoint) -> None:
+        """It is ready."""
+        ...
+
+    def disconnected(self, server: Endpoint, reason: str) -> None:
+        """It has ended."""
+        ...
+
+    def connect_failed(self, server: Endpoint, reason: str) -> None:
+        """It could not be made."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class LinkSettings:
     """Timeouts and TLS of all links of a client, and how connections are made."""
@@ -76,14 +91,14 @@ class Link:
         settings: LinkSettings,
         new_session: Callable[[], Session],
         random: Random,
-        observers: Observers | None = None,
+        observer: LinkObserver | None = None,
     ) -> None:
         self.endpoint = endpoint
         self.last_error: str | None = None
         self._about = {"server": str(endpoint)}
         self._settings = settings
         self._new_session = new_session
-        self._observers = observers
+        self._observer = observer
         self._backoff = Backoff(settings.initial_backoff_seconds, settings.max_backoff_seconds, random)
 
     async def run(self) -> None:
@@ -112,20 +127,20 @@ class Link:
         except (WaltzProtocolError, OSError) as error:
             if self.last_error != str(error):
                 log.warning("server %s: %s; trying again", self.endpoint, error, extra=self._about)
-                if self._observers is not None:
-                    self._observers.connect_failed(self.endpoint, str(error))
+                if self._observer is not None:
+                    self._observer.connect_failed(self.endpoint, str(error))
             self.last_error = str(error)
             return False
         self.last_error = None
-        if self._observers is not None:
-            self._observers.connected(self.endpoint)
+        if self._observer is not None:
+            self._observer.connected(self.endpoint)
         try:
             session.established(channel)
             await channel.wait_closed()
         finally:
             channel.close("the client closed the connection")
-            if self._observers is not None:
-                self._observers.disconnected(self.endpoint, str(channel.close_reason))
+            if self._observer is not None:
+                self._observer.disconnected(self.endpoint, str(channel.close_reason))
         log.info(
             "server %s: the connection ended: %s", self.endpoint, channel.close_reason, extra=self._about
         )
