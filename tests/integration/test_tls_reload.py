@@ -15,7 +15,7 @@ from waltz_tools.certificates import CertificateFolder, CertificateRole, Wanted
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 HOST = "127.0.0.1"
 CHANGED = "new certificates are in use"

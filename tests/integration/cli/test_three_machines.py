@@ -28,7 +28,7 @@ from tests.repo.files import ROOT
 from waltz_testkit.ports import free_ports
 from waltz_testkit.zookeeper import find_jars, find_java
 
-pytestmark = [pytest.mark.staged, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.staged, pytest.mark.long, pytest.mark.timeout(600)]
 
 SECONDS = 300.0
 MACHINES = {"m1": "127.0.0.1", "m2": "127.0.0.2", "m3": "127.0.0.3"}
