@@ -162,6 +162,7 @@ def test_balances_and_bursts_over_a_restart(spark: SparkSession, log: LocalLog, 
     assert found == plain
 
 
+@pytest.mark.long
 def test_the_lake_has_the_log_as_of_a_vector(spark: SparkSession, log: LocalLog, tmp_path: Path) -> None:
     job = importlib.import_module("lake_export")
     for partition in range(4):
