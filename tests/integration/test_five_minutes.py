@@ -50,7 +50,7 @@ async def place(tmp_path: Path) -> AsyncIterator[Path]:
 
 
 def _as_in_a_terminal() -> None:
-    """A shell ignores the signal of Ctrl-\\ for what it runs in the background, this test perhaps included."""
+    """A shell ignores the signal of Ctrl-\\ for what it runs in the background, perhaps this test too."""
     signal.signal(signal.SIGQUIT, signal.SIG_DFL)
 
 
