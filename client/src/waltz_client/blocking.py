@@ -14,6 +14,7 @@ because the loop's selector and the sockets are the parent's too.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from types import TracebackType
@@ -144,15 +145,18 @@ class BlockingWaltzClient:
         if self._thread.in_other_process:
             return True
         self._thread.refuse_own_thread()
+        client, ended = self._client, True
+        if client is not None and drain_seconds <= 0:
+            with contextlib.suppress(ClientClosedError):  # another thread's close has ended
+                ended = self._thread.call(client.close())  # and cuts off a drain of another thread
         with self._closing:
-            client = self._client
-            if client is None:
-                return True
-            try:
-                return self._thread.call(client.close(drain_seconds=drain_seconds))
-            finally:
-                self._client = None
-                self._thread.end()
+            if self._client is not None:
+                try:
+                    ended = self._thread.call(self._client.close(drain_seconds=drain_seconds)) and ended
+                finally:
+                    self._client = None
+                    self._thread.end()
+        return ended
 
     @property
     def _open_client(self) -> WaltzClient:

@@ -87,6 +87,7 @@ class WaltzClient:
         self._connector = connector
         self._observers = tuple(observers)
         self._stack = AsyncExitStack()
+        self._closing = asyncio.Lock()
         self._core: ClientCore | None = None
 
     @classmethod
@@ -189,6 +190,8 @@ class WaltzClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
+        if self._core is not None:
+            await self._core.drained()  # a close elsewhere, such as of a signal handler, is not cut off
         await self.close()
 
     async def close(self, *, drain_seconds: float = 0.0) -> bool:
@@ -197,14 +200,16 @@ class WaltzClient:
         Until then no new append is taken (ClientClosedError), and waited for are: appends that have no
         outcome or are retried, `append_many`, `transact`, and transaction contexts until they are applied.
         Then feeds and waiting writers get ClientClosedError, and appends that are still pending
-        OutcomeUnknownError. Returns whether nothing was cut off. Cancelling it ends the client at once.
+        OutcomeUnknownError. Returns whether nothing was cut off. Cancelling it ends the client at once, and
+        so does another close without a drain. In a callback, or in `decide`, it waits for itself.
         """
         ended = True
         try:
             if self._core is not None and not self._core.life.closed:
                 ended = await self._core.drain(drain_seconds)
         finally:
-            await self._stack.aclose()
+            async with self._closing:
+                await self._stack.aclose()
         return ended
 
     @property

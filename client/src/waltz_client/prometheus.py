@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -25,9 +26,8 @@ except ModuleNotFoundError:
     ) from None
 
 from waltz_client._internal.append.pending import PendingAppend
-from waltz_client.client import WaltzClient
-from waltz_client.errors import AppendError, ClientClosedError
-from waltz_client.observer import ClientObserver, PartitionStatus, outcome_word
+from waltz_client.errors import AppendError, WaltzClientError
+from waltz_client.observer import ClientObserver, ClientStatus, PartitionStatus, outcome_word
 from waltz_protocol.types import Endpoint
 
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -57,6 +57,12 @@ _GAUGES: Sequence[_Gauge] = (
 )
 
 
+class Watched(Protocol):
+    """A client: `WaltzClient` or `BlockingWaltzClient`."""
+
+    def status(self) -> ClientStatus: ...
+
+
 class PrometheusObserver(ClientObserver, Collector):
     """See the module. `buckets`: of both histograms, in seconds. Every method may be called on any loop."""
 
@@ -64,7 +70,7 @@ class PrometheusObserver(ClientObserver, Collector):
         self, registry: CollectorRegistry = REGISTRY, *, buckets: Sequence[float] = SECONDS_BUCKETS
     ) -> None:
         """ValueError when the registry has these metrics already: make one observer per registry."""
-        self._watched: dict[str, WaltzClient] = {}
+        self._watched: dict[str, Watched] = {}
         self._append_seconds = Histogram(
             "waltz_client_append_seconds",
             "From the sending of an append to its outcome (committed, conflict, failed, unknown).",
@@ -104,7 +110,7 @@ class PrometheusObserver(ClientObserver, Collector):
         )
         registry.register(self)
 
-    def watch(self, client: WaltzClient, name: str = "") -> None:
+    def watch(self, client: Watched, name: str = "") -> None:
         """Serve the gauges of this client (label `client`), in place of an earlier one of this name, until it
         is closed."""
         self._watched[name] = client
@@ -124,9 +130,7 @@ class PrometheusObserver(ClientObserver, Collector):
         for name, client in list(self._watched.items()):
             try:
                 partitions = client.status().partitions
-            except ClientClosedError:
-                if self._watched.get(name) is client:
-                    del self._watched[name]
+            except WaltzClientError:  # it is closed, or not entered yet
                 continue
             for one in partitions:
                 for family, value_of in families:

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from client_tests.conftest import ConnectClient
-from client_tests.helpers import Application, until
+from client_tests.helpers import Application, settings_for, until
 from client_tests.test_ends import Recorder
 from waltz_client import (
     BYTES,
@@ -17,8 +17,11 @@ from waltz_client import (
     Committed,
     OutcomeUnknownError,
     PendingAppend,
+    StopApplyingError,
     Transacted,
+    Transaction,
     TransactionBuilder,
+    WaltzClient,
 )
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
@@ -145,6 +148,94 @@ async def test_a_close_without_waiting_says_whether_something_was_cut_off(
     await until(lambda: cluster.partitions[0].held)
     assert not await client.close()
     await append
+
+
+async def test_another_close_cuts_a_drain_off_and_the_drain_says_so(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    client = await connect()
+    partition = cluster.partitions[0]
+    partition.fate = lambda append: Fate.HOLD
+    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
+    await until(lambda: partition.held)
+    draining = asyncio.gather(client.close(drain_seconds=30))
+    await asyncio.sleep(0.05)
+    assert not await client.close()
+    (error,) = await append
+    assert isinstance(error, OutcomeUnknownError)
+    assert list(await draining) == [False]
+
+
+async def test_leaving_the_block_waits_for_a_drain_under_way(cluster: FakeCluster) -> None:
+    """A signal handler drains; the task of the block meets ClientClosedError and leaves it."""
+    partition = cluster.partitions[0]
+    with pytest.raises(ClientClosedError, match="is being closed"):
+        async with WaltzClient.connect(settings_for(cluster), store=cluster.session()) as client:
+            partition.fate = lambda append: Fate.HOLD
+            other = asyncio.gather(client.append(partition=0, data=b"a"))
+            await until(lambda: partition.held)
+            draining = asyncio.gather(client.close(drain_seconds=30))
+            asyncio.get_running_loop().call_later(0.2, partition.release)
+            await asyncio.sleep(0.05)
+            await client.append(partition=0, data=b"b")
+    assert list(await other) == [Committed(0, 0)]
+    assert list(await draining) == [True]
+
+
+async def test_the_last_callbacks_of_contexts_are_waited_for(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    class Slow(Recorder):
+        async def on_application(self) -> None:  # type: ignore[override]
+            await asyncio.sleep(0.3)
+            self.events.append("application")
+
+    client = await connect(Application())
+    context = Slow()
+    await client.submit(context)
+    assert await client.close(drain_seconds=30)
+    assert context.events == ["completion True", "application"]
+
+
+async def test_what_a_stopped_application_leaves_is_reported_before_the_end(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    class Stops(Application):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await asyncio.sleep(0.1)
+            raise StopApplyingError("no more")
+
+    class Slow(Recorder):
+        async def on_completion(self, committed: bool) -> None:  # type: ignore[override]
+            await asyncio.sleep(0.3)
+            self.events.append("completion")
+
+    client = await connect(Stops())
+    contexts = [Slow(), Slow()]
+    for context in contexts:
+        await client.submit(context)
+    assert await client.close(drain_seconds=30)
+    assert [context.events for context in contexts] == [["completion"]] * 2
+
+
+async def test_a_cancelled_close_leaves_no_task_behind(cluster: FakeCluster, connect: ConnectClient) -> None:
+    class Slow(Recorder):
+        async def on_completion(self, committed: bool) -> None:  # type: ignore[override]
+            self.events.append("begins")
+            await asyncio.sleep(1.5)
+
+    client = await connect()
+    context = Slow()
+    await client.submit(context)
+    await until(lambda: context.events)
+    life = client._open.life
+    closing = asyncio.gather(client.close())
+    await asyncio.sleep(0.1)
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    await client.close()
+    assert not life._tasks
 
 
 def test_a_blocking_client_lets_calls_of_other_threads_end() -> None:

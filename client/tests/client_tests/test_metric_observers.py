@@ -1,5 +1,6 @@
 """The Prometheus and OpenTelemetry observers of a client, against a fake cluster."""
 
+import asyncio
 import random
 
 import pytest
@@ -11,7 +12,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client import CollectorRegistry, generate_latest
 
 from client_tests.helpers import Application, settings_for, until
-from waltz_client import ClientObserver, LockConflictError, LockId, WaltzClient
+from waltz_client import ClientObserver, LockConflictError, LockId, Transaction, WaltzClient
 from waltz_client.opentelemetry import OpenTelemetryObserver
 from waltz_client.prometheus import PrometheusObserver
 from waltz_testkit.fake_cluster import FakeCluster
@@ -100,3 +101,24 @@ async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_calle
         "waltz.client.connections",
         "waltz.client.partition.losses",
     }
+
+
+async def test_an_apply_that_was_cancelled_is_not_counted_as_applied(cluster: FakeCluster) -> None:
+    class Slow(Application):
+        async def apply_transaction(self, transaction: Transaction) -> None:
+            await super().apply_transaction(transaction)
+            await asyncio.sleep(60)
+
+    registry, application = CollectorRegistry(), Slow()
+    async with observed(cluster, PrometheusObserver(registry), application) as client:
+        await client.append(partition=0, data=b"x")
+        await until(lambda: application.applied)
+    assert not registry.get_sample_value("waltz_client_apply_seconds_count", {"outcome": "applied"})
+    assert registry.get_sample_value("waltz_client_apply_seconds_count", {"outcome": "error"}) == 1
+
+
+async def test_a_client_that_is_not_entered_yet_leaves_the_page_as_it_is(cluster: FakeCluster) -> None:
+    registry = CollectorRegistry()
+    metrics = PrometheusObserver(registry)
+    metrics.watch(observed(cluster, metrics, Application()))
+    assert b"waltz_client_connections" in generate_latest(registry)

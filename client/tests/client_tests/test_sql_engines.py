@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from types import ModuleType
 
+import aiosqlite
 import pytest
 import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine, AsyncSession, create_async_engine
@@ -22,6 +23,7 @@ from waltz_client.sql import (
     SqlCallbacks,
 )
 from waltz_client.testing import InProcessLog
+from waltz_protocol.aio.tasks import spawn
 
 
 @pytest.fixture
@@ -158,6 +160,72 @@ async def test_an_operating_system_error_of_the_application_is_not_repeated(
         await applier.create_tables()
         with pytest.raises(SqlApplyError, match="FileNotFoundError: no such file"):
             await applier.apply(transactions(0, 0))
+
+
+async def _cancelled_inside(connection: AsyncConnection, transaction: FeedTransaction) -> None:
+    other = spawn(asyncio.sleep(60), "of the application")
+    other.cancel()
+    await other
+
+
+async def test_a_cancellation_of_its_own_is_an_error_of_the_application(asynchronous: AsyncEngine) -> None:
+    """Not the end of the partition's task, which nobody would notice."""
+    log = InProcessLog(1)
+    log.partition(0).commit(b"x")
+    async with SqlApplier(asynchronous, _cancelled_inside) as applier:
+        await applier.create_tables()
+        with pytest.raises(SqlApplyError):
+            await applier.apply(transactions(0, 0))
+        async with log.client() as client:
+            with pytest.raises(SqlApplyError):
+                await applier.run(client, 0, until=0)
+        assert 0 in applier.stopped
+
+
+async def test_a_timeout_of_the_driver_is_tried_again(
+    asynchronous: AsyncEngine, asynchronous_database: sa.Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """asyncpg's command_timeout raises a bare TimeoutError, which SQLAlchemy lets out: no reason to skip the
+    transaction."""
+    real, late = aiosqlite.Connection.commit, [False]
+
+    async def commit(self: aiosqlite.Connection) -> None:
+        if late[0]:
+            late[0] = False
+            raise TimeoutError
+        await real(self)
+
+    monkeypatch.setattr(aiosqlite.Connection, "commit", commit)
+    async with SqlApplier(asynchronous, record, on_application_error="dead-letter") as applier:
+        await applier.create_tables()
+        await applier.high_water_mark(0)
+        late[0] = True
+        await applier.apply(transactions(0, 0))
+    assert contents(asynchronous_database) == ({0: [0]}, {0: 0})
+
+
+async def test_an_error_of_the_driver_on_connecting_is_tried_again(asynchronous_database: sa.Engine) -> None:
+    """SQLAlchemy 2.0 lets asyncpg's own out, such as 57P03, the database is starting up."""
+
+    class StartingUp(Exception):
+        sqlstate = "57P03"
+
+    refuse = [False]
+
+    async def creator(*_: object, **__: object) -> aiosqlite.Connection:
+        if refuse[0]:
+            refuse[0] = False
+            raise StartingUp
+        return await aiosqlite.connect(str(asynchronous_database.url.database))
+
+    engine = create_async_engine("sqlite+aiosqlite://", async_creator=creator, poolclass=sa.NullPool)
+    async with SqlApplier(engine, record, on_application_error="dead-letter") as applier:
+        await applier.create_tables()
+        await applier.high_water_mark(0)
+        refuse[0] = True
+        await applier.apply(transactions(0, 0))
+    assert contents(asynchronous_database) == ({0: [0]}, {0: 0})
+    await engine.dispose()
 
 
 async def test_a_closed_applier_begins_nothing(asynchronous: AsyncEngine) -> None:

@@ -75,6 +75,7 @@ class Applier:
         self.applied: int | None = None
         self.on_committed: dict[int, Callable[[], Awaitable[None]]] = {}
         self.on_applied: dict[int, Callable[[], Awaitable[None]]] = {}
+        self._reporting = 0  # callbacks of contexts under way
         self._readers = readers
         self._partition_id = readers.partition_id
         self._about = {"partition": readers.partition_id}
@@ -192,7 +193,7 @@ class Applier:
         txid = fields[4]
         committed = self.on_committed.pop(txid, None)
         if committed is not None:
-            await committed()
+            await self._inform(committed)
         transaction = Transaction(fields, self._fetch)
         backoff: Backoff | None = None
         while True:
@@ -215,15 +216,16 @@ class Applier:
         self._wake(txid)
         applied = self.on_applied.pop(txid, None)
         if applied is not None:
-            await applied()
+            await self._inform(applied)
 
     async def _observed(self, observers: Observers, transaction: Transaction) -> None:
-        txid, failure = transaction.transaction_id, None
+        txid = transaction.transaction_id
+        failure: Exception | None = None
         started = observers.apply_started(self._partition_id, txid)
         try:
             await settle(self._callbacks.apply_transaction(transaction))
         except (Exception, asyncio.CancelledError) as error:
-            failure = reportable(error)
+            failure = error if isinstance(error, Exception) else RuntimeError("it was cancelled")
             raise
         finally:
             observers.apply_ended(started, self._partition_id, txid, failure)
@@ -243,9 +245,21 @@ class Applier:
     async def report_committed(self) -> None:
         """The end, before everything was applied: at least say what is committed, in order."""
         while self.on_committed:
-            await self.on_committed.pop(min(self.on_committed))()
+            await self._inform(self.on_committed.pop(min(self.on_committed)))
+
+    async def _inform(self, callback: Callable[[], Awaitable[None]]) -> None:
+        self._reporting += 1
+        try:
+            await callback()
+        finally:
+            self._reporting -= 1
 
     # -- waiting for the application -------------------------------------------------------------------------
+
+    @property
+    def owes(self) -> bool:
+        """A context is still to be informed of what became of it, or is being informed."""
+        return bool(self._reporting or self.on_committed or (self.on_applied and self._stopped is None))
 
     @property
     def unapplied(self) -> int:

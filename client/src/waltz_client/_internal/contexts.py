@@ -92,9 +92,7 @@ class Submissions:
         """A context has not ended: it waits for another attempt, or for being applied, or its end is being
         reported."""
         appliers = self._partitions.appliers.values()
-        return bool(
-            self._retrying or self._endings or any(a.on_applied and not a.is_stopped() for a in appliers)
-        )
+        return bool(self._retrying or self._endings or any(applier.owes for applier in appliers))
 
     def start(self) -> None:
         """Start the retry workers (`client.numTransactionRetryThreads`)."""

@@ -46,6 +46,8 @@ class ClientCore:
     ) -> None:
         self.client_id = client_id
         self.cluster_name = discovery.cluster_params.name
+        self.drains = 0
+        """Closes that let others end, now."""
         self._discovery = discovery
         self._remove_listener: Callable[[], None] | None = None
         self.life = life = ClientLife(client_id)
@@ -84,15 +86,27 @@ class ClientCore:
         self.partitions.start()
 
     async def drain(self, seconds: float) -> bool:
-        """Take no new appends, and let those under way end, for at most so long. Whether they all have."""
-        self.life.closing = True
+        """Take no new appends, and let those under way end, for at most so long. Whether they all have; False
+        as well when somebody else has closed the client meanwhile."""
+        life = self.life
+        life.closing = True
+        self.drains += 1
         try:
             async with asyncio.timeout(seconds):
-                while self.life.appends or self.partitions.has_pending() or self.submissions.busy:
+                while life.appends or self.partitions.has_pending() or self.submissions.busy:
                     await asyncio.sleep(DRAIN_POLL_SECONDS)
+                    if life.closed:
+                        return False
         except TimeoutError:
             return False
+        finally:
+            self.drains -= 1
         return True
+
+    async def drained(self) -> None:
+        """When no drain is under way."""
+        while self.drains:
+            await asyncio.sleep(DRAIN_POLL_SECONDS)
 
     async def close(self) -> None:
         """End everything: pending appends are unknown, readers and waiters get ClientClosedError.
@@ -104,8 +118,10 @@ class ClientCore:
             self._remove_listener()
         self.partitions.close()
         self.rpc.close()
-        await self.submissions.close()
-        await self.life.cancel_tasks()
+        try:
+            await self.submissions.close()
+        finally:
+            await self.life.cancel_tasks()
 
     def _applier_stopped(self, applier: Applier) -> None:
         self.submissions.report_committed(applier)

@@ -197,14 +197,18 @@ class Database:
 
 @contextlib.contextmanager
 def _connect(engine: sa.Engine) -> Iterator[sa.Connection]:
-    """A connection of the pool. Asynchronous drivers let out what the socket says when the database is not
-    there; here it is an error of the database, as with synchronous ones."""
+    """A connection of the pool. Asynchronous drivers let out errors of their own and of the socket where
+    SQLAlchemy does not translate them: when the database is not there, or starting up, or a statement took
+    too long. Here they are errors of the database, as with synchronous ones; those of the application's
+    function have become ApplyFailed."""
     try:
-        connection = engine.connect()
-    except OSError as error:
-        raise sa.exc.OperationalError("connect", None, error) from error
-    with connection:
-        yield connection
+        with engine.connect() as connection:
+            yield connection
+    except Exception as error:
+        of_driver = isinstance(error, OSError) or isinstance(getattr(error, "sqlstate", None), str)
+        if of_driver and not isinstance(error, sa.exc.SQLAlchemyError):
+            raise sa.exc.OperationalError("(of the driver)", None, error) from error
+        raise
 
 
 def _refuse_awaitable(result: object) -> None:

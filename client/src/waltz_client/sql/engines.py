@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar, cast
 
 import sqlalchemy as sa
 
+from waltz_client._internal.applier import reportable
 from waltz_client.errors import ClientClosedError, UsageError
 from waltz_client.sql.threads import DatabaseThreads
 from waltz_client.transaction import DataTransaction
@@ -123,8 +124,14 @@ def _in_greenlet(engine: AsyncEngine, apply: AsyncApplyFunction) -> ApplyFunctio
     """A coroutine function as a plain one, for the greenlet of a job."""
     from sqlalchemy.ext.asyncio import AsyncConnection
 
+    async def applied(connection: AsyncConnection, transaction: DataTransaction) -> None:
+        try:
+            await apply(connection, transaction)
+        except asyncio.CancelledError as error:  # of something of its own that it has awaited
+            raise reportable(error) from error
+
     def wait_for(connection: sa.Connection, transaction: DataTransaction) -> None:
         driver: Any = connection.connection.dbapi_connection  # sa.AdaptedConnection, as of every such engine
-        driver.run_async(lambda _: apply(AsyncConnection(engine, connection), transaction))
+        driver.run_async(lambda _: applied(AsyncConnection(engine, connection), transaction))
 
     return wait_for

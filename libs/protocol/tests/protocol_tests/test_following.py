@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import ssl
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -214,6 +215,43 @@ def test_files_are_compared_once_a_second(tmp_path: Path, monkeypatch: pytest.Mo
 def test_what_is_wrong_at_the_start_is_for_the_caller(tmp_path: Path) -> None:
     with pytest.raises(TlsSettingsError, match="cannot read"):
         server_context(TlsSettings(key_store=str(tmp_path / "missing")))
+
+
+def test_a_temporary_directory_that_is_full_leaves_what_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """PKCS#12 goes through a file; an OSError out of here would end a service."""
+
+    def write(own: Identity) -> None:
+        (tmp_path / "store.p12").write_bytes(_p12(own, "secret"))
+
+    write(SERVER)
+    store = str(tmp_path / "store.p12")
+    context = server_context(TlsSettings(key_store=store, key_store_password="secret"))
+    assert isinstance(context, FollowingContext)
+    before = context.expires
+    write(RENEWED)
+    with monkeypatch.context() as full:
+        full.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+        context.refresh()
+    assert "stay as they are" in caplog.text
+    assert context.expires == before
+    context.refresh()
+    assert context.expires == RENEWED.certificate.not_valid_after_utc.timestamp()
+
+
+def test_a_file_system_that_refuses_leaves_what_is_in_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    context = client_context(_write(tmp_path, CLIENT_ID, CA))
+    assert isinstance(context, FollowingContext)
+
+    def refuse() -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(context, "_files", refuse)
+    context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=HOST)
+    assert "Permission denied" in caplog.text
 
 
 async def test_without_an_event_loop_too(tmp_path: Path) -> None:

@@ -45,21 +45,23 @@ class FollowingContext(ssl.SSLContext):
         """When the own certificate of new connections expires, in seconds since the epoch."""
 
     def refresh(self) -> None:
-        """Load the files again if they have changed."""
-        seen = self._identity()
-        if seen == self._seen:
-            return
-        fresh = ssl.SSLContext(self.protocol)
+        """Load the files again if they have changed. It raises nothing: whatever prevents it (a full
+        temporary directory, a file system that does not answer) leaves what is in use as it is."""
         try:
+            seen = self._identity()
+            if seen == self._seen:
+                return
+            fresh = ssl.SSLContext(self.protocol)
             expires = self._fill(fresh)
-        except TlsSettingsError as error:
+            unchanged = seen == self._identity()
+        except (TlsSettingsError, OSError, ValueError) as error:
             if self._said != str(error):
                 self._said = str(error)
                 _log.error(
                     "the certificates in use stay as they are, because the new ones cannot be: %s", error
                 )
             return
-        if seen != self._identity():
+        if not unchanged:
             return  # they change at this moment: the next comparison finds them as they are then
         self._seen, self._current, self.expires, self._said = seen, fresh, expires, ""
         places = ", ".join(str(path) for path in self._files())

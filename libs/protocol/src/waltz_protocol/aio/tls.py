@@ -141,12 +141,12 @@ def _key_store_files(settings: TlsSettings) -> tuple[Path, Path | None]:
     """The key store, and the file of its private key where that is another one."""
     path = Path(settings.key_store or "")
     key_path = Path(settings.key_file) if settings.key_file is not None else None
-    return (path / "tls.crt", key_path or path / "tls.key") if path.is_dir() else (path, key_path)
+    return (path / "tls.crt", key_path or path / "tls.key") if os.path.isdir(path) else (path, key_path)
 
 
 def _trust_store_file(settings: TlsSettings) -> Path:
     path = Path(settings.trust_store or "")
-    return path / "ca.crt" if path.is_dir() else path
+    return path / "ca.crt" if os.path.isdir(path) else path
 
 
 def _files(settings: TlsSettings) -> list[Path]:
