@@ -190,9 +190,11 @@ class WaltzClient:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        if self._core is not None:
-            await self._core.drained()  # a close elsewhere, such as of a signal handler, is not cut off
-        await self.close()
+        try:
+            if self._core is not None:
+                await self._core.drained()  # a close elsewhere, such as of a signal handler, is not cut off
+        finally:
+            await self.close()
 
     async def close(self, *, drain_seconds: float = 0.0) -> bool:
         """End the client, after what is under way has ended, but not later than in `drain_seconds`.

@@ -26,7 +26,17 @@ from waltz_client import (
 from waltz_client.blocking import BlockingWaltzClient
 from waltz_client.testing import InProcessLog
 from waltz_testkit.fake_cluster import FakeCluster
-from waltz_testkit.fake_server import Fate
+from waltz_testkit.fake_server import FakePartition, Fate
+
+
+async def held(
+    client: WaltzClient, partition: FakePartition
+) -> asyncio.Future[tuple[Committed | BaseException]]:
+    """An append that its server keeps without an outcome; its result, or its error, once it has one."""
+    partition.fate = lambda append: Fate.HOLD
+    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
+    await until(lambda: partition.held)
+    return append
 
 
 async def test_what_is_under_way_ends_and_nothing_new_begins(
@@ -109,10 +119,7 @@ async def test_a_transaction_is_decided_and_applied_before_the_end(
 
 async def test_what_takes_longer_is_cut_off_and_said(cluster: FakeCluster, connect: ConnectClient) -> None:
     client = await connect()
-    partition = cluster.partitions[0]
-    partition.fate = lambda append: Fate.HOLD
-    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
-    await until(lambda: partition.held)
+    append = await held(client, cluster.partitions[0])
     assert not await client.close(drain_seconds=0.1)
     (error,) = await append
     assert isinstance(error, OutcomeUnknownError)
@@ -122,10 +129,7 @@ async def test_a_close_that_is_cancelled_ends_the_client(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
     client = await connect()
-    partition = cluster.partitions[0]
-    partition.fate = lambda append: Fate.HOLD
-    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
-    await until(lambda: partition.held)
+    append = await held(client, cluster.partitions[0])
     closing = asyncio.gather(client.close(drain_seconds=60))
     await asyncio.sleep(0.05)
     closing.cancel()
@@ -143,9 +147,7 @@ async def test_a_close_without_waiting_says_whether_something_was_cut_off(
     assert await idle.close()
     assert await idle.close(), "closing again is no error"
     client = await connect()
-    cluster.partitions[0].fate = lambda append: Fate.HOLD
-    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
-    await until(lambda: cluster.partitions[0].held)
+    append = await held(client, cluster.partitions[0])
     assert not await client.close()
     await append
 
@@ -154,10 +156,7 @@ async def test_another_close_cuts_a_drain_off_and_the_drain_says_so(
     cluster: FakeCluster, connect: ConnectClient
 ) -> None:
     client = await connect()
-    partition = cluster.partitions[0]
-    partition.fate = lambda append: Fate.HOLD
-    append = asyncio.gather(client.append(partition=0, data=b"a"), return_exceptions=True)
-    await until(lambda: partition.held)
+    append = await held(client, cluster.partitions[0])
     draining = asyncio.gather(client.close(drain_seconds=30))
     await asyncio.sleep(0.05)
     assert not await client.close()
@@ -180,6 +179,24 @@ async def test_leaving_the_block_waits_for_a_drain_under_way(cluster: FakeCluste
             await client.append(partition=0, data=b"b")
     assert list(await other) == [Committed(0, 0)]
     assert list(await draining) == [True]
+
+
+async def test_a_block_that_is_cancelled_while_it_waits_for_a_drain_is_closed(cluster: FakeCluster) -> None:
+    client = WaltzClient.connect(settings_for(cluster), store=cluster.session())
+    async with client:
+        append = await held(client, cluster.partitions[0])
+        draining = asyncio.gather(client.close(drain_seconds=30))
+        await asyncio.sleep(0.05)
+        leaving = asyncio.gather(client.__aexit__(None, None, None))
+        await asyncio.sleep(0.05)
+        leaving.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await leaving
+        with pytest.raises(ClientClosedError):
+            client.status()
+        (error,) = await append
+    assert isinstance(error, OutcomeUnknownError)
+    assert list(await draining) == [False]
 
 
 async def test_the_last_callbacks_of_contexts_are_waited_for(

@@ -133,8 +133,8 @@ ADMIN_BUGS = (
         "copy_out_of_service_added",
         "A6",
         "assignments.py",
-        "await check_added(asker, partition_id, [node for node in new if node not in old])",
-        "pass",
+        "silent |= await check_added(asker, partition_id, added)",
+        "silent |= set(added)",
         "A copy that is switched off becomes a replica, which takes no part until somebody notices.",
     ),
     _bug(

@@ -242,11 +242,13 @@ async def _change(
             asker = probe or AdminPortProbe(
                 dict(maps.admin_ports), params.cluster_key, params.num_partitions, tls or TlsSettings()
             )
+            silent: set[str] = set()
             for partition_id in range(params.num_partitions):
                 old, new = replicas(maps.partitions, partition_id), replicas(after, partition_id)
                 version = await check_change(metadata, asker, partition_id, old, new, allow_pause=allow_pause)
                 if version is not None:
-                    await check_added(asker, partition_id, [node for node in new if node not in old])
+                    added = [node for node in new if node not in old and node not in silent]
+                    silent |= await check_added(asker, partition_id, added)
                     ops.append(CheckOp(paths.partition(partition_id), version))
             try:
                 await lock.transaction(ops)

@@ -143,10 +143,17 @@ async def check_change(
     return version
 
 
-async def check_added(probe: ReplicaProbe, partition_id: int, added: Collection[str]) -> None:
-    """UnsafeChangeError when a copy that is to become a replica is out of service (`why_not_add`)."""
+async def check_added(probe: ReplicaProbe, partition_id: int, added: Collection[str]) -> set[str]:
+    """UnsafeChangeError when a copy that is to become a replica is out of service (`why_not_add`). Returns
+    the nodes that did not answer: asking one of them for each partition would take its time limit each
+    time."""
+    silent = set()
     for node in added:
-        _raise(partition_id, why_not_add(node, await probe.ask(node, partition_id)))
+        answer = await probe.ask(node, partition_id)
+        _raise(partition_id, why_not_add(node, answer))
+        if isinstance(answer, NoAnswer):
+            silent.add(node)
+    return silent
 
 
 async def check_removal(

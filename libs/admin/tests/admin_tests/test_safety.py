@@ -183,6 +183,22 @@ async def test_a_copy_that_is_out_of_service_is_not_added() -> None:
         assert await assignments.assign(store, ROOT, [0], "d:1", probe=probe) == (0,)
 
 
+async def test_a_new_node_that_does_not_answer_is_asked_once() -> None:
+    """And not for each partition, with a time limit each time, under the lock of the administrators."""
+    store, meta = await metadata(up("a:1", "b:1", "c:1"))
+    state, _ = await meta.read_partition(0)
+    assert state is not None
+    listed = {node: ReplicaState(PartitionId(1), node, 5, UNRESOLVED) for node in state.replicas}
+    await meta.create_partition(1, PartitionMetadata(1, 5, listed))
+    for node in ("a:1", "b:1", "c:1", "d:1"):
+        await nodes.add_storage_node(store, ROOT, node, 2, 0)
+    both = (P0, PartitionId(1))
+    await store.set(f"{ROOT}/store/assignment", assignments_bytes(dict.fromkeys(("a:1", "b:1", "c:1"), both)))
+    probe = Probe(**{"a:1": GOOD, "b:1": GOOD, "c:1": GOOD, "d:1": None})
+    assert await assignments.assign(store, ROOT, [0, 1], "d:1", probe=probe) == both
+    assert probe.asked.count("d:1") == 1
+
+
 async def test_growing_from_one_needs_an_explicit_word_and_everybody() -> None:
     _, meta = await metadata(up("a"))
     with pytest.raises(UnsafeChangeError):

@@ -240,18 +240,19 @@ def test_a_temporary_directory_that_is_full_leaves_what_is_in_use(
     assert context.expires == RENEWED.certificate.not_valid_after_utc.timestamp()
 
 
-def test_a_file_system_that_refuses_leaves_what_is_in_use(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("error", [PermissionError(13, "Permission denied"), RuntimeError("no such cipher")])
+def test_whatever_a_comparison_meets_leaves_what_is_in_use(
+    error: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     context = client_context(_write(tmp_path, CLIENT_ID, CA))
     assert isinstance(context, FollowingContext)
 
     def refuse() -> None:
-        raise PermissionError(13, "Permission denied")
+        raise error
 
     monkeypatch.setattr(context, "_files", refuse)
     context.wrap_bio(ssl.MemoryBIO(), ssl.MemoryBIO(), server_hostname=HOST)
-    assert "Permission denied" in caplog.text
+    assert str(error) in caplog.text
 
 
 async def test_without_an_event_loop_too(tmp_path: Path) -> None:

@@ -15,8 +15,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from waltz_protocol.errors import TlsSettingsError
-
 _log = logging.getLogger(__name__)
 
 COMPARE_SECONDS = 1.0
@@ -54,7 +52,7 @@ class FollowingContext(ssl.SSLContext):
             fresh = ssl.SSLContext(self.protocol)
             expires = self._fill(fresh)
             unchanged = seen == self._identity()
-        except (TlsSettingsError, OSError, ValueError) as error:
+        except Exception as error:  # the task that calls this is one of the service's: it must not end
             if self._said != str(error):
                 self._said = str(error)
                 _log.error(
