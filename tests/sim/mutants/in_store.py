@@ -7,6 +7,21 @@ from tests.sim.mutants.mutant import Edit, Mutant
 _STORE = "services/server/src/waltz_server/store"
 _STORAGE = "services/storage/src/waltz_storage/engine"
 
+_UNLISTED_PART_PASSES = Edit(
+    "libs/cluster/src/waltz_cluster/older_copy.py",
+    "    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark\n",
+    "    return False\n",
+)
+_CUT_AND_NUMBERED_AGAIN = (
+    "acknowledged",
+    "client_ahead",
+    "fork",
+    "failed_committed",
+    "feed_order",
+    "progress",
+    "replicas_settle",
+)
+
 STORE_MUTANTS = (
     Mutant(
         name="majority_off_by_one",
@@ -280,21 +295,9 @@ STORE_MUTANTS = (
                 "    if info.session_id > recorded.session_id:\n",
                 "    if info.session_id > recorded.session_id + 10**6:\n",
             ),
-            Edit(
-                "libs/cluster/src/waltz_cluster/older_copy.py",
-                "    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark\n",
-                "    return False\n",
-            ),
+            _UNLISTED_PART_PASSES,
         ),
-        expected=(
-            "acknowledged",
-            "client_ahead",
-            "fork",
-            "failed_committed",
-            "feed_order",
-            "progress",
-            "replicas_settle",
-        ),
+        expected=_CUT_AND_NUMBERED_AGAIN,
         how="The metadata of a partition is restored from a copy of an earlier session: session ids are given out twice, and who took "
         "part in the last one counts as one that dropped out before. Two checks see it, each by itself: both are left out.",
         profile="older-copy",
@@ -303,22 +306,8 @@ STORE_MUTANTS = (
     Mutant(
         name="forgotten_listing_cut",
         rule="A8",
-        edits=(
-            Edit(
-                "libs/cluster/src/waltz_cluster/older_copy.py",
-                "    return recorded_session_id < info.session_id >= listed and max_txid > info.low_water_mark\n",
-                "    return False\n",
-            ),
-        ),
-        expected=(
-            "acknowledged",
-            "client_ahead",
-            "fork",
-            "failed_committed",
-            "feed_order",
-            "progress",
-            "replicas_settle",
-        ),
+        edits=(_UNLISTED_PART_PASSES,),
+        expected=_CUT_AND_NUMBERED_AGAIN,
         how="The metadata is restored from a copy of the same session, made after its number was taken and before a replica was listed in it.",
         profile="older-copy",
         found_at=1,
