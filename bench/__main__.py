@@ -26,12 +26,12 @@ from bench.reading import measure_reading
 from bench.report import print_table, write_json
 from bench.spark import measure_spark
 from bench.upkeep import measure_memory, measure_start, measure_tasks
-from bench.writing import measure_writing
+from bench.writing import measure_window, measure_writing
 from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "spark")
-ON_REQUEST = ("hostile",)
+ON_REQUEST = ("hostile", "window")
 """Measured only when named by `--only`."""
 
 
@@ -103,6 +103,7 @@ class Bench:
                 figures += measure_memory(cluster)
             steps: tuple[tuple[str, Callable[[], Awaitable[list[Figure]]]], ...] = (
                 ("writing", lambda: measure_writing(cluster, self._directory)),
+                ("window", lambda: measure_window(cluster)),
                 ("reading", lambda: measure_reading(cluster)),
                 ("spark", lambda: measure_spark(cluster)),
                 ("start", lambda: measure_start(cluster)),

@@ -10,7 +10,16 @@ from typing import Any
 from bench.cluster import BenchCluster
 from bench.figures import Figure
 from bench.limit import run_limit
-from bench.plan import PIPELINED, WriteMode, cpu_target, group_name, p50_target, rate_target, ratio_target
+from bench.plan import (
+    PIPELINED,
+    WINDOWS,
+    WriteMode,
+    cpu_target,
+    group_name,
+    p50_target,
+    rate_target,
+    ratio_target,
+)
 
 
 async def measure_writing(cluster: BenchCluster, limit_directory: Path) -> list[Figure]:
@@ -27,6 +36,23 @@ async def measure_writing(cluster: BenchCluster, limit_directory: Path) -> list[
             note = f"limit {limit_rate:,.0f}/s"
             name = "ours / limit with one file for all partitions"
             figures.append(Figure(group, name, rate / limit_rate, "", None, mode.load, note, details=one))
+    return figures
+
+
+async def measure_window(cluster: BenchCluster) -> list[Figure]:
+    """What a longer window of a client brings in appends per second, and what it costs in latency."""
+    figures: list[Figure] = []
+    for partitions in (1, 8):
+        for window in WINDOWS:
+            mode = WriteMode(window * partitions, partitions, pipelined=True)
+            ours = await run_mode(cluster, mode)
+            rate, cpu = _rate(ours), per_role(ours["cpu_us_per_transaction"])
+            group = group_name("window", cluster.tls)
+            figures += [
+                Figure(group, "appends per second", rate, "/s", None, mode.load, cpu, details={"load": ours}),
+                Figure(group, "p50", float(ours["p50_ms"]), "ms", None, mode.load),
+                Figure(group, "p99", float(ours["p99_ms"]), "ms", None, mode.load),
+            ]
     return figures
 
 

@@ -121,7 +121,6 @@ def test_it_is_refused_when_something_could_be_lost(stage: Stage, load: Load) ->
     after = _holders(stage)
     assert {name: after[name] for name in before} == before
     stage.start("s5")
-    assert stage.waltz("cluster", "verify", "--wait", "120").code in (0, 3)
     wrong = stage.waltz(*_replace(stage, "s4", "s4"))
     assert "cannot be replaced with itself" in wrong.error()
     unknown = stage.waltz(*_replace(stage, "s7", "s3"))
