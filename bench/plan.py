@@ -67,7 +67,7 @@ class Plan:
 
 PIPELINED = WriteMode(2000, 8, pipelined=True)
 WINDOWS = (5, 50, 200, 1000, 5000)
-"""Appends in flight per partition among which the default of `client.maxConcurrentTransactions` was chosen."""
+"""Appends in flight per partition: `client.maxConcurrentTransactions` has its default from this measure."""
 
 FULL = Plan(
     seconds=5.0,
