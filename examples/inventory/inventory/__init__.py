@@ -1,0 +1,1 @@
+"""Stock and reservations, kept by any number of instances on one log."""
