@@ -1,9 +1,8 @@
-"""Decides on orders: reads the tables, appends what is to happen, under locks on what the decision rests on.
+"""Decides: reads the tables, appends what is to happen, under locks on what it has read.
 
-All decisions of a warehouse are in one partition. Locks: a write lock on the id of an order or delivery makes
-it one, however often it is sent; the pieces of an item are under a write lock where they are given away, a
-read lock where too few of them are the reason of a refusal, an append lock where they only become more.
-Shipping changes nothing that can be reserved, so it touches no item.
+The client runs `decide` once per attempt, on tables that hold everything up to the attempt's high-water mark,
+and the server refuses the append when one of its locks was touched after that mark. A decision to append
+nothing is not checked by anybody: before one is relied on, `_catch_up` waits for what the log holds now.
 """
 
 from __future__ import annotations
@@ -12,135 +11,131 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from inventory import events
-from inventory.store import Order, State, Stock, Store
-from waltz_client import LockId, TransactionBuilder, WaltzClient
+from inventory.events import Cancelled, Delivered, Event, Pieces, Refused, Reserved, Shipped, Ticked, fill
+from inventory.store import RESERVED, Entry, Stock, Store
+from waltz_client import TransactionBuilder, WaltzClient
 from waltz_client.sql import SqlCallbacks
 
 T = TypeVar("T")
 
+MOST_EXPIRED = 1_000
+"""By one tick; what is over as well waits for the next."""
 
-class UnknownOrderError(Exception):
-    """Nobody has sent this order."""
+
+class UnknownIdError(Exception):
+    """Nothing was sent under this id."""
 
 
 class OtherContentError(Exception):
-    """The id was used before, for another item or quantity."""
+    """The id was used for something else."""
 
 
 class Clerk:
-    """Every method may be called again after any error, with the same ids, as often as it takes."""
+    """Every method may be called again with the same id after any error, as often as it takes.
+
+    Raises WaltzClientError when the log did not take a decision in time, or nobody knows whether it did.
+    """
 
     def __init__(
-        self, client: WaltzClient, callbacks: SqlCallbacks, store: Store, *, hold_ticks: int
+        self,
+        client: WaltzClient,
+        callbacks: SqlCallbacks,
+        store: Store,
+        hold_ticks: int,
+        deadline_seconds: float,
     ) -> None:
         self._client = client
         self._callbacks = callbacks
         self._store = store
         self._hold_ticks = hold_ticks
+        self._deadline_seconds = deadline_seconds
 
-    async def deliver(self, warehouse: str, delivery: str, item: str, quantity: int) -> None:
+    async def deliver(self, wish: Pieces) -> Entry:
         """Add stock. OtherContentError."""
 
-        def decide(builder: TransactionBuilder) -> None:
-            known = self._store.delivery(warehouse, delivery)
-            if known is not None:
-                if known != (item, quantity):
-                    raise OtherContentError(f"delivery {delivery} was {known[1]} of {known[0]}")
-                return
-            events.fill(builder, events.Delivered(warehouse, delivery, item, quantity))
-            builder.set_write_locks([LockId.of("delivery", f"{warehouse}/{delivery}")])
-            builder.set_append_locks([item_lock(warehouse, item)])
+        def decide() -> tuple[Event | None, Entry]:
+            known = self._sent(wish, delivery=True)
+            return (None, known) if known else (Delivered(**vars(wish)), Entry(wish, "delivered"))
 
-        await self._transact(warehouse, decide)
+        return await self._decide(wish.warehouse, decide)
 
-    async def reserve(self, warehouse: str, order: str, item: str, quantity: int) -> Order:
-        """The order with its answer: reserved or refused, or what has become of it since.
+    async def reserve(self, wish: Pieces) -> Entry:
+        """Reserve for an order, or refuse it; what has become of it, when it has its answer already.
+        OtherContentError."""
 
-        OtherContentError. A refusal is in the log as well: an attempt that is still under way cannot
-        reserve what was refused to its customer.
-        """
+        def decide() -> tuple[Event | None, Entry]:
+            stock = self._store.stock(wish.warehouse, wish.item)
+            known = self._sent(wish, delivery=False)
+            if known:
+                return None, known
+            if stock.on_hand - stock.reserved < wish.quantity:
+                return Refused(**vars(wish)), Entry(wish, "refused")
+            return Reserved(**vars(wish), hold_ticks=self._hold_ticks), Entry(wish, RESERVED)
 
-        def decide(builder: TransactionBuilder) -> Order:
-            known = self._store.order(warehouse, order)
-            if known is not None:
-                if (known.item, known.quantity) != (item, quantity):
-                    raise OtherContentError(f"order {order} was for {known.quantity} of {known.item}")
-                return known
-            if self._store.stock(warehouse, item).available < quantity:
-                events.fill(builder, events.Refused(warehouse, order, item, quantity))
-                builder.set_write_locks([order_lock(warehouse, order)])
-                builder.set_read_locks([item_lock(warehouse, item)])
-                return Order(order, item, quantity, State.REFUSED)
-            events.fill(builder, events.Reserved(warehouse, order, item, quantity, self._hold_ticks))
-            builder.set_write_locks([order_lock(warehouse, order), item_lock(warehouse, item)])
-            return Order(order, item, quantity, State.RESERVED)
+        return await self._decide(wish.warehouse, decide)
 
-        return await self._transact(warehouse, decide)
+    async def ship(self, warehouse: str, id: str) -> Entry:
+        """The pieces of an order leave. Returns what has become of it, shipped or not. UnknownIdError."""
+        return await self._end(warehouse, id, Shipped, "shipped")
 
-    async def ship(self, warehouse: str, order: str) -> Order:
-        """The order afterwards: shipped, or why it cannot be. UnknownOrderError."""
+    async def cancel(self, warehouse: str, id: str) -> Entry:
+        """An order gives its pieces back; as `ship`."""
+        return await self._end(warehouse, id, Cancelled, "cancelled")
 
-        def decide(builder: TransactionBuilder) -> Order:
-            known = self._known(warehouse, order)
-            if known.state is not State.RESERVED:
-                return known
-            events.fill(builder, events.Shipped(warehouse, order))
-            builder.set_write_locks([order_lock(warehouse, order)])
-            return Order(order, known.item, known.quantity, State.SHIPPED)
-
+    async def entry(self, warehouse: str, id: str) -> Entry:
+        """What has become of an id, with everything that any instance has answered. UnknownIdError."""
         await self._catch_up(warehouse)
-        return await self._transact(warehouse, decide)
-
-    async def cancel(self, warehouse: str, order: str) -> Order:
-        """The order afterwards: cancelled, or why it cannot be. UnknownOrderError."""
-
-        def decide(builder: TransactionBuilder) -> Order:
-            known = self._known(warehouse, order)
-            if known.state is not State.RESERVED:
-                return known
-            events.fill(builder, events.Cancelled(warehouse, order))
-            builder.set_write_locks([order_lock(warehouse, order)])
-            builder.set_append_locks([item_lock(warehouse, known.item)])
-            return Order(order, known.item, known.quantity, State.CANCELLED)
-
-        await self._catch_up(warehouse)
-        return await self._transact(warehouse, decide)
+        return await asyncio.to_thread(self._known, warehouse, id)
 
     async def stock(self, warehouse: str, item: str) -> Stock:
-        """Of an item, with everything that any instance had answered before."""
+        """Of an item, in the same way."""
         await self._catch_up(warehouse)
         return await asyncio.to_thread(self._store.stock, warehouse, item)
 
-    async def order(self, warehouse: str, order: str) -> Order:
-        """An order, in the same way. UnknownOrderError."""
+    async def tick(self, partition: int, seen: int) -> None:
+        """Let the clock of a partition go on, if it still stands at `seen`."""
+
+        def decide() -> tuple[Event | None, None]:
+            next_tick: Ticked = self._store.due(partition, MOST_EXPIRED)
+            return (next_tick if next_tick.tick == seen + 1 else None), None
+
+        await self._decide(partition, decide)
+
+    async def _end(self, warehouse: str, id: str, event: type[Shipped | Cancelled], state: str) -> Entry:
+        def decide() -> tuple[Event | None, Entry]:
+            known = self._known(warehouse, id)
+            if known.state != RESERVED:
+                return None, known
+            return event(**vars(known.pieces)), Entry(known.pieces, state)
+
         await self._catch_up(warehouse)
-        return await asyncio.to_thread(self._known, warehouse, order)
+        return await self._decide(warehouse, decide)
+
+    async def _decide(self, where: str | int, decide: Callable[[], tuple[Event | None, T]]) -> T:
+        async def attempt(builder: TransactionBuilder) -> T:
+            event, answer = await asyncio.to_thread(decide)
+            if event is not None:
+                fill(builder, event)
+            return answer
+
+        partition = self._client.partition_for(where) if isinstance(where, str) else where
+        done = await self._client.transact(partition, attempt, deadline_seconds=self._deadline_seconds)
+        return done.value
 
     async def _catch_up(self, warehouse: str) -> None:
-        """A decision that appends nothing is not checked by the log, so it may rest on an old table. What is
-        answered without an append therefore waits for what is committed now."""
         partition = self._client.partition_for(warehouse)
-        await self._callbacks.applied(partition, await self._client.high_water_mark(partition))
+        mark = await self._client.high_water_mark(partition, deadline_seconds=self._deadline_seconds)
+        await self._callbacks.applied(partition, mark, timeout_seconds=self._deadline_seconds)
 
-    def _known(self, warehouse: str, order: str) -> Order:
-        known = self._store.order(warehouse, order)
+    def _known(self, warehouse: str, id: str) -> Entry:
+        known = self._store.entry(warehouse, id)
         if known is None:
-            raise UnknownOrderError(f"there is no order {order}")
+            raise UnknownIdError(f"nothing was sent as {id}")
         return known
 
-    async def _transact(self, warehouse: str, decide: Callable[[TransactionBuilder], T]) -> T:
-        async def in_thread(builder: TransactionBuilder) -> T:
-            return await asyncio.to_thread(decide, builder)
-
-        return (await self._client.transact(self._client.partition_for(warehouse), in_thread)).value
-
-
-def order_lock(warehouse: str, order: str) -> LockId:
-    """The lock on whether an order has an answer, and which."""
-    return LockId.of("order", f"{warehouse}/{order}")
-
-
-def item_lock(warehouse: str, item: str) -> LockId:
-    """The lock on the pieces of an item that can be reserved."""
-    return LockId.of("item", f"{warehouse}/{item}")
+    def _sent(self, wish: Pieces, *, delivery: bool) -> Entry | None:
+        """What was sent under the id before. OtherContentError when it is something else."""
+        known = self._store.entry(wish.warehouse, wish.id)
+        if known and (known.pieces != wish or (known.state == "delivered") != delivery):
+            raise OtherContentError(f"the id {wish.id} was used for something else")
+        return known

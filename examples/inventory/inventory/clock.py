@@ -1,10 +1,10 @@
-"""The clock of the log: reservations end when it says so, not when the clock of one instance does.
+"""Time, as the log knows it: a reservation ends when its clock says so, not when that of an instance does.
 
-A partition has a clock that counts ticks, each a transaction. Every instance offers the next tick once it has
-seen the present one in its tables for `tick_seconds`; the write lock on the clock takes one of them. So two
-ticks are never closer than that, whatever the clocks of the machines show, and all instances end the same
-reservations at the same place in the log. While no instance runs, no time passes; a clock without open
-reservations rests.
+Each partition has a clock, which counts transactions of a kind of their own. Every instance offers the next
+tick when it has seen the present one in its tables for `tick_seconds`, and the lock on the clock accepts one.
+So two ticks are never closer than that, whatever time the machines think it is, and every instance ends the
+same reservations at the same place in the log. While no instance runs no time passes, and a clock rests while
+nothing is reserved.
 """
 
 from __future__ import annotations
@@ -12,60 +12,34 @@ from __future__ import annotations
 import asyncio
 import logging
 
-from inventory import events
-from inventory.clerk import item_lock, order_lock
+from sqlalchemy.exc import SQLAlchemyError
+
+from inventory.clerk import Clerk
 from inventory.store import Store
-from waltz_client import LockId, TransactionBuilder, WaltzClient, WaltzClientError
+from waltz_client import WaltzClientError
 
-_LOG = logging.getLogger(__name__)
-_CLOCK = LockId.of("clock", "inventory")
-_MOST_EXPIRED = 1000  # by one tick; the others wait for the next
+_log = logging.getLogger(__name__)
 
 
-class Clock:
-    """Offers ticks for all partitions."""
-
-    def __init__(self, client: WaltzClient, store: Store, *, tick_seconds: float) -> None:
-        self._client = client
-        self._store = store
-        self._tick_seconds = tick_seconds
-        self._seen: dict[int, tuple[int, float]] = {}
-
-    async def run(self) -> None:
-        """Until it is cancelled."""
-        while True:
-            await self.offer()
-            await asyncio.sleep(self._tick_seconds / 10)
-
-    async def offer(self) -> None:
-        """Tick where the time has come. A tick that fails is offered again."""
-        now = asyncio.get_running_loop().time()
-        in_use = await asyncio.to_thread(self._store.clocks_in_use)
-        before = self._seen
-        self._seen = {
-            partition: before[partition] if before.get(partition, (-1, 0))[0] == tick else (tick, now)
-            for partition, tick in in_use.items()
+async def keep_time(clerk: Clerk, store: Store, tick_seconds: float) -> None:
+    """Offer ticks until cancelled."""
+    loop = asyncio.get_running_loop()
+    seen: dict[int, tuple[int, float]] = {}
+    while True:
+        await asyncio.sleep(tick_seconds / 10)
+        try:
+            ticks = await asyncio.to_thread(store.clocks_in_use)
+        except SQLAlchemyError as error:
+            _log.warning("the clocks cannot be read: %s", error)
+            continue
+        now = loop.time()
+        seen = {
+            partition: seen[partition] if seen.get(partition, (-1,))[0] == tick else (tick, now)
+            for partition, tick in ticks.items()
         }
-        for partition, (tick, since) in self._seen.items():
-            if now - since >= self._tick_seconds:
+        for partition, (tick, since) in seen.items():
+            if now - since >= tick_seconds:
                 try:
-                    await self.tick(partition, tick)
-                except WaltzClientError as error:
-                    _LOG.warning("no tick in partition %d: %s", partition, error)
-
-    async def tick(self, partition: int, seen: int) -> None:
-        """Make the tick after `seen`, unless it is there already."""
-
-        def decide(builder: TransactionBuilder) -> None:
-            tick, due = self._store.clock(partition, _MOST_EXPIRED)
-            if tick != seen:
-                return
-            expired = [[warehouse, order] for warehouse, order, _ in due]
-            events.fill(builder, events.Ticked(tick + 1, expired))
-            builder.set_write_locks([_CLOCK, *(order_lock(one[0], one[1]) for one in due)])
-            builder.set_append_locks({item_lock(one[0], one[2]) for one in due})
-
-        async def in_thread(builder: TransactionBuilder) -> None:
-            await asyncio.to_thread(decide, builder)
-
-        await self._client.transact(partition, in_thread, deadline_seconds=self._tick_seconds)
+                    await clerk.tick(partition, tick)
+                except WaltzClientError as error:  # it is offered again, if nobody else's was accepted
+                    _log.warning("no tick in partition %d: %s", partition, error)

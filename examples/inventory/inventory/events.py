@@ -1,90 +1,118 @@
-"""What is in the log: what happened, each event a JSON payload whose header says of which kind it is."""
+"""What is in the log: JSON, one event per transaction, and the locks under which it is decided.
+
+All of a warehouse is in one partition, because locks, and the order of transactions, hold within a partition.
+The locks: on an *id*, whether it has been sent and what has become of it; on an *item*, how many pieces can be
+reserved; on the *clock* of the partition, how late it is.
+"""
 
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
 
-from waltz_client import JSON, DataTransaction, HeaderNamespace, TransactionBuilder
+from waltz_client import JSON, HeaderNamespace, LockId, TransactionBuilder
 
-INVENTORY = HeaderNamespace("inventory")
+HEADERS = HeaderNamespace("inventory")
+CLOCK_LOCK = LockId.of("clock", "inventory")
 
 
-@dataclass(frozen=True, slots=True)
-class Delivered:
-    """Pieces of an item came in; `delivery` makes it one when it is sent twice."""
+def id_lock(warehouse: str, id: str) -> LockId:
+    """The lock that represents what was sent under one id."""
+    return LockId.of("id", f"{warehouse}/{id}")
+
+
+def item_lock(warehouse: str, item: str) -> LockId:
+    """The lock that represents the pieces of an item that can be reserved."""
+    return LockId.of("item", f"{warehouse}/{item}")
+
+
+@dataclass(frozen=True)
+class Pieces:
+    """So many pieces of an item. `id` is the sender's: sent twice, it counts once."""
 
     warehouse: str
-    delivery: str
+    id: str
     item: str
     quantity: int
 
+    def lock(self, builder: TransactionBuilder) -> None:
+        """A delivery and the end of a reservation: the item has only more pieces afterwards, so many of them
+        may be decided at the same time."""
+        builder.set_write_locks([id_lock(self.warehouse, self.id)])
+        builder.set_append_locks([item_lock(self.warehouse, self.item)])
 
-@dataclass(frozen=True, slots=True)
-class Reserved:
-    """An order holds pieces until it is shipped, cancelled, or the clock of the log has gone on by more than
-    `hold_ticks`."""
 
-    warehouse: str
-    order: str
-    item: str
-    quantity: int
+@dataclass(frozen=True)
+class Delivered(Pieces):
+    """They came in."""
+
+
+@dataclass(frozen=True)
+class Reserved(Pieces):
+    """An order holds them until it is shipped or cancelled, or the clock has ticked more than `hold_ticks`
+    times."""
+
     hold_ticks: int
 
-
-@dataclass(frozen=True, slots=True)
-class Refused:
-    """There were too few pieces for the order. This is its answer for good."""
-
-    warehouse: str
-    order: str
-    item: str
-    quantity: int
+    def lock(self, builder: TransactionBuilder) -> None:
+        """Depends on the item having enough pieces, and takes them."""
+        builder.set_write_locks([id_lock(self.warehouse, self.id), item_lock(self.warehouse, self.item)])
 
 
-@dataclass(frozen=True, slots=True)
-class Shipped:
-    """The pieces that the order held have left."""
+@dataclass(frozen=True)
+class Refused(Pieces):
+    """Too few were there. In the log, because an earlier attempt at the same order may still be on its way:
+    the lock on the id lets only one of them be the answer."""
 
-    warehouse: str
-    order: str
-
-
-@dataclass(frozen=True, slots=True)
-class Cancelled:
-    """The order gave its pieces back."""
-
-    warehouse: str
-    order: str
+    def lock(self, builder: TransactionBuilder) -> None:
+        """Depends on the same, and leaves the pieces where they are."""
+        builder.set_write_locks([id_lock(self.warehouse, self.id)])
+        builder.set_read_locks([item_lock(self.warehouse, self.item)])
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
+class Shipped(Pieces):
+    """They have left. They could not be reserved before either: the item is not touched."""
+
+    def lock(self, builder: TransactionBuilder) -> None:
+        """Depends on the order being open."""
+        builder.set_write_locks([id_lock(self.warehouse, self.id)])
+
+
+@dataclass(frozen=True)
+class Cancelled(Pieces):
+    """The order gave them back."""
+
+
+@dataclass(frozen=True)
 class Ticked:
-    """The clock of a partition, one further, and the reservations that this ends: [warehouse, order] each."""
+    """The clock of the partition went on, and ended these reservations."""
 
     tick: int
-    expired: list[list[str]]
+    expired: list[Pieces]
+
+    def lock(self, builder: TransactionBuilder) -> None:
+        """Depends on the clock, and on each of the orders being open."""
+        builder.set_write_locks([CLOCK_LOCK, *(id_lock(one.warehouse, one.id) for one in self.expired)])
+        builder.set_append_locks({item_lock(one.warehouse, one.item) for one in self.expired})
 
 
 Event = Delivered | Reserved | Refused | Shipped | Cancelled | Ticked
-KINDS: dict[int, type[Event]] = {
-    1: Delivered,
-    2: Reserved,
-    3: Refused,
-    4: Shipped,
-    5: Cancelled,
-    6: Ticked,
-}  # for ever: these numbers are in the log
-HEADERS = {kind: INVENTORY.header(number) for number, kind in KINDS.items()}
+_HEADERS: dict[int, type[Event]] = {
+    HEADERS.header(kind): event
+    for kind, event in enumerate((Delivered, Reserved, Refused, Shipped, Cancelled, Ticked), 1)
+}
 
 
-def fill(builder: TransactionBuilder, event: Event) -> TransactionBuilder:
-    """Let a transaction be this event."""
-    return builder.set_header(HEADERS[type(event)]).set_transaction_data(asdict(event), JSON)
+def fill(builder: TransactionBuilder, event: Event) -> None:
+    """Let the transaction be this event."""
+    (header,) = (header for header, kind in _HEADERS.items() if kind is type(event))
+    builder.set_header(header).set_transaction_data(asdict(event), JSON)
+    event.lock(builder)
 
 
-def read(transaction: DataTransaction) -> Event:
-    """The event of a transaction of ours; KeyError or TypeError for what this program does not know."""
-    kind = INVENTORY.kind(transaction.header)
-    if kind is None:
-        raise KeyError(transaction.header)
-    return KINDS[kind](**transaction.value(JSON))
+def decode(header: int, data: bytes) -> Event:
+    """The event of a transaction of ours."""
+    fields, kind = JSON.deserialize(data), _HEADERS[header]
+    if kind is Ticked:
+        return Ticked(fields["tick"], [Pieces(**one) for one in fields["expired"]])
+    return kind(**fields)

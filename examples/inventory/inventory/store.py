@@ -1,228 +1,164 @@
-"""The tables of one instance, a function of the log: `apply` is the only thing that writes."""
+"""The database of an instance: stock, what was sent under each id, clocks. Written from the log only, by
+`apply`."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from enum import StrEnum
+from collections.abc import Mapping
+from typing import NamedTuple
 
 import sqlalchemy as sa
 
-from inventory import events
+from inventory.events import Cancelled, Delivered, Pieces, Refused, Reserved, Shipped, Ticked, decode
 from waltz_client import DataTransaction
 
-_METADATA = sa.MetaData()
-_ITEMS = sa.Table(
-    "items",
-    _METADATA,
-    sa.Column("warehouse", sa.String, primary_key=True),
-    sa.Column("item", sa.String, primary_key=True),
+METADATA = sa.MetaData()
+
+STOCK = sa.Table(
+    "stock",
+    METADATA,
+    sa.Column("warehouse", sa.String(64), primary_key=True),
+    sa.Column("item", sa.String(64), primary_key=True),
     sa.Column("on_hand", sa.BigInteger, nullable=False),
     sa.Column("reserved", sa.BigInteger, nullable=False),
 )
-_DELIVERIES = sa.Table(
-    "deliveries",
-    _METADATA,
-    sa.Column("warehouse", sa.String, primary_key=True),
-    sa.Column("delivery", sa.String, primary_key=True),
-    sa.Column("item", sa.String, nullable=False),
+
+ENTRIES = sa.Table(
+    "entries",
+    METADATA,
+    sa.Column("warehouse", sa.String(64), primary_key=True),
+    sa.Column("id", sa.String(64), primary_key=True),
+    sa.Column("item", sa.String(64), nullable=False),
     sa.Column("quantity", sa.BigInteger, nullable=False),
-)
-_ORDERS = sa.Table(
-    "orders",
-    _METADATA,
-    sa.Column("warehouse", sa.String, primary_key=True),
-    sa.Column("order", sa.String, primary_key=True),
-    sa.Column("item", sa.String, nullable=False),
-    sa.Column("quantity", sa.BigInteger, nullable=False),
-    sa.Column("state", sa.String, nullable=False),
-    sa.Column("partition", sa.Integer, nullable=False),
+    sa.Column("state", sa.String(16), nullable=False),
+    sa.Column("partition_id", sa.Integer, nullable=False),
     sa.Column("last_tick", sa.BigInteger, nullable=False),
-    sa.Index("open_orders", "state", "partition", "last_tick"),
+    sa.Index("entries_that_expire", "state", "partition_id", "last_tick"),
 )
-_CLOCKS = sa.Table(
+
+CLOCKS = sa.Table(
     "clocks",
-    _METADATA,
-    sa.Column("partition", sa.Integer, primary_key=True),
+    METADATA,
+    sa.Column("partition_id", sa.Integer, primary_key=True, autoincrement=False),
     sa.Column("tick", sa.BigInteger, nullable=False),
 )
 
-
-class State(StrEnum):
-    """What has become of an order. All but RESERVED are for good."""
-
-    RESERVED = "reserved"
-    REFUSED = "refused"
-    SHIPPED = "shipped"
-    CANCELLED = "cancelled"
-    EXPIRED = "expired"
+RESERVED = "reserved"
+"""The only state of an entry that is not for good; the others are delivered, refused, shipped, cancelled and
+expired."""
 
 
-@dataclass(frozen=True, slots=True)
-class Stock:
+class Stock(NamedTuple):
     """The pieces of one item: in the warehouse, and how many of these are held by orders."""
 
-    on_hand: int = 0
-    reserved: int = 0
-
-    @property
-    def available(self) -> int:
-        """What can be reserved."""
-        return self.on_hand - self.reserved
+    on_hand: int
+    reserved: int
 
 
-@dataclass(frozen=True, slots=True)
-class Order:
-    """An order as it is now."""
+class Entry(NamedTuple):
+    """What was sent under an id, and what has become of it."""
 
-    order: str
-    item: str
-    quantity: int
-    state: State
+    pieces: Pieces
+    state: str
+
+
+def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
+    """What a transaction does to the tables. Runs in one database transaction with the high-water mark:
+    exactly once."""
+    partition = transaction.partition_id
+    match decode(transaction.header, transaction.data):
+        case Delivered() as event:
+            _enter(connection, event, "delivered", partition)
+            _move(connection, event, on_hand=event.quantity)
+        case Reserved() as event:
+            last_tick = _tick(connection, partition) + event.hold_ticks
+            _enter(connection, event, RESERVED, partition, last_tick)
+            _move(connection, event, reserved=event.quantity)
+        case Refused() as event:
+            _enter(connection, event, "refused", partition)
+        case Shipped() as event:
+            _end(connection, event, "shipped")
+            _move(connection, event, on_hand=-event.quantity, reserved=-event.quantity)
+        case Cancelled() as event:
+            _end(connection, event, "cancelled")
+            _move(connection, event, reserved=-event.quantity)
+        case Ticked(tick, expired):
+            values = {"partition_id": partition, "tick": tick}
+            clock = sa.update(CLOCKS).where(CLOCKS.c.partition_id == partition).values(tick=tick)
+            if not connection.execute(clock).rowcount:
+                connection.execute(sa.insert(CLOCKS).values(values))
+            for pieces in expired:
+                _end(connection, pieces, "expired")
+                _move(connection, pieces, reserved=-pieces.quantity)
+
+
+def _tick(connection: sa.Connection, partition: int) -> int:
+    return connection.scalar(sa.select(CLOCKS.c.tick).where(CLOCKS.c.partition_id == partition)) or 0
+
+
+def _enter(connection: sa.Connection, new: Pieces, state: str, partition: int, last_tick: int = 0) -> None:
+    row = {"warehouse": new.warehouse, "id": new.id, "item": new.item, "quantity": new.quantity}
+    connection.execute(
+        sa.insert(ENTRIES).values(row | {"state": state, "partition_id": partition, "last_tick": last_tick})
+    )
+
+
+def _end(connection: sa.Connection, pieces: Pieces, state: str) -> None:
+    this = (ENTRIES.c.warehouse == pieces.warehouse) & (ENTRIES.c.id == pieces.id)
+    update = sa.update(ENTRIES).where(this & (ENTRIES.c.state == RESERVED)).values(state=state)
+    if connection.execute(update).rowcount != 1:
+        raise ValueError(f"{pieces} cannot be {state}: it is not reserved")
+
+
+def _move(connection: sa.Connection, pieces: Pieces, *, on_hand: int = 0, reserved: int = 0) -> None:
+    this = {"warehouse": pieces.warehouse, "item": pieces.item}
+    update = sa.update(STOCK).where(*(STOCK.c[name] == value for name, value in this.items()))
+    changes = {"on_hand": STOCK.c.on_hand + on_hand, "reserved": STOCK.c.reserved + reserved}
+    if not connection.execute(update.values(changes)).rowcount:
+        connection.execute(sa.insert(STOCK).values(this | {"on_hand": on_hand, "reserved": reserved}))
 
 
 class Store:
-    """Reads take one database transaction each, so what they return belongs together."""
+    """Reading. Synchronous: call it in a thread."""
 
     def __init__(self, engine: sa.Engine) -> None:
         self._engine = engine
-
-    def create_tables(self) -> None:
-        """Create what is missing."""
-        _METADATA.create_all(self._engine)
 
     def stock(self, warehouse: str, item: str) -> Stock:
         """What there is of an item; nothing of one that was never delivered."""
         with self._engine.connect() as connection:
             row = connection.execute(
-                sa.select(_ITEMS.c.on_hand, _ITEMS.c.reserved).where(
-                    _ITEMS.c.warehouse == warehouse, _ITEMS.c.item == item
+                sa.select(STOCK.c.on_hand, STOCK.c.reserved).where(
+                    STOCK.c.warehouse == warehouse, STOCK.c.item == item
                 )
             ).one_or_none()
-        return Stock() if row is None else Stock(*row)
+        return Stock(0, 0) if row is None else Stock(*row)
 
-    def order(self, warehouse: str, order: str) -> Order | None:
-        """An order that has an answer, else None."""
-        with self._engine.connect() as connection:
-            return _order(connection, warehouse, order)
-
-    def delivery(self, warehouse: str, delivery: str) -> tuple[str, int] | None:
-        """Item and quantity of a delivery that has come in, else None."""
+    def entry(self, warehouse: str, id: str) -> Entry | None:
+        """What was sent under an id; None when nothing was."""
         with self._engine.connect() as connection:
             row = connection.execute(
-                sa.select(_DELIVERIES.c.item, _DELIVERIES.c.quantity).where(
-                    _DELIVERIES.c.warehouse == warehouse, _DELIVERIES.c.delivery == delivery
-                )
+                sa.select(ENTRIES).where(ENTRIES.c.warehouse == warehouse, ENTRIES.c.id == id)
             ).one_or_none()
-        return None if row is None else (row.item, row.quantity)
+        return None if row is None else Entry(Pieces(warehouse, id, row.item, row.quantity), row.state)
 
-    def clocks_in_use(self) -> dict[int, int]:
-        """The tick of every partition that has an open reservation."""
+    def clocks_in_use(self) -> Mapping[int, int]:
+        """The tick of each partition with an open reservation."""
         with self._engine.connect() as connection:
-            rows = connection.execute(
-                sa.select(_ORDERS.c.partition, sa.func.coalesce(_CLOCKS.c.tick, 0))
-                .select_from(_ORDERS.outerjoin(_CLOCKS, _ORDERS.c.partition == _CLOCKS.c.partition))
-                .where(_ORDERS.c.state == State.RESERVED)
-                .distinct()
-            ).all()
-        return {partition: tick for partition, tick in rows}
+            used = connection.scalars(
+                sa.select(ENTRIES.c.partition_id).where(ENTRIES.c.state == RESERVED).distinct()
+            )
+            return {partition: _tick(connection, partition) for partition in used.all()}
 
-    def clock(self, partition: int, limit: int) -> tuple[int, Sequence[tuple[str, str, str]]]:
-        """The tick of a partition, and warehouse, order and item of reservations that the next one ends."""
+    def due(self, partition: int, limit: int) -> Ticked:
+        """The next tick of a partition, with the reservations that it ends (the oldest, if there are more
+        than `limit`)."""
         with self._engine.connect() as connection:
             tick = _tick(connection, partition)
-            due = connection.execute(
-                sa.select(_ORDERS.c.warehouse, _ORDERS.c.order, _ORDERS.c.item)
-                .where(
-                    _ORDERS.c.state == State.RESERVED,
-                    _ORDERS.c.partition == partition,
-                    _ORDERS.c.last_tick <= tick,
-                )
-                .order_by(_ORDERS.c.last_tick, _ORDERS.c.warehouse, _ORDERS.c.order)
-                .limit(limit)
-            ).all()
-        return tick, [(row.warehouse, row.order, row.item) for row in due]
-
-
-def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
-    """Carry out one event of the log."""
-    match events.read(transaction):
-        case events.Delivered(warehouse, delivery, item, quantity):
-            row = {"warehouse": warehouse, "delivery": delivery, "item": item, "quantity": quantity}
-            connection.execute(_DELIVERIES.insert().values(row))
-            if not _change(connection, warehouse, item, on_hand=quantity):
-                fresh = {"warehouse": warehouse, "item": item, "on_hand": quantity, "reserved": 0}
-                connection.execute(_ITEMS.insert().values(fresh))
-        case events.Reserved(warehouse, order, item, quantity, hold_ticks):
-            last_tick = _tick(connection, transaction.partition_id) + hold_ticks
-            new = Order(order, item, quantity, State.RESERVED)
-            _insert(connection, transaction.partition_id, warehouse, new, last_tick)
-            _change(connection, warehouse, item, reserved=quantity)
-        case events.Refused(warehouse, order, item, quantity):
-            new = Order(order, item, quantity, State.REFUSED)
-            _insert(connection, transaction.partition_id, warehouse, new, 0)
-        case events.Shipped(warehouse, order):
-            _end(connection, warehouse, order, State.SHIPPED)
-        case events.Cancelled(warehouse, order):
-            _end(connection, warehouse, order, State.CANCELLED)
-        case events.Ticked(tick, expired):
-            partition = transaction.partition_id
-            if not connection.execute(
-                _CLOCKS.update().where(_CLOCKS.c.partition == partition).values(tick=tick)
-            ).rowcount:
-                connection.execute(_CLOCKS.insert().values(partition=partition, tick=tick))
-            for warehouse, order in expired:
-                _end(connection, warehouse, order, State.EXPIRED)
-
-
-def _order(connection: sa.Connection, warehouse: str, order: str) -> Order | None:
-    row = connection.execute(
-        sa.select(_ORDERS).where(_ORDERS.c.warehouse == warehouse, _ORDERS.c.order == order)
-    ).one_or_none()
-    return None if row is None else Order(row.order, row.item, row.quantity, State(row.state))
-
-
-def _tick(connection: sa.Connection, partition: int) -> int:
-    tick: int | None = connection.execute(
-        sa.select(_CLOCKS.c.tick).where(_CLOCKS.c.partition == partition)
-    ).scalar_one_or_none()
-    return tick or 0
-
-
-def _insert(connection: sa.Connection, partition: int, warehouse: str, new: Order, last_tick: int) -> None:
-    connection.execute(
-        _ORDERS.insert().values(
-            warehouse=warehouse,
-            order=new.order,
-            item=new.item,
-            quantity=new.quantity,
-            state=new.state,
-            partition=partition,
-            last_tick=last_tick,
-        )
-    )
-
-
-def _end(connection: sa.Connection, warehouse: str, order: str, state: State) -> None:
-    ended = _order(connection, warehouse, order)
-    if ended is None or ended.state is not State.RESERVED:
-        raise ValueError(f"order {order} of {warehouse} cannot be {state}: {ended}")
-    connection.execute(
-        _ORDERS.update()
-        .where(_ORDERS.c.warehouse == warehouse, _ORDERS.c.order == order)
-        .values(state=state)
-    )
-    left = -ended.quantity if state is State.SHIPPED else 0
-    _change(connection, warehouse, ended.item, on_hand=left, reserved=-ended.quantity)
-
-
-def _change(
-    connection: sa.Connection, warehouse: str, item: str, *, on_hand: int = 0, reserved: int = 0
-) -> bool:
-    return bool(
-        connection.execute(
-            _ITEMS.update()
-            .where(_ITEMS.c.warehouse == warehouse, _ITEMS.c.item == item)
-            .values(on_hand=_ITEMS.c.on_hand + on_hand, reserved=_ITEMS.c.reserved + reserved)
-        ).rowcount
-    )
+            over = (
+                (ENTRIES.c.state == RESERVED)
+                & (ENTRIES.c.partition_id == partition)
+                & (ENTRIES.c.last_tick <= tick)
+            )
+            found = sa.select(ENTRIES).where(over).order_by(ENTRIES.c.last_tick).limit(limit)
+            rows = connection.execute(found).all()
+        return Ticked(tick + 1, [Pieces(row.warehouse, row.id, row.item, row.quantity) for row in rows])

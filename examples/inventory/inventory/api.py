@@ -1,0 +1,99 @@
+"""The HTTP face. 200 and 201 done, 400 makes no sense, 404 unknown id, 409 refused, 503 ask again with the same
+id."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+from aiohttp import web
+from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, generate_latest
+
+from inventory.clerk import Clerk, OtherContentError, UnknownIdError
+from inventory.events import Pieces
+from inventory.store import RESERVED, Entry
+from waltz_client import WaltzClient, WaltzClientError
+
+MOST_PIECES = 10**9
+
+
+def routes(clerk: Clerk, client: WaltzClient, registry: CollectorRegistry) -> web.RouteTableDef:
+    """What an instance answers."""
+    table = web.RouteTableDef()
+
+    @table.post("/warehouses/{warehouse}/deliveries")
+    async def deliver(request: web.Request) -> web.Response:
+        return await _send(request, clerk.deliver)
+
+    @table.post("/warehouses/{warehouse}/orders")
+    async def reserve(request: web.Request) -> web.Response:
+        return await _send(request, clerk.reserve)
+
+    @table.post("/warehouses/{warehouse}/orders/{id}/ship")
+    async def ship(request: web.Request) -> web.Response:
+        return await _answer(clerk.ship(**request.match_info), ("shipped",))
+
+    @table.post("/warehouses/{warehouse}/orders/{id}/cancel")
+    async def cancel(request: web.Request) -> web.Response:
+        return await _answer(clerk.cancel(**request.match_info), ("cancelled",))
+
+    @table.get("/warehouses/{warehouse}/orders/{id}")
+    async def entry(request: web.Request) -> web.Response:
+        return await _answer(clerk.entry(**request.match_info))
+
+    @table.get("/warehouses/{warehouse}/items/{item}")
+    async def stock(request: web.Request) -> web.Response:
+        try:
+            found = await clerk.stock(**request.match_info)
+        except WaltzClientError as error:
+            return _error(503, error)
+        return web.json_response(found._asdict() | {"available": found.on_hand - found.reserved})
+
+    @table.get("/health")
+    async def health(_: web.Request) -> web.Response:
+        partitions = client.status().partitions
+        report = {p.partition: p.reason or f"{p.lag} transactions behind" for p in partitions}
+        return web.json_response(report, status=200 if all(p.available for p in partitions) else 503)
+
+    @table.get("/metrics")
+    async def metrics(_: web.Request) -> web.Response:
+        return web.Response(body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_LATEST})
+
+    return table
+
+
+async def _send(request: web.Request, send: Callable[[Pieces], Awaitable[Entry]]) -> web.Response:
+    try:
+        wish = pieces(request.match_info["warehouse"], await request.json())
+    except (KeyError, TypeError, ValueError) as error:
+        return _error(400, error)
+    return await _answer(send(wish), ("delivered", RESERVED, "shipped"), 201)
+
+
+async def _answer(
+    asked: Awaitable[Entry], good: tuple[str, ...] | None = None, status: int = 200
+) -> web.Response:
+    """`good`: the states that are what was asked for; None for all."""
+    try:
+        found = await asked
+    except UnknownIdError as error:
+        return _error(404, error)
+    except OtherContentError as error:
+        return _error(409, error)
+    except WaltzClientError as error:
+        return _error(503, error)
+    body = {"id": found.pieces.id, "item": found.pieces.item, "quantity": found.pieces.quantity}
+    done = good is None or found.state in good
+    return web.json_response(body | {"state": found.state}, status=status if done else 409)
+
+
+def _error(status: int, error: Exception) -> web.Response:
+    return web.json_response({"error": f"{type(error).__name__}: {error}"}, status=status)
+
+
+def pieces(warehouse: str, body: dict[str, object]) -> Pieces:
+    """The wish of a request; KeyError or ValueError for one that makes no sense."""
+    quantity = int(str(body["quantity"]))
+    id, item = str(body["id"]), str(body["item"])
+    if not 0 < quantity <= MOST_PIECES or not all(0 < len(one) <= 64 for one in (warehouse, id, item)):
+        raise ValueError(f"1 to {MOST_PIECES} pieces, and names of 1 to 64 characters")
+    return Pieces(warehouse, id, item, quantity)

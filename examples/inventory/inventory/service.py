@@ -1,0 +1,73 @@
+"""Configuration, and what one instance is made of."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import sqlalchemy as sa
+import yaml
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from inventory.api import routes
+from inventory.clerk import Clerk
+from inventory.clock import keep_time
+from inventory.events import HEADERS
+from inventory.store import METADATA, Store, apply
+from waltz_client import WaltzClient
+from waltz_client.prometheus import PrometheusObserver
+from waltz_client.sql import SqlCallbacks
+
+DRAIN_SECONDS = 10.0
+"""How long a stop waits for decisions that are on their way."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """A YAML file: `client` (path of the log's client configuration, relative to the file), `database` (an
+    SQLAlchemy address), `port` (HTTP, on the loopback address); how long a reservation lasts, `hold_ticks` of
+    at least `tick_seconds` each; and how long a request may take, `deadline_seconds`."""
+
+    client: Path | dict[str, object]
+    database: str
+    port: int = 0
+    tick_seconds: float = 10.0
+    hold_ticks: int = 90
+    deadline_seconds: float = 15.0
+
+    @classmethod
+    def load(cls, path: str) -> Config:
+        """Read the file."""
+        keys = yaml.safe_load(Path(path).read_text())
+        return cls(**{**keys, "client": Path(path).parent / keys["client"]})
+
+
+@asynccontextmanager
+async def instance(config: Config) -> AsyncIterator[web.Application]:
+    """Follow the log, keep time, and answer what is asked of the application."""
+    engine = sa.create_engine(config.database)
+    if engine.dialect.name == "sqlite":  # readers and the writer do not wait for each other
+        with engine.connect() as connection:
+            connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    METADATA.create_all(engine)
+    store, registry = Store(engine), CollectorRegistry()
+    observer = PrometheusObserver(registry)
+    async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
+        await callbacks.create_tables()
+        async with WaltzClient.connect(config.client, callbacks, observers=[observer]) as client:
+            observer.watch(client, "inventory")
+            clerk = Clerk(client, callbacks, store, config.hold_ticks, config.deadline_seconds)
+            app = web.Application()
+            app.add_routes(routes(clerk, client, registry))
+            async with asyncio.TaskGroup() as group:
+                clock = group.create_task(keep_time(clerk, store, config.tick_seconds))
+                try:
+                    yield app
+                finally:
+                    clock.cancel()
+            await client.close(drain_seconds=DRAIN_SECONDS)
+    engine.dispose()
