@@ -1,5 +1,5 @@
-"""Two instances of examples/inventory under load, while servers and the instances themselves are killed: nothing
-is oversold, and every reservation that was acknowledged is in the log once."""
+"""Two instances of examples/inventory under load, while servers and the instances themselves are killed:
+nothing is oversold, and every reservation that was acknowledged is in the log once."""
 
 import asyncio
 import itertools

@@ -1,9 +1,9 @@
-"""Instances of examples/inventory against a log inside the test: each rule, instances that compete, answers that
-got lost."""
+"""Instances of examples/inventory against a log inside the test: each rule, instances that compete, answers
+that got lost."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -78,7 +78,12 @@ class Instance:
 
     async def tick(self, times: int = 1) -> None:
         for _ in range(times):
-            await self.clerk.tick(PARTITION, self.store.due(PARTITION, 1).tick - 1)
+            await self.clerk.tick(PARTITION, self.store.next_tick(PARTITION, 1).tick - 1)
+
+    async def sent(self, appends: int) -> None:
+        """Until this many appends are held back."""
+        while self.partition.waiting < appends:
+            await asyncio.sleep(0.01)
 
     def tables(self) -> dict[str, list[tuple[object, ...]]]:
         with self.engine.connect() as connection:
@@ -98,6 +103,14 @@ def events(log: InProcessLog) -> list[Event]:
 
 def kinds(log: InProcessLog) -> Counter[type[Event]]:
     return Counter(type(event) for event in events(log))
+
+
+async def refused(asked: Awaitable[object]) -> type[Exception] | None:
+    try:
+        await asked
+    except Exception as error:
+        return type(error)
+    return None
 
 
 @pytest.fixture
@@ -176,8 +189,7 @@ async def test_the_last_piece_is_reserved_once(first: Instance, second: Instance
     first.partition.hold()
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(first.reserve("b")), group.create_task(second.reserve("c"))]
-        while first.partition.waiting < 2:
-            await asyncio.sleep(0.01)
+        await first.sent(2)
         first.partition.release()
     assert sorted(task.result() for task in asked) == ["refused", "reserved"]
     assert await first.stock() == await second.stock() == Stock(3, 3)
@@ -194,11 +206,45 @@ async def test_an_order_sent_to_two_instances_reserves_once(first: Instance, sec
     first.partition.hold()
     async with asyncio.TaskGroup() as group:
         asked = [group.create_task(one.reserve("a")) for one in (first, second)]
-        while first.partition.waiting < 2:
-            await asyncio.sleep(0.01)
+        await first.sent(2)
         first.partition.release()
     assert [task.result() for task in asked] == ["reserved", "reserved"]
     assert kinds(first.log) == {Delivered: 1, Reserved: 1}
+
+
+async def test_an_id_sent_for_two_things_at_once_is_one_of_them(first: Instance, second: Instance) -> None:
+    await first.clerk.deliver(Pieces(NORTH, "chairs", "chair", 1))
+    first.partition.hold()
+    async with asyncio.TaskGroup() as group:
+        reserved = group.create_task(first.reserve("a"))
+        await first.sent(1)
+        other = group.create_task(refused(second.clerk.reserve(Pieces(NORTH, "a", "chair", 1))))
+        await first.sent(2)
+        first.partition.release()
+    assert (reserved.result(), other.result()) == ("reserved", OtherContentError)
+
+
+@pytest.mark.parametrize("what", ["delivery", "cancellation", "expiry"])
+async def test_nobody_is_refused_what_has_just_come_back(
+    first: Instance, second: Instance, what: str
+) -> None:
+    """The refusal was decided before the pieces came back, and reaches the log after them."""
+    await first.reserve("a", 3)
+    await first.tick(HOLD_TICKS)
+    await second.stock()
+    steps: dict[str, Callable[[], Coroutine[None, None, object]]] = {
+        "delivery": lambda: first.clerk.deliver(lamps("second truck")),
+        "cancellation": lambda: first.clerk.cancel(NORTH, "a"),
+        "expiry": first.tick,
+    }
+    first.partition.hold()
+    async with asyncio.TaskGroup() as group:
+        group.create_task(steps[what]())
+        await first.sent(1)
+        asked = group.create_task(second.reserve("b"))
+        await first.sent(2)
+        first.partition.release()
+    assert asked.result() == "reserved"
 
 
 async def test_an_order_is_shipped_or_cancelled(first: Instance, second: Instance) -> None:
@@ -210,8 +256,7 @@ async def test_an_order_is_shipped_or_cancelled(first: Instance, second: Instanc
             group.create_task(first.clerk.ship(NORTH, "a")),
             group.create_task(second.clerk.cancel(NORTH, "a")),
         ]
-        while first.partition.waiting < 2:
-            await asyncio.sleep(0.01)
+        await first.sent(2)
         first.partition.release()
     one, other = (task.result().state for task in asked)
     assert one == other
@@ -223,8 +268,7 @@ async def test_deliveries_do_not_hold_one_another_up(first: Instance, second: In
     async with asyncio.TaskGroup() as group:
         group.create_task(first.clerk.deliver(lamps("b")))
         group.create_task(second.clerk.deliver(lamps("c")))
-        while first.partition.waiting < 2:
-            await asyncio.sleep(0.01)
+        await first.sent(2)
         first.partition.release()
     assert await first.stock() == Stock(5, 0)
 
@@ -264,8 +308,7 @@ async def test_two_instances_make_one_tick(first: Instance, second: Instance) ->
     async with asyncio.TaskGroup() as group:
         for one in (first, second):
             group.create_task(one.clerk.tick(PARTITION, 0))
-        while first.partition.waiting < 2:
-            await asyncio.sleep(0.01)
+        await first.sent(2)
         first.partition.release()
     assert kinds(first.log)[Ticked] == 1
 
@@ -280,8 +323,7 @@ async def test_an_order_is_shipped_or_expires(first: Instance, second: Instance,
         steps = [second.clerk.ship(NORTH, "a"), first.clerk.tick(PARTITION, HOLD_TICKS)]
         for number, step in enumerate(steps if shipped_first else reversed(steps), 1):
             group.create_task(step)
-            while first.partition.waiting < number:
-                await asyncio.sleep(0.01)
+            await first.sent(number)
         first.partition.release()
     assert await first.state("a") == ("shipped" if shipped_first else "expired")
     assert await first.stock() == (Stock(2, 0) if shipped_first else Stock(3, 0))
@@ -292,7 +334,7 @@ async def test_the_clock_ticks_while_something_is_reserved(first: Instance, seco
     async def keep() -> None:
         async with asyncio.TaskGroup() as group:
             for one in (first, second):
-                group.create_task(keep_time(one.clerk, one.store, 0.1))
+                group.create_task(keep_time(one.clerk, one.store, PARTITION, 0.1))
 
     async with asyncio.TaskGroup() as group:
         clocks = group.create_task(keep())
@@ -361,7 +403,7 @@ async def test_the_tables_are_a_function_of_the_log(first: Instance, tmp_path: P
 
 async def test_over_http(tmp_path: Path) -> None:
     log = InProcessLog(2)
-    config = Config({"client.mockDriver": log}, f"sqlite:///{tmp_path}/a.db", deadline_seconds=1.0)
+    config = Config({"client.mockDriver": log}, f"sqlite:///{tmp_path}/a.db", deadline_seconds=0.5)
     async with instance(config) as app, TestClient(TestServer(app)) as http:
 
         async def post(path: str, body: object = None) -> tuple[int, object]:
@@ -371,6 +413,7 @@ async def test_over_http(tmp_path: Path) -> None:
         def wish(id: str, quantity: object) -> dict[str, object]:
             return {"id": id, "item": "lamp", "quantity": quantity}
 
+        log.partition(PARTITION).commit(b"somebody else's")
         assert (await post("deliveries", wish("truck", 3)))[0] == 201
         assert await post("orders", wish("a", 2)) == (201, {**wish("a", 2), "state": "reserved"})
         assert await post("orders", wish("b", 2)) == (409, {**wish("b", 2), "state": "refused"})
@@ -378,8 +421,9 @@ async def test_over_http(tmp_path: Path) -> None:
         assert (await post("orders/a/ship"))[0] == 200
         assert (await post("orders/a/cancel"))[0] == 409
         assert (await post("orders/x/ship"))[0] == 404
-        for wrong in (wish("", 1), wish("c", 0), wish("c", "many"), {"id": "c"}, []):
-            assert (await post("orders", wrong))[0] == 400
+        wrong: list[object] = [wish("", 1), wish("c", 0), wish("c", "many"), {"id": "c"}, []]
+        for body in wrong:
+            assert (await post("orders", body))[0] == 400
         async with http.get(f"/warehouses/{NORTH}/items/lamp") as answer:
             assert await answer.json() == {"on_hand": 1, "reserved": 0, "available": 1}
         async with http.get(f"/warehouses/{NORTH}/orders/a") as answer:
@@ -394,6 +438,13 @@ async def test_over_http(tmp_path: Path) -> None:
         async with http.get("/health") as answer:
             assert answer.status == 503
         log.come_up()
+        log.partition(PARTITION).commit(b"nonsense", header=HEADERS.header(1))
+        async with asyncio.timeout(10):
+            while True:
+                async with http.get("/health") as answer:
+                    if "JSONDecodeError" in (await answer.json()).get(str(PARTITION), ""):
+                        assert answer.status == 503
+                        break
 
 
 async def test_a_stop_lets_decisions_end(tmp_path: Path) -> None:

@@ -1,5 +1,5 @@
-"""The HTTP face. 200 and 201 done, 400 makes no sense, 404 unknown id, 409 refused, 503 ask again with the same
-id."""
+"""The HTTP face. 200 or 201 done, 400 makes no sense, 404 unknown id, 409 refused, 503 ask again with the
+same id."""
 
 from __future__ import annotations
 
@@ -12,11 +12,14 @@ from inventory.clerk import Clerk, OtherContentError, UnknownIdError
 from inventory.events import Pieces
 from inventory.store import RESERVED, Entry
 from waltz_client import WaltzClient, WaltzClientError
+from waltz_client.sql import SqlCallbacks
 
 MOST_PIECES = 10**9
 
 
-def routes(clerk: Clerk, client: WaltzClient, registry: CollectorRegistry) -> web.RouteTableDef:
+def routes(
+    clerk: Clerk, client: WaltzClient, callbacks: SqlCallbacks, registry: CollectorRegistry
+) -> web.RouteTableDef:
     """What an instance answers."""
     table = web.RouteTableDef()
 
@@ -50,9 +53,11 @@ def routes(clerk: Clerk, client: WaltzClient, registry: CollectorRegistry) -> we
 
     @table.get("/health")
     async def health(_: web.Request) -> web.Response:
-        partitions = client.status().partitions
+        partitions, stopped = client.status().partitions, callbacks.stopped
         report = {p.partition: p.reason or f"{p.lag} transactions behind" for p in partitions}
-        return web.json_response(report, status=200 if all(p.available for p in partitions) else 503)
+        report |= {partition: str(error) for partition, error in stopped.items()}
+        good = all(p.available for p in partitions) and not stopped
+        return web.json_response(report, status=200 if good else 503)
 
     @table.get("/metrics")
     async def metrics(_: web.Request) -> web.Response:

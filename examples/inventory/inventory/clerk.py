@@ -2,7 +2,8 @@
 
 The client runs `decide` once per attempt, on tables that hold everything up to the attempt's high-water mark,
 and the server refuses the append when one of its locks was touched after that mark. A decision to append
-nothing is not checked by anybody: before one is relied on, `_catch_up` waits for what the log holds now.
+nothing is an answer that no server checks, and the tables may lag: `_catch_up` waits until they hold what the
+log holds now, so that every instance knows what any other has answered.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TypeVar
 
-from inventory.events import Cancelled, Delivered, Event, Pieces, Refused, Reserved, Shipped, Ticked, fill
+from inventory.events import Cancelled, Delivered, Event, Pieces, Refused, Reserved, Shipped, fill
 from inventory.store import RESERVED, Entry, Stock, Store
 from waltz_client import TransactionBuilder, WaltzClient
 from waltz_client.sql import SqlCallbacks
@@ -19,7 +20,7 @@ from waltz_client.sql import SqlCallbacks
 T = TypeVar("T")
 
 MOST_EXPIRED = 1_000
-"""By one tick; what is over as well waits for the next."""
+"""By one tick; others that are due wait for the next one."""
 
 
 class UnknownIdError(Exception):
@@ -57,7 +58,7 @@ class Clerk:
             known = self._sent(wish, delivery=True)
             return (None, known) if known else (Delivered(**vars(wish)), Entry(wish, "delivered"))
 
-        return await self._decide(wish.warehouse, decide)
+        return await self._decide(self._client.partition_for(wish.warehouse), decide)
 
     async def reserve(self, wish: Pieces) -> Entry:
         """Reserve for an order, or refuse it; what has become of it, when it has its answer already.
@@ -65,14 +66,14 @@ class Clerk:
 
         def decide() -> tuple[Event | None, Entry]:
             stock = self._store.stock(wish.warehouse, wish.item)
-            known = self._sent(wish, delivery=False)
+            known = self._sent(wish, delivery=False)  # read last: then what comes in between is found
             if known:
                 return None, known
             if stock.on_hand - stock.reserved < wish.quantity:
                 return Refused(**vars(wish)), Entry(wish, "refused")
             return Reserved(**vars(wish), hold_ticks=self._hold_ticks), Entry(wish, RESERVED)
 
-        return await self._decide(wish.warehouse, decide)
+        return await self._decide(self._client.partition_for(wish.warehouse), decide)
 
     async def ship(self, warehouse: str, id: str) -> Entry:
         """The pieces of an order leave. Returns what has become of it, shipped or not. UnknownIdError."""
@@ -83,21 +84,21 @@ class Clerk:
         return await self._end(warehouse, id, Cancelled, "cancelled")
 
     async def entry(self, warehouse: str, id: str) -> Entry:
-        """What has become of an id, with everything that any instance has answered. UnknownIdError."""
-        await self._catch_up(warehouse)
+        """What has become of an id. UnknownIdError."""
+        await self._catch_up(self._client.partition_for(warehouse))
         return await asyncio.to_thread(self._known, warehouse, id)
 
     async def stock(self, warehouse: str, item: str) -> Stock:
-        """Of an item, in the same way."""
-        await self._catch_up(warehouse)
+        """What there is of an item."""
+        await self._catch_up(self._client.partition_for(warehouse))
         return await asyncio.to_thread(self._store.stock, warehouse, item)
 
     async def tick(self, partition: int, seen: int) -> None:
-        """Let the clock of a partition go on, if it still stands at `seen`."""
+        """Let the clock of a partition tick, if it still shows `seen`."""
 
         def decide() -> tuple[Event | None, None]:
-            next_tick: Ticked = self._store.due(partition, MOST_EXPIRED)
-            return (next_tick if next_tick.tick == seen + 1 else None), None
+            tick = self._store.next_tick(partition, MOST_EXPIRED)
+            return (tick if tick.tick == seen + 1 else None), None
 
         await self._decide(partition, decide)
 
@@ -108,22 +109,20 @@ class Clerk:
                 return None, known
             return event(**vars(known.pieces)), Entry(known.pieces, state)
 
-        await self._catch_up(warehouse)
-        return await self._decide(warehouse, decide)
+        return await self._decide(self._client.partition_for(warehouse), decide)
 
-    async def _decide(self, where: str | int, decide: Callable[[], tuple[Event | None, T]]) -> T:
+    async def _decide(self, partition: int, decide: Callable[[], tuple[Event | None, T]]) -> T:
         async def attempt(builder: TransactionBuilder) -> T:
             event, answer = await asyncio.to_thread(decide)
             if event is not None:
                 fill(builder, event)
             return answer
 
-        partition = self._client.partition_for(where) if isinstance(where, str) else where
+        await self._catch_up(partition)
         done = await self._client.transact(partition, attempt, deadline_seconds=self._deadline_seconds)
         return done.value
 
-    async def _catch_up(self, warehouse: str) -> None:
-        partition = self._client.partition_for(warehouse)
+    async def _catch_up(self, partition: int) -> None:
         mark = await self._client.high_water_mark(partition, deadline_seconds=self._deadline_seconds)
         await self._callbacks.applied(partition, mark, timeout_seconds=self._deadline_seconds)
 

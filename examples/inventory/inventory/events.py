@@ -1,8 +1,8 @@
 """What is in the log: JSON, one event per transaction, and the locks under which it is decided.
 
 All of a warehouse is in one partition, because locks, and the order of transactions, hold within a partition.
-The locks: on an *id*, whether it has been sent and what has become of it; on an *item*, how many pieces can be
-reserved; on the *clock* of the partition, how late it is.
+Three things have a lock: an id (was it sent, and what has become of it), an item (how many pieces can be
+reserved) and the clock of the partition.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Cancelled(Pieces):
 
 @dataclass(frozen=True)
 class Ticked:
-    """The clock of the partition went on, and ended these reservations."""
+    """The clock of the partition has ticked, and ended these reservations."""
 
     tick: int
     expired: list[Pieces]

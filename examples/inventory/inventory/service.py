@@ -62,12 +62,16 @@ async def instance(config: Config) -> AsyncIterator[web.Application]:
             observer.watch(client, "inventory")
             clerk = Clerk(client, callbacks, store, config.hold_ticks, config.deadline_seconds)
             app = web.Application()
-            app.add_routes(routes(clerk, client, registry))
+            app.add_routes(routes(clerk, client, callbacks, registry))
             async with asyncio.TaskGroup() as group:
-                clock = group.create_task(keep_time(clerk, store, config.tick_seconds))
+                clocks = [
+                    group.create_task(keep_time(clerk, store, partition, config.tick_seconds))
+                    for partition in range(client.num_partitions)
+                ]
                 try:
                     yield app
                 finally:
-                    clock.cancel()
+                    for clock in clocks:
+                        clock.cancel()
             await client.close(drain_seconds=DRAIN_SECONDS)
     engine.dispose()

@@ -3,7 +3,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import NamedTuple
 
 import sqlalchemy as sa
@@ -82,10 +81,9 @@ def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
             _end(connection, event, "cancelled")
             _move(connection, event, reserved=-event.quantity)
         case Ticked(tick, expired):
-            values = {"partition_id": partition, "tick": tick}
             clock = sa.update(CLOCKS).where(CLOCKS.c.partition_id == partition).values(tick=tick)
             if not connection.execute(clock).rowcount:
-                connection.execute(sa.insert(CLOCKS).values(values))
+                connection.execute(sa.insert(CLOCKS).values(partition_id=partition, tick=tick))
             for pieces in expired:
                 _end(connection, pieces, "expired")
                 _move(connection, pieces, reserved=-pieces.quantity)
@@ -141,24 +139,22 @@ class Store:
             ).one_or_none()
         return None if row is None else Entry(Pieces(warehouse, id, row.item, row.quantity), row.state)
 
-    def clocks_in_use(self) -> Mapping[int, int]:
-        """The tick of each partition with an open reservation."""
+    def clock(self, partition: int) -> int | None:
+        """The last tick of a partition; None while nothing is reserved there, and the clock is at rest."""
         with self._engine.connect() as connection:
-            used = connection.scalars(
-                sa.select(ENTRIES.c.partition_id).where(ENTRIES.c.state == RESERVED).distinct()
-            )
-            return {partition: _tick(connection, partition) for partition in used.all()}
+            if connection.execute(sa.select(ENTRIES.c.id).where(*_open(partition)).limit(1)).first() is None:
+                return None
+            return _tick(connection, partition)
 
-    def due(self, partition: int, limit: int) -> Ticked:
-        """The next tick of a partition, with the reservations that it ends (the oldest, if there are more
-        than `limit`)."""
+    def next_tick(self, partition: int, limit: int) -> Ticked:
+        """What the next tick of a partition will be: it ends the reservations that are due, the oldest first
+        and not more than `limit`."""
         with self._engine.connect() as connection:
             tick = _tick(connection, partition)
-            over = (
-                (ENTRIES.c.state == RESERVED)
-                & (ENTRIES.c.partition_id == partition)
-                & (ENTRIES.c.last_tick <= tick)
-            )
-            found = sa.select(ENTRIES).where(over).order_by(ENTRIES.c.last_tick).limit(limit)
-            rows = connection.execute(found).all()
+            due = sa.select(ENTRIES).where(*_open(partition), ENTRIES.c.last_tick <= tick)
+            rows = connection.execute(due.order_by(ENTRIES.c.last_tick).limit(limit)).all()
         return Ticked(tick + 1, [Pieces(row.warehouse, row.id, row.item, row.quantity) for row in rows])
+
+
+def _open(partition: int) -> tuple[sa.ColumnElement[bool], ...]:
+    return ENTRIES.c.state == RESERVED, ENTRIES.c.partition_id == partition
