@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -18,6 +18,7 @@ import yaml
 
 from waltz_client import JSON, WaltzClient
 from waltz_testkit.ports import free_port
+from waltz_testkit.postgres import find_binaries, postgres_server
 from waltz_tools.local import LocalCluster, LocalSettings
 
 pytestmark = pytest.mark.timeout(300)
@@ -42,15 +43,26 @@ async def cluster(tmp_path: Path) -> AsyncIterator[LocalCluster]:
         yield cluster
 
 
+@pytest.fixture
+def databases(tmp_path: Path) -> Iterator[tuple[str, str]]:
+    """The second is PostgreSQL where the machine has it: instances need not have the same kind."""
+    first, binaries = f"sqlite:///{tmp_path}/first.db", find_binaries()
+    if binaries is None:
+        yield first, f"sqlite:///{tmp_path}/second.db"
+    else:
+        with postgres_server(binaries) as server:
+            yield first, server.create_database("second")
+
+
 class Instance:
     """`python -m inventory`, with a database and a port of its own."""
 
-    def __init__(self, name: str, directory: Path, client_config: Path) -> None:
+    def __init__(self, name: str, directory: Path, client_config: Path, database: str) -> None:
         self.port = free_port()
         self._config = directory / f"{name}.yaml"
         keys = {
             "client": str(client_config),
-            "database": f"sqlite:///{directory}/{name}.db",
+            "database": database,
             "port": self.port,
             "tick_seconds": 0.5,
             "hold_ticks": 2,
@@ -194,9 +206,12 @@ class Truth:
 
 
 async def test_nothing_is_oversold_while_servers_and_instances_are_killed(
-    cluster: LocalCluster, tmp_path: Path
+    cluster: LocalCluster, databases: tuple[str, str], tmp_path: Path
 ) -> None:
-    instances = tuple(Instance(name, tmp_path, cluster.client_config) for name in ("first", "second"))
+    instances = tuple(
+        Instance(name, tmp_path, cluster.client_config, database)
+        for name, database in zip(("first", "second"), databases, strict=True)
+    )
     stop = asyncio.Event()
     async with AsyncExitStack() as stack:
         session = await stack.enter_async_context(
