@@ -27,7 +27,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "inventory"
 WAREHOUSES = ("north", "south")
 PIECES = 12
 CUSTOMERS = 4
-ANSWERS_PER_STEP = 20
+ANSWERS_PER_STEP = 12
 STEP_SECONDS = 60.0
 DELIVERED, RESERVED, REFUSED, SHIPPED, CANCELLED, TICKED = range(1, 7)
 """The kinds of headers."""

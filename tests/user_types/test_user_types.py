@@ -16,7 +16,7 @@ import pytest
 from tests.repo.files import ROOT
 
 BIN = ROOT / ".venv-types" / "bin"
-LEDGER = ROOT / "examples" / "ledger"
+EXAMPLES = ROOT / "examples"
 
 pytestmark = [
     pytest.mark.long,
@@ -82,7 +82,8 @@ def test_pyright_strict(project: Path) -> None:
     run(str(BIN / "basedpyright"), "--project", str(project), "--level", "error", cwd=project)
 
 
-def test_mypy_strict_on_the_example() -> None:
+@pytest.mark.parametrize("name", ["ledger", "inventory"])
+def test_mypy_strict_on_an_example(name: str) -> None:
     run(
         *(
             str(BIN / "mypy"),
@@ -91,8 +92,8 @@ def test_mypy_strict_on_the_example() -> None:
             "--python-executable",
             str(BIN / "python"),
         ),
-        *("--config-file", "", "ledger"),
-        cwd=LEDGER,
+        *("--config-file", "", name),
+        cwd=EXAMPLES / name,
     )
 
 
