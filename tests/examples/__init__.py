@@ -1,1 +1,2 @@
-"""The applications in `examples/` without a cluster. With one: tests/integration/test_{demo,ledger}.py."""
+"""The applications in `examples/` without a cluster. With one: demo, ledger and inventory of
+tests/integration."""

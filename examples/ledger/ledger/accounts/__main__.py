@@ -23,7 +23,7 @@ async def main(config: Config) -> None:
     async with SqlCallbacks(engine, apply, where=HEADERS.owns) as callbacks:
         await callbacks.create_tables()
         async with WaltzClient.connect(config.client, callbacks) as client:
-            async with http_server(routes(client, Store(engine)), config.port):
+            async with http_server(routes(client, callbacks, Store(engine)), config.port):
                 await stopped()
             await client.close(drain_seconds=DRAIN_SECONDS)
     engine.dispose()

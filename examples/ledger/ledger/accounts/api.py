@@ -11,9 +11,10 @@ from ledger.accounts.store import Store
 from ledger.accounts.transfers import carry_out, opening, transferring
 from ledger.events import Opened, Transfer
 from waltz_client import WaltzClient, WaltzClientError
+from waltz_client.sql import SqlCallbacks
 
 
-def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
+def routes(client: WaltzClient, callbacks: SqlCallbacks, store: Store) -> web.RouteTableDef:
     """What the service answers."""
     table = web.RouteTableDef()
 
@@ -40,9 +41,11 @@ def routes(client: WaltzClient, store: Store) -> web.RouteTableDef:
 
     @table.get("/health")
     async def health(_: web.Request) -> web.Response:
-        partitions = client.status().partitions
+        partitions, stopped = client.status().partitions, callbacks.stopped
         report = {p.partition: p.reason or f"{p.lag} transactions behind" for p in partitions}
-        return web.json_response(report, status=200 if all(p.available for p in partitions) else 503)
+        report |= {partition: str(error) for partition, error in stopped.items()}
+        good = all(p.available for p in partitions) and not stopped
+        return web.json_response(report, status=200 if good else 503)
 
     @table.get("/books/{book}")
     async def balances(request: web.Request) -> web.Response:
