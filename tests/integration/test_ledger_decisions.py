@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 import sqlalchemy as sa
+from aiohttp import web
+from aiohttp.test_utils import TestClient, TestServer
 
+from ledger.accounts.api import routes
 from ledger.accounts.store import METADATA, Store, apply
 from ledger.accounts.transfers import Answer, carry_out
 from ledger.events import HEADERS, Event, Opened, Refused, Transfer, Transferred, decode, encode
@@ -34,11 +37,11 @@ class Office:
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> "Office":
-        callbacks = await self._stack.enter_async_context(
+        self.callbacks = await self._stack.enter_async_context(
             SqlCallbacks(self.engine, apply, where=HEADERS.owns)
         )
-        await callbacks.create_tables()
-        self.client = await self._stack.enter_async_context(self.log.client(callbacks))
+        await self.callbacks.create_tables()
+        self.client = await self._stack.enter_async_context(self.log.client(self.callbacks))
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -166,6 +169,24 @@ async def test_an_attempt_that_is_still_on_its_way_cannot_undo_a_refusal(
                 as_of=1,
             )
     assert sum(event.id == RENT.id for event in office.events() if isinstance(event, Transfer)) == 1
+
+
+async def test_the_health_page_reports_a_partition_that_has_stopped(office: Office) -> None:
+    app = web.Application()
+    app.add_routes(routes(office.client, office.callbacks, office.store))
+    async with TestClient(TestServer(app)) as http, asyncio.timeout(10):
+        async with http.get("/health") as answer:
+            assert answer.status == 200
+        office.partition.commit(b"nonsense", header=HEADERS.header(1))
+        while True:
+            async with http.get("/health") as answer:
+                if answer.status == 503:
+                    assert (
+                        "stops before transaction 2"
+                        in (await answer.json())[str(office.partition.partition_id)]
+                    )
+                    break
+            await asyncio.sleep(0.01)
 
 
 def test_amounts_make_sense() -> None:
