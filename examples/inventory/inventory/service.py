@@ -30,7 +30,8 @@ DRAIN_SECONDS = 10.0
 class Config:
     """A YAML file: `client` (path of the log's client configuration, relative to the file), `database` (an
     SQLAlchemy address), `port` (HTTP, on the loopback address); how long a reservation lasts, `hold_ticks` of
-    at least `tick_seconds` each; and how long a request may take, `deadline_seconds`."""
+    at least `tick_seconds` each; and `deadline_seconds` for each wait of a request for the log (at most
+    three)."""
 
     client: Path | dict[str, object]
     database: str
