@@ -11,13 +11,18 @@ import shutil
 import subprocess
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from release import wheels
+from release.tree import shipped
 
 from tests.integration.cli.blocks import blocks
 from tests.integration.cli.live import run_command
+from tests.integration.two_offices import two_offices
+from tests.packages.environments import Environment, interpreters
 from tests.repo.files import ROOT
 from waltz_tools.__main__ import run
 
@@ -185,18 +190,29 @@ def containers() -> Iterator[Containers]:
 
 @pytest.mark.long
 @pytest.mark.timeout(1800)
-def test_the_commands_of_the_page(containers: Containers) -> None:
+def test_the_commands_of_the_page(containers: Containers, tmp_path: Path) -> None:
     seen = {}
     for block in blocks(FOLDER / "README.md", ROOT):
         for command in block.commands:
             words = command.split()
             if words[0] == "docker":
+                if words[4] == "down":
+                    _application(tmp_path)
                 _compose(containers, words)
             elif words[0] == "waltz":
                 seen[command] = _until(words[1:]) if "sync-partitions" in words else _waltz(words[1:])
             else:
                 assert command == "export WALTZ_CONFIG=manifests/compose/client.yaml"
     assert "hello" in seen["waltz tail -p 0 --from 0"]
+
+
+def _application(place: Path) -> None:
+    """That of the first page, from wheels, on the cluster of the containers."""
+    wheels.build(shipped(), place / "dist")
+    (own, *_) = interpreters()
+    environment = Environment.make(place / "env", own.values[0])
+    environment.install(place / "dist", "waltz[client,sql]")
+    two_offices(place, Path(CONFIG), environment.program("python"), environment.variables())
 
 
 def _compose(containers: Containers, words: list[str]) -> None:

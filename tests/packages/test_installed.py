@@ -15,6 +15,7 @@ import pytest
 from release.tree import shipped, version
 
 from tests.integration.cli.blocks import blocks
+from tests.integration.two_offices import two_offices
 from tests.packages.environments import SECONDS, Environment, Interpreter, foreign, interpreters
 from tests.repo.files import ROOT
 from waltz_tools.local.java import find_java
@@ -124,6 +125,11 @@ def test_an_application_with_the_client_alone_appends_and_reads_on_a_cluster_fro
         assert printed.splitlines() == ["0 opened", "1 +10"]
         tailed = everything.run("waltz", "tail", "-c", config, "-p", "0", "--from", "0")
         assert [json.loads(line)["transaction"] for line in tailed.splitlines()] == [0, 1]
+
+
+def test_the_program_of_the_first_page_runs_from_wheels(everything: Environment, tmp_path: Path) -> None:
+    with _local_cluster(everything, tmp_path / "cluster") as config:
+        two_offices(tmp_path, Path(config), everything.program("python"), everything.variables())
 
 
 @contextlib.contextmanager

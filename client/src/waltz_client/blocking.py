@@ -13,7 +13,6 @@ because the loop's selector and the sockets are the parent's too.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import threading
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
@@ -23,7 +22,7 @@ from typing import Any, Literal, Self, TypeVar, overload
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
 from waltz_client._internal.blocking_reads import BlockingDataFeed, BlockingFeed, BlockingRangeRead
-from waltz_client._internal.loop_thread import LoopThread
+from waltz_client._internal.loop_thread import LoopThread, in_daemon_thread
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
 from waltz_client.context import TransactionBuilder, TransactionContext
@@ -316,7 +315,7 @@ class BlockingWaltzClient:
         block."""
 
         async def in_thread(builder: TransactionBuilder) -> T:
-            return await asyncio.to_thread(decide, builder)
+            return await in_daemon_thread(decide, builder)
 
         return self._call(self._open_client.transact(partition, in_thread, deadline_seconds=deadline_seconds))
 

@@ -89,6 +89,7 @@ class WaltzClient:
         self._stack = AsyncExitStack()
         self._closing = asyncio.Lock()
         self._core: ClientCore | None = None
+        self._closed = False
 
     @classmethod
     @client_errors()
@@ -139,6 +140,9 @@ class WaltzClient:
             raise UsageError("a client is entered once; connect again for another one")
         with client_errors():
             await self._enter()
+        if self._closed:
+            await self.close()
+            raise ClientClosedError("the client was closed while it was entered")
         return self
 
     async def _enter(self) -> None:
@@ -205,7 +209,7 @@ class WaltzClient:
         OutcomeUnknownError. Returns whether nothing was cut off. Cancelling it ends the client at once, and
         so does another close without a drain. In a callback, or in `decide`, it waits for itself.
         """
-        ended = True
+        ended = self._closed = True
         try:
             if self._core is not None and not self._core.life.closed:
                 ended = await self._core.drain(drain_seconds)
@@ -356,7 +360,7 @@ class WaltzClient:
         request = append_request(
             self._settings, partition, data, header, write_locks, read_locks, append_locks, as_of
         )
-        core.life.check_takes_appends()
+        core.life.check_not_closing()
         return core.appender.append_nowait(request, context, on_done)
 
     async def writable(self, partition: int, *, deadline_seconds: float | None = None) -> None:
@@ -541,7 +545,8 @@ class WaltzClient:
 
     async def set_partitions(self, partitions: Iterable[int], *, deadline_seconds: float = 10.0) -> None:
         """Choose the partitions to take part in (`client.autoMount: false` only); the others are flushed
-        and let go."""
+        and let go. ClientClosedError from the moment a close begins."""
+        self._open.life.check_not_closing()
         await self._open.partitions.choose(set(partitions), deadline_seconds)
 
     def get_partitions(self) -> list[int]:

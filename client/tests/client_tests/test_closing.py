@@ -280,3 +280,74 @@ def test_a_blocking_client_lets_calls_of_other_threads_end() -> None:
         assert call.result(30) == Transacted("done", Committed(0, 0))
         assert [one.result(30) for one in closing] == [True, True]
     assert client.close()
+
+
+async def test_partitions_are_not_chosen_while_a_client_closes(
+    cluster: FakeCluster, connect: ConnectClient
+) -> None:
+    """Letting one go would cut off what the drain waits for, uncounted."""
+    client = await connect(autoMount=False)
+    await client.set_partitions([0])
+    partition = cluster.partitions[0]
+    append = await held(client, partition)
+    closing = asyncio.gather(client.close(drain_seconds=30))
+    await asyncio.sleep(0.02)
+    with pytest.raises(ClientClosedError, match="is being closed"):
+        await client.set_partitions([])
+    partition.release()
+    (outcome,), (ended,) = await append, await closing
+    assert outcome == Committed(0, 0)
+    assert ended
+
+
+async def test_a_client_that_was_closed_while_it_was_entered_does_not_open(cluster: FakeCluster) -> None:
+    store = cluster.session()
+    client = WaltzClient.connect(settings_for(cluster), store=store)
+    entering = asyncio.gather(client.__aenter__(), return_exceptions=True)
+    await asyncio.sleep(0)
+    assert await client.close()
+    (error,) = await entering
+    assert isinstance(error, ClientClosedError)
+    with pytest.raises(ClientClosedError):
+        client.status()
+
+
+def test_a_blocking_client_can_be_closed_in_a_decision() -> None:
+    log, ends = InProcessLog(1), []
+
+    def decide(builder: TransactionBuilder) -> None:
+        ends.append(client.close(drain_seconds=0.2))
+
+    client = BlockingWaltzClient.connect({"client.mockDriver": log})
+    with client, pytest.raises(ClientClosedError):
+        client.transact(0, decide)
+    assert ends == [False]
+
+
+def test_a_decision_that_blocks_does_not_hold_a_closing_client_beyond_its_drain() -> None:
+    log, decides, may_end = InProcessLog(1), threading.Event(), threading.Event()
+
+    def decide(builder: TransactionBuilder) -> None:
+        decides.set()
+        may_end.wait(30)
+
+    client = BlockingWaltzClient.connect({"client.mockDriver": log}).__enter__()
+    with ThreadPoolExecutor(1) as pool:
+        transact = pool.submit(client.transact, 0, decide)
+        assert decides.wait(10)
+        began = time.monotonic()
+        assert not client.close(drain_seconds=0.2)
+        assert time.monotonic() - began < 10
+        assert isinstance(transact.exception(10), ClientClosedError)
+        may_end.set()
+
+
+def test_a_decision_of_a_blocking_client_may_raise_anything() -> None:
+    def decide(builder: TransactionBuilder) -> None:
+        raise StopIteration(5)
+
+    with (
+        BlockingWaltzClient.connect({"client.mockDriver": InProcessLog(1)}) as client,
+        pytest.raises(RuntimeError, match=r"StopIteration\(5\) was raised"),
+    ):
+        client.transact(0, decide)

@@ -24,6 +24,7 @@ from waltz_client._internal.stream.partition import StreamPartition
 from waltz_client._internal.stream.session import StreamSession
 from waltz_client.errors import ClientAheadError, ClientClosedError, Outcome, PartitionInactiveError
 from waltz_client.transaction import FeedFields
+from waltz_protocol.aio.tasks import spawn
 from waltz_protocol.messages.client import MountState as MountAnswer
 from waltz_protocol.types import ReqId
 
@@ -103,6 +104,14 @@ def mounted(received: int = 4, host: Host | None = None) -> tuple[StreamPartitio
     partition.session_ready(cast(StreamSession, session))
     answer(partition, session)
     return partition, session
+
+
+async def in_line(partition: StreamPartition) -> asyncio.Task[None]:
+    """A writer that waits behind those that wait already."""
+    line = partition.window.line
+    writer = spawn(line.wait(line.ticket()), "writer")
+    await asyncio.sleep(0)
+    return writer
 
 
 def answer(partition: StreamPartition, session: Session) -> None:
@@ -199,11 +208,12 @@ async def test_safety_e2_a_partition_that_was_let_go_starts_from_the_end_of_the_
     between."""
     host = Host()
     partition, _ = mounted(host=host)
-    waiter = partition.window.add_waiter()
+    waiter = await in_line(partition)
     used = partition.req_ids.next_seq_num()
     partition.deactivate()
     assert partition.state is MountState.INACTIVE
-    assert isinstance(waiter.exception(), PartitionInactiveError)
+    with pytest.raises(PartitionInactiveError):
+        await waiter
     assert partition.req_ids.next_seq_num() == used + 1
     session = Session()
     partition.activate()
@@ -296,14 +306,38 @@ async def test_a_silent_append_is_flushed_once_per_threshold() -> None:
 
 async def test_the_chance_of_a_writer_that_gave_up_goes_to_the_next_one() -> None:
     partition, _ = mounted()
-    window = partition.window
-    first, second, third = (window.add_waiter() for _ in range(3))
-    window.wake(1)
-    assert [waiter.done() for waiter in (first, second, third)] == [True, False, False]
-    window.drop_waiter(first)
+    line = partition.window.line
+    first, second, third = [await in_line(partition) for _ in range(3)]
+    line.wake(1)
+    first.cancel()
+    await asyncio.sleep(0)
+    await asyncio.sleep(0)
     assert [waiter.done() for waiter in (first, second, third)] == [True, True, False]
-    window.drop_waiter(third)
-    assert not window.has_waiters
+    third.cancel()
+    await asyncio.sleep(0)
+    assert (len(line), line.woken) == (0, 0)
+
+
+async def test_who_comes_while_one_is_woken_is_sent_behind_it_at_once() -> None:
+    """There is free space for both: the second waits for no outcome and for no tick."""
+    partition, _ = mounted()
+    sent: list[int] = []
+
+    async def write(number: int) -> None:
+        await partition.wait_writable()
+        append(partition)
+        sent.append(number)
+
+    partition.window.max_outstanding = 0
+    writers = [spawn(write(1), "writer")]
+    await asyncio.sleep(0)
+    partition.window.max_outstanding = 2
+    writers.append(spawn(write(2), "writer"))  # it runs before the one that is woken now
+    partition.window.line.wake(1)
+    for _ in range(2):
+        await asyncio.sleep(0)
+    assert sent == [1, 2]
+    await asyncio.gather(*writers)
 
 
 async def test_safety_e1_a_closed_window_sends_nothing_more() -> None:
@@ -344,7 +378,7 @@ async def test_the_window_holds_as_many_bytes_as_its_setting_says_and_any_single
     assert newest is not None
     partition.flush_response(newest.seq_num, 4)
     assert partition.window.outstanding_bytes == 0
-    assert partition.window.room == 10
+    assert partition.window.room == 4  # as many as were sent
     partition.send_append(PendingAppend(0, lambda _: None), REQUEST._replace(data=bytes(20_000)))
     assert not partition.can_send
 

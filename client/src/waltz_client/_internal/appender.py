@@ -121,7 +121,7 @@ class Appender:
         partition = self._partitions.use(request.partition_id)
         if request.as_of is not None and request.as_of > self._partitions.known_mark(partition):
             await self._check_view(partition, request.as_of, deadline, seconds)
-        if not partition.can_send:
+        if not partition.may_send:
             await self._wait_writable(partition, deadline, seconds, last)
         if loop.time() >= deadline:
             raise self._not_sent(partition, seconds, last) from last
@@ -257,7 +257,7 @@ class Appender:
                 partition = partitions.use(append.partition)
                 if request.as_of is not None and request.as_of > partitions.known_mark(partition):
                     await partitions.check_view(partition, request.as_of, settings.request_deadline_ms / 1000)
-                if not partition.can_send:
+                if not partition.may_send:
                     await partition.wait_writable()
                 batch.sent[index] = True
                 partition.send_append(PendingAppend(append.partition, batch.done, index), request)

@@ -32,16 +32,16 @@ class ClientLife:
         task.add_done_callback(self._tasks.pop)
         return task
 
-    def check_takes_appends(self) -> None:
+    def check_not_closing(self) -> None:
         """ClientClosedError from the moment a close begins, also while it lets others end."""
         self.check_open()
         if self.closing:
-            raise ClientClosedError("the client is being closed: it takes no new appends")
+            raise ClientClosedError("the client is being closed: it takes no new appends and no partitions")
 
     @contextmanager
     def append_call(self) -> Iterator[None]:
-        """Around an append that a close may let end. ClientClosedError as `check_takes_appends`."""
-        self.check_takes_appends()
+        """Around an append that a close may let end. ClientClosedError as `check_not_closing`."""
+        self.check_not_closing()
         self.appends += 1
         try:
             yield

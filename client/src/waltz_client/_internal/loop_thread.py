@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextvars
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -13,6 +14,31 @@ from typing import Any, TypeVar
 from waltz_client.errors import ClientClosedError, UsageError
 
 T = TypeVar("T")
+A = TypeVar("A")
+
+
+async def in_daemon_thread(function: Callable[[A], T], argument: A) -> T:
+    """The result of a function of the application that may block, in a thread of its own. Cancelled, it is
+    left alone there: nothing waits for it, not even the end of the loop (which it may ask for itself)."""
+    result: concurrent.futures.Future[T] = concurrent.futures.Future()
+
+    def run() -> None:
+        if not result.set_running_or_notify_cancel():
+            return
+        try:
+            value = context.run(function, argument)
+        except StopIteration as error:  # no future of a loop can hold it
+            failure = RuntimeError(f"{error!r} was raised")
+            failure.__cause__ = error
+            result.set_exception(failure)
+        except BaseException as error:
+            result.set_exception(error)
+        else:
+            result.set_result(value)
+
+    context = contextvars.copy_context()
+    threading.Thread(target=run, name="waltz-client-decide", daemon=True).start()
+    return await asyncio.wrap_future(result)
 
 
 class LoopThread:

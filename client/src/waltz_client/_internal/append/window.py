@@ -1,6 +1,6 @@
 """The append side of one partition: the window of concurrent transactions around the transaction monitor.
 
-Sends appends while the window has room, wakes writers waiting for room, delivers outcomes, and sees to it
+Sends appends while the window has room, delivers outcomes, and sees to it
 that silence ends: a flush request is sent when an append stays without an outcome (the *nudge*), after a
 remount and after the generation grew.
 """
@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from waltz_client._internal.append.line import WritersLine
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.request import AppendRequest
 from waltz_client._internal.append.transaction_monitor import (
@@ -45,7 +45,7 @@ class AppendConnection(Protocol):
 
 
 class AppendWindow:
-    """Window, waiters and nudges of one partition. Owner: the partition, on the loop.
+    """Window, line of writers and nudges of one partition. Owner: the partition, on the loop.
 
     Invariants: at most `max_outstanding` appends without an outcome (those whose caller gave up included),
     and none is sent while these have `max_bytes`; `outstanding_bytes` is the sum of their frames; an append
@@ -75,9 +75,10 @@ class AppendWindow:
         self.numbers_moved = False  # request ids count on from elsewhere, and no mount has said so yet
         self._shares_id = False
         self._req_ids = req_ids
+        self.line = WritersLine(on_waiting)
+        self._newest_size = 1
         self._on_waiting = on_waiting
         self._observers = observers
-        self._waiters: deque[asyncio.Future[None]] = deque()
 
     @property
     def open(self) -> bool:
@@ -90,16 +91,14 @@ class AppendWindow:
 
     @property
     def room(self) -> int:
-        """How many more appends may be sent, if they have the size of those that are on their way; one at
-        least while it is open."""
+        """How many more appends may be sent, if they have the size of those that are on their way (of the
+        last one, if none is); one at least while it is open."""
         if not self.open:
             return 0
         outstanding = self.monitor.outstanding
-        by_number = self.max_outstanding - outstanding
-        if not outstanding:
-            return by_number
+        size = self.outstanding_bytes / outstanding if outstanding else self._newest_size
         free = self.max_bytes - self.outstanding_bytes
-        return min(by_number, 1 + free * outstanding // self.outstanding_bytes)
+        return min(self.max_outstanding - outstanding, 1 + int((free - 1) / size))
 
     def send(self, session: AppendConnection, handle: PendingAppend, request: AppendRequest) -> None:
         """Register and send, with `handle.view`. EncodeError (nothing registered) when the server's version
@@ -123,6 +122,7 @@ class AppendWindow:
         handle.tick = self.tick
         handle.size = len(frame)
         self.outstanding_bytes += handle.size
+        self._newest_size = handle.size
         self.monitor.register(handle)
         if self._observers is not None:
             handle.sent = self._observers.append_sent(handle.partition_id, handle.size)
@@ -250,50 +250,3 @@ class AppendWindow:
         """No further registrations; what is pending ends with an unknown outcome."""
         self.stopped = True
         self.deliver(self.monitor.close())
-
-    # -- writers waiting for room ----------------------------------------------------------------------------
-
-    @property
-    def has_waiters(self) -> bool:
-        """Whether anybody waits for room or for a mount."""
-        return bool(self._waiters)
-
-    async def wait(self) -> None:
-        """Until the next chance to send; it promises nothing, the writer checks again."""
-        waiter = self.add_waiter()
-        try:
-            await waiter
-        except asyncio.CancelledError:
-            self.drop_waiter(waiter)
-            raise
-
-    def add_waiter(self) -> asyncio.Future[None]:
-        """A future for the next chance to send (see `wait`)."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        self._on_waiting()
-        return waiter
-
-    def drop_waiter(self, waiter: asyncio.Future[None]) -> None:
-        """The writer gave up. If it had been woken, its chance goes to the next one."""
-        try:
-            self._waiters.remove(waiter)
-        except ValueError:
-            if waiter.done() and not waiter.cancelled() and waiter.exception() is None:
-                self.wake(1)
-
-    def wake(self, count: int) -> None:
-        """Let up to `count` writers look again, longest waiting first."""
-        waiters = self._waiters
-        while waiters and count > 0:
-            waiter = waiters.popleft()
-            if not waiter.done():
-                waiter.set_result(None)
-                count -= 1
-
-    def fail_waiters(self, error: Exception) -> None:
-        """Every waiting writer gets this error (nothing of theirs was sent)."""
-        while self._waiters:
-            waiter = self._waiters.popleft()
-            if not waiter.done():
-                waiter.set_exception(error)

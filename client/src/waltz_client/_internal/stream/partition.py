@@ -53,7 +53,6 @@ FIRST_MOUNT_SILENCE_SECONDS = 2.0
 MOUNT_SILENCE_SECONDS = 5.0
 CLIENT_AHEAD_RETRY_SECONDS = 5.0
 NOT_STARTED = -2
-WAKE_ALL = 2**31
 
 
 class StreamPartition:
@@ -169,7 +168,7 @@ class StreamPartition:
         self.window.stopped = True
         self._unmount(MountEvent.DEACTIVATED, "it is not active")
         self.session = None
-        self.window.fail_waiters(PartitionInactiveError(self.partition_id))
+        self.window.line.fail(PartitionInactiveError(self.partition_id))
         self.readers.fail_all(PartitionInactiveError(self.partition_id))
         if self._starting is not None:
             self._starting.cancel()
@@ -182,7 +181,7 @@ class StreamPartition:
         self._unmount(MountEvent.CLOSED, "the client is closed")
         self.session = None
         self.window.close()
-        self.window.fail_waiters(ClientClosedError("the client is closed"))
+        self.window.line.fail(ClientClosedError("the client is closed"))
         self.readers.fail_all(ClientClosedError("the client is closed"))
 
     # -- mounting --------------------------------------------------------------------------------------------
@@ -280,14 +279,14 @@ class StreamPartition:
         self.window.flush(session)
         mount.ask(self.received)
         self.readers.mounted()
-        self.window.wake(WAKE_ALL)
+        self.window.line.wake()
 
     def _is_ahead(self) -> None:
         self._happened(MountEvent.CLIENT_AHEAD)
         self.why_unavailable = "this client is ahead of the log"
         error = ClientAheadError(self.partition_id, self.received)
         log.error("partition %d: %s", self.partition_id, error, extra=self._about)
-        self.window.fail_waiters(error)
+        self.window.line.fail(error)
         self.readers.fail_all(error)
         self._start_timer(CLIENT_AHEAD_RETRY_SECONDS, self._send_mount)
 
@@ -335,7 +334,7 @@ class StreamPartition:
         if self.window.numbers_moved and self._mount is not None:
             # A mount names where they count from.
             self._mount_again("its request ids move away from somebody else's")
-        if self.window.has_waiters:
+        if self.window.line:
             self.wake_writers()
 
     def feed_suspended(self, seq_num: int) -> None:
@@ -382,6 +381,12 @@ class StreamPartition:
         mount = self._mount
         return mount is not None and self.window.open and mount.session.writable
 
+    @property
+    def may_send(self) -> bool:
+        """`can_send`, and nobody came before who waits or was woken for it."""
+        line = self.window.line
+        return not line and not line.woken and self.can_send
+
     def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
         """Send one append now; the caller has seen `can_send`. Its view is noted in `handle`.
         AppendFailedError: the server's version lacks a kind of lock."""
@@ -397,6 +402,8 @@ class StreamPartition:
                 f"append to partition {self.partition_id} was not sent: {error}",
                 partition_id=self.partition_id,
             ) from None
+        if self.window.line:
+            self.wake_writers()  # who came after one that was woken
         if mount.held_back:
             self.ask_if_pending()
         if session.paused:
@@ -404,15 +411,20 @@ class StreamPartition:
 
     async def wait_mounted(self) -> None:
         """Until the partition is mounted; PartitionInactiveError, ClientAheadError, ClientClosedError."""
+        ticket = self.window.line.ticket()
         while not self.mounted:
-            await self._wait()
+            await self._wait(ticket)
 
     async def wait_writable(self) -> None:
-        """Until an append can be sent; errors as `wait_mounted`."""
+        """Until an append can be sent, behind those that wait already; errors as `wait_mounted`."""
+        if self.may_send:
+            return
+        ticket = self.window.line.ticket()
+        await self._wait(ticket)
         while not self.can_send:
-            await self._wait()
+            await self._wait(ticket)
 
-    async def _wait(self) -> None:
+    async def _wait(self, ticket: int) -> None:
         match self.state:
             case MountState.CLOSED:
                 raise ClientClosedError("the client is closed")
@@ -420,7 +432,7 @@ class StreamPartition:
                 raise PartitionInactiveError(self.partition_id)
             case MountState.AHEAD:
                 raise ClientAheadError(self.partition_id, self.received)
-        await self.window.wait()
+        await self.window.line.wait(ticket)
 
     async def flush(self) -> None:
         """Ask for the outcome of everything sent so far, and wait for it."""
@@ -433,8 +445,8 @@ class StreamPartition:
 
     def wake_writers(self) -> None:
         """There may be room: let waiting writers look."""
-        if self.window.has_waiters and self.can_send:
-            self.window.wake(self.window.room)
+        if self.window.line and self.can_send:
+            self.window.line.wake(self.window.room)
 
     def flush_response(self, seq_num: int, mark: int) -> None:
         """FLUSH_RESPONSE."""
@@ -451,7 +463,7 @@ class StreamPartition:
     def needs_ticks(self) -> bool:
         """Something waits that silence must not keep waiting forever."""
         window = self.window
-        return window.monitor.outstanding > 0 or window.has_waiters or self._drops_in_silence
+        return window.monitor.outstanding > 0 or bool(window.line) or self._drops_in_silence
 
     @property
     def _drops_in_silence(self) -> bool:
