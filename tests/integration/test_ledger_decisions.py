@@ -2,7 +2,8 @@
 lost."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack
 from pathlib import Path
 
@@ -16,9 +17,10 @@ from ledger.accounts.store import METADATA, Store, apply
 from ledger.accounts.transfers import Answer, carry_out
 from ledger.events import HEADERS, Event, Opened, Refused, Transfer, Transferred, decode, encode
 from ledger.statements import store as statements
-from waltz_client import OutcomeUnknownError, partition_for
+from waltz_client import DataTransaction, OutcomeUnknownError, partition_for
 from waltz_client.sql import SqlApplier, SqlCallbacks
 from waltz_client.testing import InProcessLog
+from waltz_protocol.aio.tasks import spawn
 
 BOOK = "EUR"
 CLAIM_OF_THE_SPARK_SINK = 1464028237
@@ -28,7 +30,8 @@ RENT = Transfer(BOOK, "rent-may", "alice", "bob", 60)
 class Office:
     """One instance of the accounts service, without HTTP."""
 
-    def __init__(self, log: InProcessLog, path: Path) -> None:
+    def __init__(self, log: InProcessLog, path: Path, apply: Callable[..., None] = apply) -> None:
+        self._apply = apply
         self.log = log
         self.partition = log.partition(partition_for(BOOK, 2))
         self.engine = sa.create_engine(f"sqlite:///{path}")
@@ -38,7 +41,7 @@ class Office:
 
     async def __aenter__(self) -> "Office":
         self.callbacks = await self._stack.enter_async_context(
-            SqlCallbacks(self.engine, apply, where=HEADERS.owns)
+            SqlCallbacks(self.engine, self._apply, where=HEADERS.owns)
         )
         await self.callbacks.create_tables()
         self.client = await self._stack.enter_async_context(self.log.client(self.callbacks))
@@ -79,8 +82,38 @@ async def test_a_transfer_is_carried_out_or_refused(office: Office) -> None:
 
 async def test_requests_that_cannot_be(office: Office) -> None:
     assert await office.ask(Opened(BOOK, "alice", 5)) == Answer(False, "the account exists")
-    assert await office.ask(Transfer(BOOK, "x", "alice", "nobody", 1)) == Answer(False, "no such account")
     assert len(office.events()) == 2
+    for source, target in (("alice", "nobody"), ("nobody", "alice")):
+        order = Transfer(BOOK, f"from-{source}", source, target, 1)
+        assert await office.ask(order) == Answer(False, "no such account")
+    assert [type(event) for event in office.events()[2:]] == [Refused, Refused]
+
+
+async def test_an_instance_that_lags_refuses_nothing_that_was_carried_out(
+    office: Office, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its tables have no such account yet: what it decides on them is checked like anything else."""
+    may_apply = threading.Event()
+    may_apply.set()
+
+    def slow(connection: sa.Connection, transaction: DataTransaction) -> None:
+        assert may_apply.wait(30)
+        apply(connection, transaction)
+
+    async with Office(office.log, tmp_path / "other.db", slow) as other:
+        await other.callbacks.applied(office.partition.partition_id, 1)
+        may_apply.clear()
+        assert (await office.ask(Opened(BOOK, "carol", 100))).done
+        order = Transfer(BOOK, "gift", "carol", "bob", 60)
+        office.partition.hold()
+        with pytest.raises(OutcomeUnknownError):
+            await carry_out(office.client, office.store, order, deadline_seconds=0.5)
+        asked = spawn(other.ask(order), "the customer asks again")
+        await asyncio.sleep(0.2)
+        office.partition.release()
+        may_apply.set()
+        assert await asked == Answer(True, "done")
+    assert office.balances() == {"alice": 100, "bob": 60, "carol": 40}
 
 
 async def test_what_another_program_appends_is_passed_over(office: Office, tmp_path: Path) -> None:

@@ -66,15 +66,19 @@ class Transferred(Transfer):
 
 @dataclass(frozen=True)
 class Refused(Transfer):
-    """There was not enough money.
+    """It could not be carried out, and `why`.
 
     A refusal is in the log because it is an answer too: an earlier attempt at the same order may still be on
-    its way (its service was killed, say). The lock on the id lets only one of them be the answer.
+    its way (its service was killed, say), or be in the log and not yet in the tables of this instance. The
+    lock on the id lets only one of them be the answer.
     """
 
+    why: str
+
     def locks(self) -> Locks:
-        """Depends on the same, and leaves the balance as it is."""
-        return Locks(write=(order_lock(self.book, self.id),), read=(account_lock(self.book, self.source),))
+        """Depends on the accounts, and leaves them as they are."""
+        accounts = (account_lock(self.book, self.source), account_lock(self.book, self.target))
+        return Locks(write=(order_lock(self.book, self.id),), read=accounts)
 
 
 Event = Opened | Transferred | Refused

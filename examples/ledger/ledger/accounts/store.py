@@ -27,7 +27,7 @@ ORDERS = sa.Table(
     sa.Column("source", sa.String(64), nullable=False),
     sa.Column("target", sa.String(64), nullable=False),
     sa.Column("amount", sa.BigInteger, nullable=False),
-    sa.Column("done", sa.Boolean, nullable=False),
+    sa.Column("why", sa.String(64), nullable=False),
 )
 
 
@@ -43,7 +43,7 @@ def apply(connection: sa.Connection, transaction: DataTransaction) -> None:
     if isinstance(event, Transferred):
         _add(connection, event.book, event.source, -event.amount)
         _add(connection, event.book, event.target, event.amount)
-    connection.execute(sa.insert(ORDERS).values(**asdict(event), done=isinstance(event, Transferred)))
+    connection.execute(sa.insert(ORDERS).values({"why": "", **asdict(event)}))
 
 
 def _add(connection: sa.Connection, book: str, account: str, amount: int) -> None:
@@ -73,12 +73,13 @@ class Store:
                 sa.select(ACCOUNTS.c.balance).where(ACCOUNTS.c.book == book, ACCOUNTS.c.account == account)
             )
 
-    def answer(self, book: str, order_id: str) -> tuple[Transfer, bool] | None:
-        """An order that was answered, and whether it was carried out; None for an id without an answer."""
+    def answer(self, book: str, order_id: str) -> tuple[Transfer, str] | None:
+        """An order that was answered, and why it was refused, empty when it was carried out; None for an id
+        without an answer."""
         with self._engine.connect() as connection:
             row = connection.execute(
                 sa.select(ORDERS).where(ORDERS.c.book == book, ORDERS.c.id == order_id)
             ).one_or_none()
         if row is None:
             return None
-        return Transfer(row.book, row.id, row.source, row.target, row.amount), row.done
+        return Transfer(row.book, row.id, row.source, row.target, row.amount), row.why

@@ -26,7 +26,6 @@ class Answer:
 
 
 DONE = Answer(True, "done")
-NOT_ENOUGH = Answer(False, "not enough money")
 
 
 async def carry_out(
@@ -69,14 +68,15 @@ def _transfer(wish: Transfer, store: Store) -> tuple[Event | None, Answer]:
     # The answer is read last: one that comes in between is found, and the balances read before do not matter.
     earlier = store.answer(wish.book, wish.id)
     if earlier is not None:
-        order, done = earlier
+        order, why = earlier
         if order != wish:
             return None, Answer(False, "the id was used for another transfer")
-        return None, DONE if done else NOT_ENOUGH
-    if source is None or target is None:
-        return None, Answer(False, "no such account")
-    if source < wish.amount:
-        return Refused(**asdict(wish)), NOT_ENOUGH
+        return None, Answer(False, why) if why else DONE
+    why = "no such account" if source is None or target is None else ""
+    if source is not None and source < wish.amount:
+        why = why or "not enough money"
+    if why:
+        return Refused(**asdict(wish), why=why), Answer(False, why)
     return Transferred(**asdict(wish)), DONE
 
 
