@@ -16,7 +16,7 @@ from waltz_client import WaltzClient
 from waltz_tools.local import LocalCluster, LocalSettings
 from waltz_tools.local.http import get, get_json
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 ALERTS = Path(__file__).resolve().parents[2] / "manifests/monitoring/alerts.yaml"
 CHANGE_SECONDS = 60.0

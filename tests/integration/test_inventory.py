@@ -21,7 +21,7 @@ from waltz_testkit.ports import free_port
 from waltz_testkit.postgres import find_binaries, postgres_server
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = pytest.mark.timeout(300)
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "inventory"
 WAREHOUSES = ("north", "south")

@@ -16,7 +16,7 @@ from tests.repo.files import ROOT
 from waltz_testkit.ports import free_port
 from waltz_tools.local import LocalCluster, LocalSettings
 
-pytestmark = [pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.long, pytest.mark.timeout(300)]
 
 PAGE = blocks(ROOT / "examples" / "inventory" / "README.md", ROOT)
 
