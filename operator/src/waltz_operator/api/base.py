@@ -71,12 +71,9 @@ SizeQuantity = Annotated[
 """Bytes as Kubernetes writes them (`10Gi`)."""
 
 ResourceQuantity = Annotated[
-    str,
+    # the pattern first: pydantic does not show one that comes after a validator in the schema
+    Annotated[str, Field(pattern=QUANTITY_PATTERN, json_schema_extra={"x-kubernetes-int-or-string": True})],
     BeforeValidator(_text),
-    Field(
-        pattern=QUANTITY_PATTERN,
-        json_schema_extra={"x-kubernetes-int-or-string": True},
-    ),
 ]
 """A number or a quantity (`2`, `500m`, `1Gi`)."""
 

@@ -55,7 +55,8 @@ class Facts:
     """What a plan is made from: of a snapshot what was observed, and what follows from it. It does not
     hold the snapshot, so that the planner's tests can state facts without objects of Kubernetes.
 
-    `leaving`: nodes that the specification no longer has and that are still somewhere."""
+    `leaving`: nodes that the specification no longer has and that are still somewhere. `unreadable`: what
+    may be in progress with the copies and cannot be read (one line each)."""
 
     desired: Desired
     memory: Memory
@@ -67,6 +68,7 @@ class Facts:
     leaving: tuple[NodeIdentity, ...] = ()
     tasks: tuple[Task, ...] = ()
     problems: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     # -- identities
@@ -225,6 +227,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         leaving=leaving,
         tasks=tuple(sorted(tasks, key=lambda task: (task.created, task.name))),
         problems=snapshot.problems,
+        unreadable=(*snapshot.unreadable, *operation_of_another_version(snapshot.cluster.status)),
         placement=placement_of(snapshot.tree),
     )
 
@@ -245,6 +248,14 @@ def memory_of(status: WaltzClusterStatus) -> Memory:
 
 
 _KINDS = frozenset(kind.value for kind in MoveKind)
+
+
+def operation_of_another_version(status: WaltzClusterStatus) -> tuple[str, ...]:
+    """A replica change that another version of the operator has begun and this one does not know."""
+    operation = status.operation
+    if operation is None or operation.partition is None or operation.kind in _KINDS:
+        return ()
+    return (f"status.operation: {operation.kind} is of another version of the operator",)
 
 
 def _leaving(snapshot: Snapshot, desired: Desired) -> Iterator[NodeIdentity]:

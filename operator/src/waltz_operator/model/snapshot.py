@@ -251,11 +251,12 @@ class KubeView:
 
 
 class Rejection(NamedTuple):
-    """The API server rejects an object as it is to be. `text` is one line; `there`: an object of this
-    cluster has its name."""
+    """The API server rejects an object as it is to be, or its write keeps failing. `text` is one line;
+    `there`: an object of this cluster has its name. `for_good`: trying again soon cannot help."""
 
     text: str
     there: bool
+    for_good: bool = True
 
 
 class Failure(NamedTuple):
@@ -273,8 +274,9 @@ class Snapshot:
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
     id. `tls_hashes`, `auth_hash`, `operator_image`, `operator_namespace`: as the renderer's inputs
     say. `problems`: what is wrong with the specification beyond what the API server checks (one line each);
-    nothing but status is written while there are any. `rejected` and `failed`: what came of writes of
-    this very pass; then it is planned anew with that known.
+    nothing but status is written while there are any. `unreadable`: migrations of the cluster that cannot
+    be read, and may be in progress (one line each). `rejected` and `failed`: what came of writes of this very
+    pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -289,5 +291,6 @@ class Snapshot:
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     problems: tuple[str, ...] = ()
+    unreadable: tuple[str, ...] = ()
     rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)
     failed: Failure | None = None

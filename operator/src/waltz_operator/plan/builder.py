@@ -25,8 +25,9 @@ class Decision:
 
     `held`: the replica change under way is blocked. `invalid`: the resource or what it points at is wrong
     (type, text), nothing is written but the status. `step`: the step of the operation under way, for a
-    person. `rejected`: writes that the API server does not take; `unable`: parts of the specification
-    that cannot be done (a line each). `failed`: what ended the pass early, when this only reports it.
+    person. `rejected`: writes that the API server does not take, a line each, with their reason;
+    `unable`: parts of the specification that cannot be done (a line each). `failed`: what ended the pass
+    early, when this only reports it.
     """
 
     memory: Memory
@@ -40,7 +41,7 @@ class Decision:
     message: str = ""
     requeue_seconds: float = LATER
     teardown_complete: bool = False
-    rejected: tuple[str, ...] = ()
+    rejected: tuple[Reason, str] | None = None
     unable: list[str] = field(default_factory=list)
     failed: tuple[Reason, str] | None = None
 

@@ -6,13 +6,15 @@ nodes registered, partitions seeded → partitions assigned on the nodes → at 
 node, step of the replica change under way, farewell of an empty node, begin of a replica change → status. A
 step that is not proven to be safe is left out with its reason; the rest continues. So it does without an
 object that the API server rejected in this pass: it is planned again, without that and what depends on it.
+While a migration cannot be read, which may be in progress, objects are still repaired and nothing is done to
+copies and pods.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from waltz_operator.model.actions import Action, Plan, SetStatus
+from waltz_operator.model.actions import Action, Blocked, Plan, SetStatus
 from waltz_operator.model.facts import Facts, facts_of, render
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
@@ -20,7 +22,7 @@ from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapsh
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects
-from waltz_operator.plan.rejected_objects import held_back, holds_up
+from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
 from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
 from waltz_operator.plan.status.cluster import cluster_status
@@ -58,7 +60,7 @@ def decide(
 ) -> Decision:
     """The decision, before it is reported. `rejected`: objects that the API server does not take."""
     rejected = rejected or {}
-    decision = Decision(facts.memory, rejected=tuple(one.text for one in rejected.values()))
+    decision = Decision(facts.memory, rejected=reported(rejected))
     if facts.desired.deleting:
         tear_down(facts, decision)
         return decision
@@ -80,6 +82,9 @@ def decide(
         return decision
     register_nodes(facts, tree, decision)
     seed(facts, tree, decision)
+    if facts.unreadable:
+        decision.block(Blocked("changes of the copies", Reason.INVALID_SPEC, "; ".join(facts.unreadable)))
+        return decision
     equalise(facts, tree, decision)
     tidy_jobs(facts, kube, decision)
     _one_step(facts, tree, kube, objects, restarts, decision)

@@ -98,6 +98,8 @@ def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
     what = f"migration {task.name}"
     if facts.problems or facts.desired.deleting:
         return Blocked(what, Reason.INVALID_SPEC, "its cluster is not valid, or is being deleted")
+    if facts.unreadable:
+        return Blocked(what, Reason.INVALID_SPEC, "; ".join(facts.unreadable))
     if facts.desired.paused:
         return Blocked(what, Reason.PAUSED, "its cluster is paused")
     if not isinstance(facts.tree, TreeView) or not isinstance(facts.kube, KubeView):

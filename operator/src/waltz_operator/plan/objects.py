@@ -50,6 +50,8 @@ def apply_objects(
         decision.actions.append(ApplyObject(one.key, one.body, why, live.uid if live is not None else ""))
         decision.soon()
     for key, view in surplus(objects, kube):
+        if key in held:
+            continue
         decision.actions.append(DeleteObject(key, view.uid, "it is no longer in the specification"))
         decision.soon()
 

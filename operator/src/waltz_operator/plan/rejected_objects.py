@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from waltz_operator.api.topology import NodeIdentity
+from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import ObjectKey, Rejection
 
@@ -27,6 +28,14 @@ def held_back(objects: Sequence[Rendered], rejected: Mapping[ObjectKey, Rejectio
     needed = {key for key, one in rejected.items() if not one.there or key.kind == "ConfigMap"}
     waiting = {one.key for one in objects if needed.intersection(_rests_on(one.body))}
     return frozenset(waiting.union(rejected))
+
+
+def reported(rejected: Mapping[ObjectKey, Rejection]) -> tuple[Reason, str] | None:
+    """For a condition; None when there are none."""
+    if not rejected:
+        return None
+    reason = Reason.REFUSED_CHANGE if any(one.for_good for one in rejected.values()) else Reason.WRITE_FAILED
+    return reason, "; ".join(one.text for one in rejected.values())
 
 
 def holds_up(held: frozenset[ObjectKey], node: NodeIdentity) -> bool:

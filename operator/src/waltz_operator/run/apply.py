@@ -31,6 +31,7 @@ from waltz_operator.kube.kinds import EXTENSIONS
 from waltz_operator.model.actions import (
     Action,
     ApplyObject,
+    DeleteObject,
     DeletePVC,
     EmitEvent,
     KubernetesAction,
@@ -78,10 +79,19 @@ class Outcome:
     passing: bool = False
 
     @property
-    def rejected(self) -> ApplyObject | None:
+    def rejected(self) -> ApplyObject | DeleteObject | None:
         """The object that the API server rejects, however often it is asked; whatever does not depend on
         it may continue."""
-        return self.failed if isinstance(self.failed, ApplyObject) and not self.retriable else None
+        return None if self.retriable else self._object
+
+    @property
+    def unsure(self) -> ApplyObject | DeleteObject | None:
+        """The object whose write failed and may succeed later; what became of it is not known."""
+        return self._object if self.retriable and not self.passing else None
+
+    @property
+    def _object(self) -> ApplyObject | DeleteObject | None:
+        return self.failed if isinstance(self.failed, ApplyObject | DeleteObject) else None
 
 
 class Applier:

@@ -1,7 +1,8 @@
 """The operator's HTTP port: `/healthz` (alive), `/readyz` (holds the Lease and watches), `/metrics`.
 
-Alive means more than answering: a pass that hangs, or watches that have silently stalled, show as an object
-nobody has looked at for long.
+Alive is the process, never an object: its loop (it answers), the thread of the watches, and the workers (passes
+end). What one object makes fail, and however long, is in `waltz_operator_reconcile_age_seconds` and in its
+status: a new process would fail in the same way, and stop for all others meanwhile.
 """
 
 from __future__ import annotations
@@ -14,10 +15,6 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_runtime.errors import HttpBindError
-
-STUCK_SECONDS = 900.0
-"""Longest time without a complete pass of an object, its back-off included, before the process counts as
-stuck."""
 
 Check = Callable[[], str]
 """What is wrong, in one line; empty when nothing is."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 import kopf
@@ -16,6 +17,7 @@ from waltz_operator.run.kopf_handlers import build_registry
 _log = logging.getLogger(__name__)
 
 STOP_SECONDS = 10.0
+BEAT_SECONDS = 1.0
 
 
 class WatcherError(Exception):
@@ -40,6 +42,7 @@ class Watcher:
         self._stop = threading.Event()
         self._ready = threading.Event()
         self._thread: threading.Thread | None = None
+        self._beat_at = time.monotonic()
         self.ended = asyncio.Event()
         self.problem: BaseException | None = None
 
@@ -47,6 +50,15 @@ class Watcher:
     def ready(self) -> bool:
         """kopf has logged in and begun to watch."""
         return self._ready.is_set() and not self.ended.is_set()
+
+    def silent_seconds(self) -> float:
+        """Time since kopf's loop has run last."""
+        return time.monotonic() - self._beat_at
+
+    def _beat(self) -> None:
+        """On kopf's loop, over and over: no task, since kopf ends those that it finds there."""
+        self._beat_at = time.monotonic()
+        asyncio.get_running_loop().call_later(BEAT_SECONDS, self._beat)
 
     async def __aenter__(self) -> Watcher:
         loop = asyncio.get_running_loop()
@@ -56,19 +68,21 @@ class Watcher:
 
         registry, settings = build_registry(wake_there, self._configuration)
 
+        async def watching() -> None:
+            self._beat()
+            await kopf.operator(
+                registry=registry,
+                settings=settings,
+                standalone=True,
+                clusterwide=not self._namespaces,
+                namespaces=self._namespaces,
+                stop_flag=self._stop,
+                ready_flag=self._ready,
+            )
+
         def work() -> None:
             try:
-                asyncio.run(
-                    kopf.operator(
-                        registry=registry,
-                        settings=settings,
-                        standalone=True,
-                        clusterwide=not self._namespaces,
-                        namespaces=self._namespaces,
-                        stop_flag=self._stop,
-                        ready_flag=self._ready,
-                    )
-                )
+                asyncio.run(watching())
             except BaseException as error:
                 self.problem = error
             finally:

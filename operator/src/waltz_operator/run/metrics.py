@@ -134,10 +134,6 @@ class OperatorMetrics:
 
     # ---- asked
 
-    def oldest_age(self, now: float) -> float:
-        """Seconds since the last complete pass of the object that waits longest; 0 without objects."""
-        return max((now - done for done in self._done_at.values()), default=0.0)
-
     def text(self, now: float) -> bytes:
         """The exposition format of Prometheus."""
         for key, done in self._done_at.items():

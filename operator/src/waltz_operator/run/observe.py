@@ -170,7 +170,7 @@ class Observer:
         hashes = {role: material_hash(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
             cluster=cluster,
-            kube=kube if not isinstance(migrations, Unknown) else migrations,
+            kube=migrations if isinstance(migrations, Unknown) else kube,
             tree=tree,
             nodes=nodes,
             servers=servers,
@@ -181,6 +181,10 @@ class Observer:
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
+            unreadable=tuple(
+                f"WaltzMigration {one.body['metadata']['name']} cannot be read: {one_line(one)}"
+                for one in unreadable
+            ),
         )
         return Observation(snapshot, access, body, unreadable=unreadable)
 
@@ -276,8 +280,8 @@ class Observer:
     async def _migrations(
         self, cluster: WaltzCluster
     ) -> tuple[tuple[WaltzMigration, ...] | Unknown, tuple[UnreadableError, ...]]:
-        """Those that name the cluster. One that cannot be read makes all of it unknown: it may be under
-        way."""
+        """Those that name the cluster, and those that cannot be read: each may be in progress. A deletion
+        waits for them."""
         try:
             bodies = await self._kube.list(kinds.WALTZ_MIGRATION, cluster.metadata.namespace)
         except KubeError as error:
@@ -290,11 +294,11 @@ class Observer:
                 found.append(parse_migration(body))
             except ResourceError as error:
                 unreadable.append(UnreadableError(body, error, self._wall_clock()))
-        if not unreadable:
-            return tuple(found), ()
-        first = unreadable[0]
-        name = first.body["metadata"]["name"]
-        return Unknown(f"WaltzMigration {name} cannot be read: {one_line(first)}"), tuple(unreadable)
+        if unreadable and cluster.metadata.deleting:
+            first = unreadable[0]
+            name = first.body["metadata"]["name"]
+            return Unknown(f"WaltzMigration {name} cannot be read: {one_line(first)}"), tuple(unreadable)
+        return tuple(found), tuple(unreadable)
 
     # ---- ZooKeeper
 

@@ -28,7 +28,7 @@ from waltz_operator.plan.migration import plan_migration
 from waltz_operator.run.apply import Applier
 from waltz_operator.run.copy_job import job_renderer
 from waltz_operator.run.events import EventWriter
-from waltz_operator.run.http import STUCK_SECONDS, HealthServer
+from waltz_operator.run.http import HealthServer
 from waltz_operator.run.kopf_thread import Watcher
 from waltz_operator.run.lease import LeaseLostError, OperatorLease
 from waltz_operator.run.metrics import OperatorMetrics
@@ -45,6 +45,8 @@ _log = logging.getLogger(__name__)
 
 FAILED = "ReconcileFailed"
 OWN_CONTAINER = "operator"
+SILENT_SECONDS = 120.0
+"""So long may the thread of the watches not run before the process counts as stuck."""
 
 
 class PurePlanner:
@@ -198,8 +200,11 @@ class _Process:
         self._standing_by = True
 
     def alive(self) -> str:
-        age = self._parts.metrics.oldest_age(asyncio.get_running_loop().time())
-        return f"an object had no complete pass for {age:.0f} s" if age > STUCK_SECONDS else ""
+        """Of the process alone: see `http`."""
+        silent = self._watcher.silent_seconds() if self._watcher is not None else 0.0
+        if silent > SILENT_SECONDS:
+            return f"the thread of the watches has not run for {silent:.0f} s"
+        return self._parts.workers.stuck()
 
     def ready(self) -> str:
         """Standing by is ready too: else a roll-out that waits for the new pod would never take the Lease

@@ -12,7 +12,9 @@ A pass, from top to bottom:
 
 The pass ends early after an error and after every turn that wrote something: the next one soon observes what
 became of it. The fixed point is a pass that writes nothing. An object that the API server rejects ends
-nothing: the plan is made again without it and without what depends on it, and the status says so.
+nothing: the plan is made again without it and without what depends on it, and the status says so. An object
+whose write keeps failing is left out in the same way until its back-off is over (`failed_writes`); when it
+was tried and failed, the pass reports that and ends, since what became of the write is not known.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ from waltz_operator.kube.errors import KubeNotFoundError
 from waltz_operator.model.actions import (
     Action,
     ApplyObject,
+    DeleteObject,
     EmitEvent,
     Plan,
     SetFinalizer,
@@ -44,6 +47,7 @@ from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.certificates import certificate_steps, expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.apply import Applier, Outcome
+from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 
@@ -94,11 +98,12 @@ class Applied(NamedTuple):
     outcome: Outcome
     plan: Plan
     observation: Observation
+    unsure: bool = False
 
 
 class Reconciler:
-    """Remembers only how many passes in a row a conflict ended; at most one pass per cluster may run at a
-    time (`workers` sees to it)."""
+    """Remembers only how many passes in a row a conflict ended, and which writes keep failing; at most one
+    pass per cluster may run at a time (`workers` sees to it)."""
 
     def __init__(
         self,
@@ -114,6 +119,7 @@ class Reconciler:
         self._metrics = metrics
         self._resync_seconds = resync_seconds
         self._conflicts: dict[Key, int] = {}
+        self._failed_writes = FailedWrites()
 
     async def reconcile(self, namespace: str, name: str) -> PassResult:
         """One pass. KubeNotFoundError: no such cluster. ResourceError, KubeError: it cannot be read.
@@ -123,6 +129,7 @@ class Reconciler:
             result = await self._pass(key)
         except KubeNotFoundError:
             self._conflicts.pop(key, None)
+            self._failed_writes.forget(key)
             raise
         if not result.error:
             self._conflicts.pop(key, None)
@@ -140,14 +147,18 @@ class Reconciler:
             error = await self._applier.tell_unreadable(unreadable)
             left_out = _joined(result.left_out, unreadable.line)
             result = replace(result, error=result.error or error, left_out=left_out)
+        if result.ends_pass:
+            return result
         for migration in observation.snapshot.migrations:
-            if result.ends_pass:
-                break
             found = await self._migration(key, migration, observation)
-            requeue = min(result.requeue_seconds, found.requeue_seconds)
             result = replace(
-                found, requeue_seconds=requeue, left_out=_joined(result.left_out, found.left_out)
+                found,
+                requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
+                error=result.error or found.error,
+                left_out=_joined(result.left_out, found.left_out),
             )
+            if found.wrote or found.gone:
+                break  # one that failed concerns itself: the next one is observed anew
         return result
 
     # -------------------------------------------------------------------------------------------- the cluster
@@ -171,7 +182,7 @@ class Reconciler:
                 return result
             if settled is not observation:
                 observation, plan = settled, self._planner.plan(settled.snapshot)
-        applied = await self._apply_without_rejected(plan, self._planner.plan, observation)
+        applied = await self._apply_without_rejected(key, plan, self._planner.plan, observation)
         result = await self._result_of_plan(key, applied)
         if metadata.deleting and applied.plan.teardown_complete and not result.ends_pass:
             done = await self._write(key, [SetFinalizer(about, metadata.uid, False)], observation)
@@ -197,26 +208,62 @@ class Reconciler:
             return Plan(() if said_only else tuple(left), seen.cluster.status)
 
         plan = without_rejected(snapshot)
-        applied = await self._apply_without_rejected(plan, without_rejected, observation)
-        return await self._result(key, applied.outcome, observation, None), applied.observation
+        applied = await self._apply_without_rejected(key, plan, without_rejected, observation)
+        result = await self._result(key, applied.outcome, observation, None)
+        if applied.unsure:
+            text = "; ".join(one.text for one in applied.observation.snapshot.rejected.values())
+            result = PassResult(SOON, result.wrote, text)
+        return result, applied.observation
 
     async def _apply_without_rejected(
-        self, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
+        self, key: Key, plan: Plan, planned: Callable[[Snapshot], Plan], observation: Observation
     ) -> Applied:
         """Carry out `plan`. After each object that the API server rejects, make a plan with that known
         (`planned`), and carry out what was not done yet. Each round knows of one rejected object more, so
-        they end."""
+        they end. So it does without a write that keeps failing; when that was tried, only the report is
+        left to this pass."""
         done: list[Action] = []
+        now = observation.snapshot.now
         while True:
-            outcome = await self._applier.apply([one for one in plan.actions if one not in done], observation)
+            left = [one for one in plan.actions if one not in done]
+            waiting = self._failed_writes.waiting(key, left, now)
+            if waiting:
+                for action, text in waiting:
+                    observation = _without(observation, action, text, for_good=False)
+                plan = planned(observation.snapshot)
+                continue
+            outcome = await self._applier.apply(left, observation)
             done += outcome.done
-            known, rejected = observation.snapshot.rejected, outcome.rejected
-            if rejected is None or rejected.key in known:
-                return Applied(replace(outcome, done=tuple(done)), plan, observation)
-            exists = bool(rejected.uid or rejected.body["metadata"].get("resourceVersion"))
-            known = {**known, rejected.key: Rejection(f"{rejected.line}: {outcome.error}", exists)}
-            observation = replace(observation, snapshot=replace(observation.snapshot, rejected=known))
+            self._failed_writes.done(key, outcome.done)
+            outcome = replace(outcome, done=tuple(done))
+            if outcome.unsure is not None and self._failed_writes.failed(
+                key, outcome.unsure, outcome.error, now
+            ):
+                return await self._only_reported(plan, planned, observation, outcome, outcome.unsure)
+            rejected = outcome.rejected
+            if rejected is None or rejected.key in observation.snapshot.rejected:
+                return Applied(outcome, plan, observation)
+            observation = _without(observation, rejected, outcome.error)
             plan = planned(observation.snapshot)
+
+    async def _only_reported(
+        self,
+        plan: Plan,
+        planned: Callable[[Snapshot], Plan],
+        observation: Observation,
+        outcome: Outcome,
+        failed: ApplyObject | DeleteObject,
+    ) -> Applied:
+        """A write has failed again. The status is that of the passes that do without it, which come next."""
+        if failed.key in observation.snapshot.rejected:
+            return Applied(outcome, plan, observation)
+        observation = _without(observation, failed, outcome.error, for_good=False)
+        plan = planned(observation.snapshot)
+        told = await self._applier.apply(
+            [one for one in plan.actions if isinstance(one, SetStatus)], observation
+        )
+        told = replace(told, done=(*outcome.done, *told.done))
+        return Applied(told, plan, observation, unsure=True)
 
     async def _result_of_plan(self, key: Key, applied: Applied) -> PassResult:
         plan, observation = applied.plan, applied.observation
@@ -225,6 +272,8 @@ class Reconciler:
         requeue = plan.requeue_seconds
         if rejected and isinstance(plan.status, WaltzClusterStatus) and plan.status.operation is None:
             requeue = max(requeue, LATER)  # it would be rejected again, and nothing else is in progress
+        if applied.unsure:
+            requeue = SOON  # the rest of the plan
         result = await self._result(key, applied.outcome, observation, requeue)
         return replace(result, left_out="; ".join(one.text for one in rejected.values()))
 
@@ -330,6 +379,18 @@ def _all_ready(snapshot: Snapshot) -> bool:
         return False
     ours = [pod for pod in snapshot.kube.pods.values() if pod.component in ("storage", "server", "zookeeper")]
     return all(pod.ready and not pod.deleting for pod in ours)
+
+
+def _without(
+    observation: Observation, action: ApplyObject | DeleteObject, error: str, *, for_good: bool = True
+) -> Observation:
+    """The same observation, with this object known to be rejected."""
+    exists = isinstance(action, DeleteObject) or bool(
+        action.uid or action.body["metadata"].get("resourceVersion")
+    )
+    known = observation.snapshot.rejected
+    rejected = {**known, action.key: Rejection(f"{action.line}: {error}", exists, for_good)}
+    return replace(observation, snapshot=replace(observation.snapshot, rejected=rejected))
 
 
 def _joined(*lines: str) -> str:

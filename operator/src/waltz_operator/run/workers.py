@@ -30,6 +30,10 @@ FIRST_BACKOFF_SECONDS = 1.0
 MAX_BACKOFF_SECONDS = 60.0
 SETTLE_SECONDS = 0.2
 """Events come in groups: this long they are collected before a pass begins."""
+PASS_SECONDS = 300.0
+"""A pass that has not ended by then is ended: what it waits for must not hold a place of the others."""
+STUCK_SECONDS = 900.0
+"""When all places are taken and no pass has ended for so long, the process counts as stuck."""
 IDLE = ((30, 10.0), (10, 3.0))
 """After so many passes in a row that changed nothing, the pause before the next one is so long at least."""
 
@@ -67,6 +71,8 @@ class Workers:
         self._gate = asyncio.Semaphore(concurrency)
         self._resync_seconds = resync_seconds
         self._rng = rng
+        self._concurrency = concurrency
+        self._since: dict[Key, float] = {}  # passes in progress: when each began
         self._workers: dict[Key, _Worker] = {}
         self._tasks: asyncio.TaskGroup | None = None
 
@@ -81,6 +87,14 @@ class Workers:
             worker.wake.set()
             if changed:
                 worker.idle = 0
+
+    def stuck(self) -> str:
+        """What is wrong with the workers as a whole, in one line; empty when nothing is. One object that
+        fails, or whose pass hangs, is no fault of the process."""
+        if len(self._since) < self._concurrency:
+            return ""
+        youngest = asyncio.get_running_loop().time() - max(self._since.values())
+        return f"no pass has ended for {youngest:.0f} s" if youngest > STUCK_SECONDS else ""
 
     async def run(self, stop: asyncio.Event) -> None:
         """Until `stop`; workers end between two writes at the latest (they are cancelled where they
@@ -127,8 +141,11 @@ class Workers:
         error: str | None = None
         word = "refused"
         result = PassResult(0.0, False)
+        limit = asyncio.timeout(PASS_SECONDS)
+        self._since[key] = started
         try:
-            result = await self._reconcile(*key)
+            async with limit:
+                result = await self._reconcile(*key)
             error = result.error or None
         except KubeNotFoundError:
             await self._gone(key)
@@ -138,9 +155,18 @@ class Workers:
             raise
         except (KubeError, ResourceError) as failure:
             error, word = str(failure), type(failure).__name__
+        except TimeoutError as failure:
+            late = limit.expired()
+            error, word = (
+                (f"the pass has not ended within {PASS_SECONDS:g} s", "late")
+                if late
+                else (f"internal error: TimeoutError: {failure}", "internal")
+            )
         except Exception as failure:
             _log.exception("%s/%s: an unexpected error ended the pass", *key)
             error, word = f"internal error: {type(failure).__name__}: {failure}", "internal"
+        finally:
+            del self._since[key]
         now = loop.time()
         self._metrics.pass_done(key, now - started, now, word if error else None)
         if error is None:

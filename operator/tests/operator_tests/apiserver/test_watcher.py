@@ -26,6 +26,7 @@ def test_it_wakes_for_every_change_and_our_finalizer_stays(plane: Plane) -> None
                     assert await woken.get() == (world.namespace, NAME)
                 await _patch(world, {"annotations": {"example.org/number": str(number)}})
             assert watcher.ready
+            assert watcher.silent_seconds() < 30, "its loop does not run"
             async with asyncio.timeout(30):
                 await woken.get()
         metadata = (await world.cluster())["metadata"]

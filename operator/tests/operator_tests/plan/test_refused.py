@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from operator_tests.plan.cluster import facts, kube, pod, rendered, told
 from waltz_operator.model.actions import ApplyObject, DeletePod
+from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
 from waltz_operator.model.snapshot import KubeView, ObjectKey, ObjectView, PVCView, Rejection
 from waltz_operator.plan.builder import LATER, Decision
@@ -37,7 +38,7 @@ def mounting(objects: tuple[Rendered, ...], key: ObjectKey) -> tuple[Rendered, .
 def test_a_refused_object_is_not_asked_for_again_and_the_others_are() -> None:
     decision = decide(facts(kube()), rendered(template="t2"), {SET: THERE})
     assert applied(decision) == [ObjectKey("StatefulSet", "s0"), ObjectKey("StatefulSet", "s1")]
-    assert decision.rejected == ("apply it: forbidden",)
+    assert decision.rejected == (Reason.REFUSED_CHANGE, "apply it: forbidden")
 
 
 def test_a_node_whose_stateful_set_is_refused_is_not_restarted_nor_waited_for() -> None:
@@ -104,3 +105,17 @@ def test_a_volume_whose_class_is_not_known_is_tried() -> None:
     for expandable in (None, True):
         view, wanted = growing(expandable)
         assert CLAIM in applied(decide(facts(view), wanted))
+
+
+def test_while_a_migration_cannot_be_read_objects_are_repaired_and_nothing_else_is_done() -> None:
+    """It may be in progress: its copy job is not tidied away, no pod is restarted, no copy changed."""
+    view = kube(template="t2")
+    restart = facts(replace(view, pods={**view.pods, "s2-0": pod("t1")}))
+    wanted = rendered(template="t2")
+    assert any(isinstance(one, DeletePod) for one in decide(restart, wanted).actions)
+    decision = decide(replace(restart, unreadable=("WaltzMigration odd cannot be read: x",)), wanted)
+    assert decision.actions == []
+    assert decision.blocked[0].reason is Reason.INVALID_SPEC
+    known = facts(kube())
+    repaired = decide(replace(known, unreadable=("x",)), wanted)
+    assert applied(repaired) == applied(decide(known, wanted)) != []

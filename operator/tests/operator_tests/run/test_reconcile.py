@@ -36,7 +36,7 @@ async def pause_after(*actions: Action, planned: float = LATER) -> float:
     """Seconds until the next pass after one that carried out these actions."""
     metadata = SimpleNamespace(name="ledger", finalizers=(FINALIZER,), deleting=False)
     snapshot = SimpleNamespace(
-        cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), rejected={}
+        cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), rejected={}, now=0.0
     )
     looked = SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=())
 
@@ -85,7 +85,11 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
 
     migrations = tuple(SimpleNamespace(metadata=about(name)) for name in "abcd")
     snapshot = SimpleNamespace(
-        cluster=SimpleNamespace(metadata=about("ledger")), problems=("x",), migrations=migrations, rejected={}
+        cluster=SimpleNamespace(metadata=about("ledger")),
+        problems=("x",),
+        migrations=migrations,
+        rejected={},
+        now=0.0,
     )
     looked: list[str] = []
 

@@ -89,6 +89,9 @@ class Stage:
     def status_writes(self) -> int:
         return sum(verb == "status" for verb, _, _ in self.server.writes)
 
+    def tries(self, kind: str, name: str) -> int:
+        return sum(one[1:] == (kind, name) for one in self.server.writes)
+
     def events(self) -> list[str]:
         return [one["note"] for (kind, _), one in self.server.objects.items() if kind == "Event"]
 
@@ -193,13 +196,69 @@ async def test_a_failure_is_said_too_and_what_is_read_back_stays() -> None:
         assert "no answer within 10 s" in degraded["message"]
         assert failing.server.objects["WaltzCluster", "ledger"]["status"]["observedGeneration"] == 0
         assert "no answer" in result.error
-        written = failing.status_writes()
-        await failing.settle()
-        assert failing.status_writes() == written
         failing.server.refuse.clear()
         await failing.settle(2)
         assert failing.conditions()["Degraded"]["reason"] != "WriteFailed"
         assert failing.server.objects["WaltzCluster", "ledger"]["status"]["observedGeneration"] == 3
+
+
+@pytest.mark.parametrize("status", [500, 503, 0])
+async def test_a_write_that_keeps_failing_holds_up_only_itself(status: int) -> None:
+    """What the API server answers to a typing error in a pod template is HTTP 500, however often it is asked."""
+    async with stage(waltz_cluster()) as all_well, stage(waltz_cluster()) as failing:
+        error = KubeUnavailableError("PATCH /apis: nodeSelektor: field not declared in schema", status=status)
+        failing.server.refuse["Service", "ledger-zookeeper"] = error
+        await all_well.settle()
+        result = await failing.settle()
+        assert not result.error
+        assert "nodeSelektor" in result.left_out
+        assert set(all_well.server.objects) - set(failing.server.objects) == {("Service", "ledger-zookeeper")}
+        degraded = failing.conditions()["Degraded"]
+        assert (degraded["status"], degraded["reason"]) == ("True", "WriteFailed")
+        assert "apply Service ledger-zookeeper" in degraded["message"]
+        assert "nodeSelektor: field not declared in schema" in degraded["message"]
+        written, tried = failing.status_writes(), failing.tries("Service", "ledger-zookeeper")
+        await failing.settle(130)
+        assert failing.status_writes() == written, "the status changes to and fro"
+        assert failing.tries("Service", "ledger-zookeeper") - tried <= 10, "it has its own back-off"
+        failing.server.refuse.clear()
+        await failing.settle(61)
+        assert set(all_well.server.objects) == set(failing.server.objects)
+        assert failing.conditions()["Degraded"]["reason"] != "WriteFailed"
+
+
+async def test_a_corrected_object_is_written_at_once_whatever_its_back_off() -> None:
+    async with stage(waltz_cluster()) as failing:
+        key = ("ConfigMap", "ledger-server")
+        failing.server.refuse[key] = KubeUnavailableError("PATCH /apis: HTTP 500", status=500)
+        await failing.settle(130)
+        failing.server.refuse.clear()
+        servers = {"config": {"server.log.level": "WARNING"}}
+        failing.server.objects["WaltzCluster", "ledger"]["spec"]["servers"] = servers
+        await failing.settle(2)
+        assert key in failing.server.objects
+
+
+async def test_a_migration_whose_write_keeps_failing_does_not_hold_up_the_next_one() -> None:
+    start = StartCopyJob("ledger-copy-m1-0", "m1", 0, "a:1", 2, "b:1", 2, 0)
+    seen: list[str] = []
+
+    class Planner(PurePlanner):
+        def plan_migration(self, name: str, snapshot: Snapshot) -> Plan:
+            seen.append(name)
+            plan = super().plan_migration(name, snapshot)
+            if name == "m2" or snapshot.failed is not None:
+                return plan
+            return Plan((start, *plan.actions), plan.status, (), plan.requeue_seconds)
+
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": start.name, "namespace": "demo"}}
+    async with stage(
+        waltz_cluster(), waltz_migration("m1"), waltz_migration("m2"), planner=Planner(), job=job
+    ) as failing:
+        failing.server.refuse["Job", start.name] = KubeUnavailableError("POST /apis: HTTP 500", status=500)
+        result = await failing.settle(8)
+        assert "m2" in seen
+        assert "HTTP 500" in result.error
 
 
 async def test_a_conflict_is_said_when_it_does_not_pass() -> None:

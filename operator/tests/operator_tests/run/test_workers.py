@@ -17,7 +17,9 @@ from waltz_operator.run.reconcile import PassResult
 from waltz_operator.run.workers import (
     FIRST_BACKOFF_SECONDS,
     MAX_BACKOFF_SECONDS,
+    PASS_SECONDS,
     SETTLE_SECONDS,
+    STUCK_SECONDS,
     Key,
     Workers,
 )
@@ -333,3 +335,60 @@ async def test_after_the_stop_nothing_begins() -> None:
         stage.workers.wake(B)
         await asyncio.sleep(100)
         assert len(stage.began) == 1
+
+
+# ---- liveness: of the process, never of an object
+
+
+async def hanging(_: Key) -> PassResult:
+    await asyncio.Event().wait()
+    return QUIET
+
+
+async def test_a_pass_that_hangs_is_ended_and_said_and_the_others_have_their_turn() -> None:
+    async with working(concurrency=1) as stage:
+        stage.body = lambda key: hanging(key) if key == A else at_once(key)
+        stage.workers.wake(A)
+        await asyncio.sleep(1)
+        stage.workers.wake(B)
+        await asyncio.sleep(PASS_SECONDS + 1)
+        assert stage.times(B)
+        assert "has not ended within" in stage.errors[0][1]
+
+
+async def test_an_object_that_fails_for_hours_is_no_fault_of_the_process() -> None:
+    async with working(concurrency=2) as stage:
+        stage.body = lambda key: broken(key) if key == A else at_once(key)
+        stage.workers.wake(A)
+        stage.workers.wake(B)
+        for _ in range(100):
+            await asyncio.sleep(100)
+            assert stage.workers.stuck() == ""
+        assert len(stage.times(B)) >= 100
+
+
+async def broken(_: Key) -> PassResult:
+    raise KubeUnavailableError("PATCH /apis: nodeSelektor: field not declared in schema", status=500)
+
+
+async def test_workers_none_of_which_ends_are_a_fault_of_the_process() -> None:
+    async def stubborn(_: Key) -> PassResult:
+        while not freed.is_set():
+            try:
+                await freed.wait()
+            except asyncio.CancelledError:
+                continue
+        return QUIET
+
+    freed = asyncio.Event()
+    async with working(concurrency=2) as stage:
+        stage.body = stubborn
+        stage.workers.wake(A)
+        await asyncio.sleep(2 * STUCK_SECONDS)
+        assert stage.workers.stuck() == "", "there are places left"
+        stage.workers.wake(B)
+        await asyncio.sleep(STUCK_SECONDS + 1)
+        assert "no pass has ended" in stage.workers.stuck()
+        freed.set()
+        await asyncio.sleep(1)
+        assert stage.workers.stuck() == ""

@@ -24,7 +24,7 @@ from waltz_operator.api.topology import (
     tls_roles,
 )
 from waltz_operator.model.desired import Move
-from waltz_operator.model.facts import Facts, impossible
+from waltz_operator.model.facts import Facts, impossible, operation_of_another_version
 from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
@@ -51,7 +51,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         server_counts=_server_counts(facts),
         nodes=tuple(_node(facts, node) for node in (*facts.desired.nodes, *facts.leaving)),
         partitions=_partitions(facts, decision, health),
-        operation=_operation(facts, decision),
+        operation=_operation(facts, decision, last),
         servers=_servers(facts),
         endpoints=_endpoints(snapshot),
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
@@ -175,10 +175,14 @@ def _partitions(facts: Facts, decision: Decision, health: Health) -> PartitionSu
     )
 
 
-def _operation(facts: Facts, decision: Decision) -> Operation | None:
-    """The record that the next pass reads back; or what else is under way, which is never read back."""
+def _operation(facts: Facts, decision: Decision, last: WaltzClusterStatus) -> Operation | None:
+    """The record that the next pass reads back; or what else is under way, which is never read back. That of
+    another version stays."""
+    kept = last.operation if operation_of_another_version(last) else None
     blocked = decision.blocked[0].text if decision.blocked else ""
     move = decision.memory.operation
+    if kept is not None:
+        return kept
     if move is not None:
         return _record(facts, move, decision, blocked)
     if not decision.step:

@@ -74,8 +74,8 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
 def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if decision.failed is not None:
         return "True", *decision.failed
-    if decision.rejected:
-        return "True", Reason.REFUSED_CHANGE, "; ".join(decision.rejected)
+    if decision.rejected is not None:
+        return "True", *decision.rejected
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
     if fault is not None:
         return "True", Reason(fault.reason), fault.text

@@ -34,8 +34,8 @@ def progressing(facts: Facts, decision: Decision) -> Fact:
     found = _held_back(facts, decision) or _under_way(facts, decision) or _coming(facts)
     if found is not None:
         return "True", *found
-    if decision.rejected:
-        return "False", Reason.REFUSED_CHANGE, "; ".join(decision.rejected)
+    if decision.rejected is not None:
+        return "False", *decision.rejected
     if decision.requeue_seconds < LATER:
         return "True", Reason.APPLYING, "what was begun is being finished"
     return "False", Reason.AS_WANTED, "up to date"

@@ -13,7 +13,14 @@ from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import NOT_STARTED, KubeView, NodeReplica, NodeView, PodView
 
 FOR_A_PERSON = frozenset(
-    {Reason.DISK_FULL, Reason.DISK_LOST, Reason.METADATA_UNKNOWN, Reason.NO_SPARE_REPLICA, Reason.NO_TARGET}
+    {
+        Reason.DISK_FULL,
+        Reason.DISK_LOST,
+        Reason.INVALID_SPEC,
+        Reason.METADATA_UNKNOWN,
+        Reason.NO_SPARE_REPLICA,
+        Reason.NO_TARGET,
+    }
 )
 """Reasons that no waiting takes away."""
 UNSCHEDULABLE = "Unschedulable"
