@@ -227,8 +227,10 @@ class WaltzMigrationStatus(StatusModel):
 
 
 class WaltzMigration(NamedTuple):
-    """One object, as the API server shows it."""
+    """One object, as the API server shows it. `unknown`: fields of its specification that this version does not
+    know, dotted."""
 
     metadata: ObjectMeta
     spec: WaltzMigrationSpec
     status: WaltzMigrationStatus
+    unknown: tuple[str, ...] = ()

@@ -56,7 +56,8 @@ class Facts:
     hold the snapshot, so that the planner's tests can state facts without objects of Kubernetes.
 
     `leaving`: nodes that the specification no longer has and that are still somewhere. `unreadable`: what
-    may be in progress with the copies and cannot be read (one line each)."""
+    may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the specification, which
+    another version of the operator knows."""
 
     desired: Desired
     memory: Memory
@@ -69,6 +70,7 @@ class Facts:
     tasks: tuple[Task, ...] = ()
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
+    unknown_fields: tuple[str, ...] = ()
     placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
 
     # -- identities
@@ -227,6 +229,7 @@ def facts_of(snapshot: Snapshot) -> Facts:
         leaving=leaving,
         tasks=tuple(sorted(tasks, key=lambda task: (task.created, task.name))),
         problems=snapshot.problems,
+        unknown_fields=snapshot.cluster.unknown,
         unreadable=(*snapshot.unreadable, *operation_of_another_version(snapshot.cluster.status)),
         placement=placement_of(snapshot.tree),
     )

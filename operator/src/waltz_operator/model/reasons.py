@@ -22,6 +22,7 @@ class Reason(StrEnum):
     WAITING_FOR_SERVERS = "WaitingForServers"
     # the specification, or what it was pointed at, is wrong
     INVALID_SPEC = "InvalidSpec"
+    UNKNOWN_FIELDS = "UnknownFields"
     FOREIGN_TREE = "ForeignTree"
     TREE_LOST = "TreeLost"
     TREE_BROKEN = "TreeBroken"

@@ -27,7 +27,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.errors import ResourceError
 from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, MANAGED_BY
 from waltz_operator.api.migration import WaltzMigration
-from waltz_operator.api.parse import parse_cluster, parse_migration
+from waltz_operator.api.parse import stored_cluster, stored_migration
 from waltz_operator.api.security import TlsMode
 from waltz_operator.api.validate import validate
 from waltz_operator.kube import kinds
@@ -157,7 +157,7 @@ class Observer:
         """
         body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
         try:
-            cluster = parse_cluster(body)
+            cluster = stored_cluster(body)
         except ResourceError as error:
             raise UnreadableError(body, error, self._wall_clock()) from error
         access = await self.access(cluster)
@@ -291,7 +291,7 @@ class Observer:
         unreadable: list[UnreadableError] = []
         for body in wanted:
             try:
-                found.append(parse_migration(body))
+                found.append(stored_migration(body))
             except ResourceError as error:
                 unreadable.append(UnreadableError(body, error, self._wall_clock()))
         if unreadable and cluster.metadata.deleting:

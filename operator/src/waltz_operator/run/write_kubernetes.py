@@ -10,6 +10,7 @@ ends.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -38,17 +39,22 @@ from waltz_operator.plan.status.unreadable import UnreadableError, unreadable_st
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.observe import Observation
 
+MAX_DROPPED = 4096
+"""So many objects are remembered whose last status changed nothing."""
+
 Versions = dict[str, tuple[str, str]]
 RenderJob = Callable[[StartCopyJob, Observation], dict[str, Any]]
 
 
 class KubernetesWriter:
-    """Owner of nothing: what it remembers of a pass is in the pass's observation."""
+    """Owner of nothing: what it remembers of a pass is in the pass's observation; of several passes only which
+    status changed nothing when it was written, which would be written in each of them."""
 
     def __init__(self, kube: Kube, events: EventWriter, render_job: RenderJob) -> None:
         self._kube = kube
         self._events = events
         self._render_job = render_job
+        self._dropped: dict[str, tuple[str, int]] = {}
 
     async def carry_out(self, action: KubernetesAction, observation: Observation) -> None:
         """KubeError: refused or failed."""
@@ -178,6 +184,10 @@ class KubernetesWriter:
     async def _status(self, action: SetStatus, namespace: str, versions: Versions) -> None:
         before, after = versions.get(action.uid, ("", ""))
         kind = _kind(action.about.kind)
+        body = status_body(action.status)
+        what = hash(json.dumps(body, sort_keys=True))
+        if self._dropped.get(action.uid) == (action.resource_version, what):
+            return  # the definition is older than this operator, and has not all of these fields
         written = await self._kube.replace(
             {
                 "apiVersion": kind.api_version,
@@ -190,11 +200,17 @@ class KubernetesWriter:
                     if action.resource_version == before
                     else action.resource_version,
                 },
-                "status": status_body(action.status),
+                "status": body,
             },
             status=True,
         )
-        versions[action.uid] = (action.resource_version, str(written["metadata"]["resourceVersion"]))
+        version = str(written["metadata"]["resourceVersion"])
+        versions[action.uid] = (action.resource_version, version)
+        self._dropped.pop(action.uid, None)
+        if version == action.resource_version:
+            if len(self._dropped) >= MAX_DROPPED:
+                self._dropped.clear()
+            self._dropped[action.uid] = (version, what)
 
 
 def _about(body: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ import pytest
 
 from operator_tests.resources.clusters import PLAIN, Spec, merged
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.api.parse import parse_cluster, parse_migration, status_body
+from waltz_operator.api.parse import parse_cluster, parse_migration, status_body, stored_cluster
 from waltz_operator.api.validate import problems, validate_migration
 
 
@@ -149,3 +149,18 @@ def test_a_status_survives_writing_and_reading() -> None:
     assert available.reason == "AsWanted"
     again = parse_cluster({**body, "status": status_body(status)}).status
     assert again == status
+
+
+def test_a_status_of_another_version_is_read_but_for_what_guards_data() -> None:
+    body = {
+        "apiVersion": "waltz.dev/v1alpha1",
+        "kind": "WaltzCluster",
+        "metadata": {"name": "x"},
+        "spec": PLAIN,
+    }
+    node = {"name": "1-0", "connectString": "a:1", "phase": "Flying"}
+    status = {"phase": "Ready", "nodes": [node], "clusterKey": "k", "news": 1}
+    found = stored_cluster({**body, "status": status}).status
+    assert (found.phase, found.nodes, found.cluster_key) == ("Ready", (), "k")
+    with pytest.raises(ResourceError, match=r"status\.operation"):
+        stored_cluster({**body, "status": {"operation": {"kind": 7}}})

@@ -358,7 +358,7 @@ async def test_a_pass_that_hangs_is_ended_and_said_and_the_others_have_their_tur
 
 async def test_an_object_that_fails_for_hours_is_no_fault_of_the_process() -> None:
     async with working(concurrency=2) as stage:
-        stage.body = lambda key: broken(key) if key == A else at_once(key)
+        stage.body = lambda key: misspelt(key) if key == A else at_once(key)
         stage.workers.wake(A)
         stage.workers.wake(B)
         for _ in range(100):
@@ -367,7 +367,7 @@ async def test_an_object_that_fails_for_hours_is_no_fault_of_the_process() -> No
         assert len(stage.times(B)) >= 100
 
 
-async def broken(_: Key) -> PassResult:
+async def misspelt(_: Key) -> PassResult:
     raise KubeUnavailableError("PATCH /apis: nodeSelektor: field not declared in schema", status=500)
 
 

@@ -20,6 +20,10 @@ FAULTS = frozenset(
 """Reasons for which a blocked step is a fault of the cluster, not only a matter of time."""
 
 
+MAX_FIELDS = 10
+"""So many unknown fields are named."""
+
+
 def conditions(
     facts: Facts,
     decision: Decision,
@@ -34,7 +38,7 @@ def conditions(
         ConditionType.PROGRESSING: progressing(facts, decision),
         ConditionType.DEGRADED: _degraded(facts, decision, health),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
-        ConditionType.VALID: _valid(decision, (*impossible, *decision.unable)),
+        ConditionType.VALID: _valid(facts, decision, (*impossible, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
     }
     before = {one.type: one for one in last}
@@ -107,7 +111,14 @@ def _caught_up(facts: Facts, health: Health) -> Fact:
     return "True", Reason.AS_WANTED, "every copy is in the present session"
 
 
-def _valid(decision: Decision, impossible: Sequence[str]) -> Fact:
+def unknown_text(fields: Sequence[str]) -> str:
+    """What is said of fields that this version of the operator does not know."""
+    more = f" and {len(fields) - MAX_FIELDS} more" if len(fields) > MAX_FIELDS else ""
+    shown = ", ".join(fields[:MAX_FIELDS])
+    return f"kept and not acted on, since this version of the operator does not know them: {shown}{more}"
+
+
+def _valid(facts: Facts, decision: Decision, impossible: Sequence[str]) -> Fact:
     if decision.invalid is not None:
         return "False", decision.invalid[0], decision.invalid[1]
     if impossible:
@@ -116,6 +127,8 @@ def _valid(decision: Decision, impossible: Sequence[str]) -> Fact:
             Reason.REFUSED_CHANGE,
             "the old value is kept, the rest is done: " + "; ".join(impossible),
         )
+    if facts.unknown_fields:
+        return "True", Reason.UNKNOWN_FIELDS, unknown_text(facts.unknown_fields)
     return "True", Reason.AS_WANTED, ""
 
 

@@ -20,6 +20,7 @@ from waltz_operator.model.task import FINISHED_PHASES, FINISHED_STATES, Record, 
 from waltz_operator.model.times import seconds, timestamp
 from waltz_operator.plan.move_steps import undoable
 from waltz_operator.plan.replica_changes import describe
+from waltz_operator.plan.status.conditions import unknown_text
 
 MAX_PLAN_LINES = 100
 _UNCOPIED = frozenset({MoveState.PENDING, MoveState.STARTED, MoveState.TARGET_OFFLINE, MoveState.COPYING})
@@ -151,6 +152,8 @@ def _conditions(
             first.text if first is not None else "",
         ),
     }
+    if migration.unknown:
+        facts_now["Valid"] = (True, Reason.UNKNOWN_FIELDS.value, unknown_text(migration.unknown))
     before = {one.type: one for one in migration.status.conditions}
     found = []
     for kind, (holds, why, text) in facts_now.items():
