@@ -181,6 +181,14 @@ class PartitionMove(StatusModel):
     message: str = Field(default="", description="What it waits for, for a person.")
 
 
+class EarlierPartitions(StatusModel):
+    """Partitions of the migration that have ended and are no longer listed."""
+
+    done: int = Field(default=0, description="Number of partitions that were done.")
+    cancelled: int = Field(default=0, description="Number of partitions that were cancelled or failed.")
+    transactions: int = Field(default=0, description="Number of transactions that were copied for them.")
+
+
 class WaltzMigrationStatus(StatusModel):
     """What the operator saw last."""
 
@@ -202,7 +210,18 @@ class WaltzMigrationStatus(StatusModel):
     )
     partitions: Annotated[
         tuple[PartitionMove, ...], Field(json_schema_extra=list_map("partition", "target"))
-    ] = Field(default=(), description="Every partition of the migration.")
+    ] = Field(
+        default=(),
+        description="The partition in progress, those that ended last and those that come next: at most 100; "
+        "earlier and pending count the others.",
+    )
+    earlier: EarlierPartitions = Field(
+        default_factory=EarlierPartitions,
+        description="Partitions that have ended and are no longer listed.",
+    )
+    pending: int = Field(
+        default=0, description="Number of partitions that have not begun and are not listed."
+    )
     progress: str = Field(default="", description="Partitions done of all partitions, as 3/8.")
     transactions_total: int | None = Field(
         default=None, description="Number of transactions to copy. Default: not known."

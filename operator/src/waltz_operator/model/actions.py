@@ -289,12 +289,13 @@ class DeleteJob:
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
     """An Event about the object `about`. `type` is Normal or Warning; `reason` one of
-    `reasons.Reason`."""
+    `reasons.Reason`. `at`: of a change of status, when it was; the same one at another time is another Event."""
 
     about: ObjectKey
     reason: str
     text: str
     type: str = "Normal"
+    at: str = ""
     destructive: ClassVar[bool] = False
 
     @property

@@ -11,6 +11,7 @@ class Reason(StrEnum):
 
     # all is well
     AS_WANTED = "AsWanted"
+    AVAILABLE = "Available"
     # under way
     CREATING = "Creating"
     APPLYING = "Applying"
@@ -55,6 +56,7 @@ class Reason(StrEnum):
     POD_STUCK = "PodStuck"
     NOT_CAUGHT_UP = "NotCaughtUp"
     UNHEALTHY = "Unhealthy"
+    NOT_AVAILABLE = "NotAvailable"
     # the person said so
     PAUSED = "Paused"
     NOT_APPROVED = "NotApproved"
@@ -62,6 +64,8 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     WAITING_ITS_TURN = "WaitingItsTurn"
     COMPLETED = "Completed"
+    # what was done
+    SCALED = "Scaled"
     # why a storage node is restarted
     TEMPLATE_CHANGED = "TemplateChanged"
     VOLUME_GROWN = "VolumeGrown"

@@ -221,6 +221,7 @@ class JobView:
     verified_through: int | None = None
     checksum: str = ""
     copied: int | None = None
+    copied_bytes: int | None = None
     message: str = ""
     deleting: bool = False
     ended_at: float = 0.0

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import NamedTuple
 
 from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, WaltzMigration
 from waltz_operator.model.desired import Move, MoveKind
@@ -44,9 +45,22 @@ class Record:
         return self.state is not MoveState.PENDING and self.state not in FINISHED_STATES
 
 
+class Earlier(NamedTuple):
+    """What came of partitions that have ended and whose records the status no longer has: numbers of
+    partitions, and of transactions copied for the first ones."""
+
+    done: int = 0
+    cancelled: int = 0
+    transactions: int = 0
+
+
+NOTHING_EARLIER = Earlier()
+
+
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all."""
+    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all. `unlisted`: number
+    of partitions that have not begun and are not among the records."""
 
     name: str
     uid: str
@@ -64,6 +78,8 @@ class Task:
     allow_pause: bool = False
     phase: MigrationPhase = MigrationPhase.PENDING
     records: tuple[Record, ...] = ()
+    earlier: Earlier = NOTHING_EARLIER
+    unlisted: int = 0
     started_at: str | None = None
 
     @property
@@ -126,6 +142,8 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
         allow_pause=spec.allow_pause,
         phase=status.phase,
         records=tuple(_record_of(migration, one, nodes) for one in status.partitions),
+        earlier=Earlier(status.earlier.done, status.earlier.cancelled, status.earlier.transactions),
+        unlisted=status.pending,
         started_at=status.started_at,
     )
 

@@ -26,6 +26,7 @@ from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
 from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
 from waltz_operator.plan.status.cluster import cluster_status
+from waltz_operator.plan.status.events import cluster_events
 from waltz_operator.plan.teardown import tear_down
 from waltz_operator.plan.zookeeper_tree import check_tree, make_tree, register_nodes
 
@@ -46,6 +47,7 @@ def plan(snapshot: Snapshot, *, renderer: Renderer = render) -> Plan:
     if status != snapshot.cluster.status and not decision.teardown_complete:
         about = ObjectKey("WaltzCluster", meta.name)
         actions.append(SetStatus(about, meta.uid, meta.resource_version, status))
+        actions.extend(cluster_events(about, snapshot.cluster.status, status))
     return Plan(
         tuple(actions),
         status,

@@ -23,6 +23,7 @@ from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_
 from waltz_operator.plan.placement import copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
+from waltz_operator.plan.status.events import migration_events
 from waltz_operator.plan.status.migration import migration_status
 
 MAX_TRIED = 64
@@ -55,6 +56,8 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     if status != migration.status and not decision.teardown_complete:
         about = ObjectKey("WaltzMigration", name)
         actions.append(SetStatus(about, migration.metadata.uid, migration.metadata.resource_version, status))
+        cluster = ObjectKey("WaltzCluster", snapshot.cluster.metadata.name)
+        actions.extend(migration_events(about, cluster, migration.status, status))
     return Plan(
         tuple(actions), status, tuple(decision.blocked), decision.requeue_seconds, decision.teardown_complete
     )
@@ -82,6 +85,8 @@ def decide_task(facts: Facts, task: Task) -> TaskDecision:
             decision.teardown_complete = True
         decision.requeue_seconds = SOON
         return decision
+    if task.unlisted:
+        task = decision.task = _listed_again(facts, task)
     record = task.in_flight
     if record is not None:
         _continue(facts, task, record, decision)
@@ -92,6 +97,13 @@ def decide_task(facts: Facts, task: Task) -> TaskDecision:
     else:
         _go_on(facts, task, decision)
     return decision
+
+
+def _listed_again(facts: Facts, task: Task) -> Task:
+    """With the partitions that have not begun and that the status does not list."""
+    known = {record.move.partition for record in task.records}
+    rest = [Record(move) for move in task_moves(facts, task) if move.partition not in known]
+    return replace(task, records=(*task.records, *rest), unlisted=0)
 
 
 def _cannot_work(facts: Facts, task: Task) -> Blocked | None:

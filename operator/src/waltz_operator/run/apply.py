@@ -146,6 +146,8 @@ class Applier:
         self._check()
         try:
             await _to_its_end(self._kube.tell_unreadable(error))
+        except KubeConflictError:
+            return ""  # it is being edited: the next pass reads it anew
         except KubeError as failure:
             return one_line(failure)
         return ""

@@ -29,7 +29,7 @@ class EventWriter:
         self._kube = kube
         self._wall_clock = wall_clock
         self._instance = instance[:128]
-        self._told: OrderedDict[tuple[str, str, str], float] = OrderedDict()
+        self._told: OrderedDict[tuple[str, str, str, str], float] = OrderedDict()
 
     async def emit(
         self,
@@ -38,11 +38,12 @@ class EventWriter:
         text: str,
         kind: str = "Normal",
         action: str = "Reconcile",
+        at: str = "",
     ) -> bool:
         """Write one about the object `regarding` (apiVersion, kind, name, namespace, uid); False when it
-        was sent lately, or could not be written: that is only logged."""
+        was sent lately (that of the same `at`), or could not be written: that is only logged."""
         now = self._wall_clock()
-        key = (str(regarding.get("uid", "")), reason, text)
+        key = (str(regarding.get("uid", "")), reason, text, at)
         if now - self._told.get(key, float("-inf")) < QUIET_SECONDS:
             return False
         namespace = regarding["namespace"]

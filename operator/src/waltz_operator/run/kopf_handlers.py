@@ -18,16 +18,23 @@ from waltz_operator.api.metadata import (
     MANAGED_BY,
     VERSION,
 )
+from waltz_operator.kube import kinds
 
 Wake = Callable[[tuple[str, str]], None]
 
-_CHILDREN = (
-    ("", "v1", "pods"),
-    ("", "v1", "persistentvolumeclaims"),
-    ("apps", "v1", "statefulsets"),
-    ("apps", "v1", "deployments"),
-    ("batch", "v1", "jobs"),
+WATCHED = (
+    kinds.CONFIG_MAP,
+    kinds.DEPLOYMENT,
+    kinds.JOB,
+    kinds.NETWORK_POLICY,
+    kinds.POD,
+    kinds.POD_DISRUPTION_BUDGET,
+    kinds.PVC,
+    kinds.SECRET,
+    kinds.SERVICE,
+    kinds.STATEFUL_SET,
 )
+"""Everything that the operator makes, by its label only; but for kinds of others, which may not be installed."""
 SERVER_TIMEOUT_SECONDS = 240  # whole seconds: the API server takes nothing else
 CLIENT_TIMEOUT_SECONDS = 300.0
 INACTIVITY_SECONDS = 90.0
@@ -60,7 +67,9 @@ def build_registry(
         if namespace and isinstance(cluster, str):
             wake((namespace, cluster))
 
-    for group, version, plural in _CHILDREN:
+    for kind in WATCHED:
+        group, _, version = kind.api_version.rpartition("/")
+        plural = kind.plural
 
         def child_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
             cluster = labels.get(LABEL_INSTANCE)

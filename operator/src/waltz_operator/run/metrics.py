@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Proc
 from waltz_cluster.quorum import shortage
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import Facts, facts_of
-from waltz_operator.model.snapshot import NodeView, Snapshot, TreeView
+from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
 
 _OBJECT = ("namespace", "name")
 _DURATIONS = (0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60)
@@ -99,6 +99,10 @@ class OperatorMetrics:
 
     def observed(self, key: Key, snapshot: Snapshot, expiry: Mapping[str, float]) -> None:
         """The figures of an observation. What is not known keeps no old value."""
+        if isinstance(snapshot.kube, KubeView):
+            for job in snapshot.kube.jobs.values():
+                if job.copied_bytes is not None:
+                    self.copied(key, job.uid, job.copied_bytes)
         silent = sum(not isinstance(view, NodeView) for view in snapshot.nodes.values())
         silent += sum(not hasattr(view, "healthy") for view in snapshot.servers.values())
         self._unreachable.labels(*key).set(silent)

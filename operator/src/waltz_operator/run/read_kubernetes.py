@@ -230,7 +230,7 @@ def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
     waits, since = _why_waiting(pods, started_at) if state == "active" else ("", 0.0)
     message = str(report.get("error") or _part(conditions, "Failed").get("message") or "")
     through = report.get("verifiedThrough")
-    copied = report.get("copied")
+    copied, size = report.get("copied"), report.get("copiedBytes")
     return JobView(
         _uid(obj),
         str(reported.get(COPY_MIGRATION, "")),
@@ -242,6 +242,7 @@ def job(obj: Object, pods: Sequence[Object]) -> JobView | None:
         through if state == "succeeded" and isinstance(through, int) else None,
         str(report.get("checksum") or "") if state == "succeeded" else "",
         copied if isinstance(copied, int) else None,
+        size if isinstance(size, int) and size >= 0 else None,
         message if state == "failed" else "",
         _deleting(obj),
         _seconds(ended.get("lastTransitionTime")),

@@ -76,7 +76,8 @@ class PassResult:
     """What a pass, or one turn of it, came to. `wrote`: something other than status and Events changed.
     `error`: what ended it early, empty when nothing did; `needs_person` when trying again soon cannot
     help. `gone`: the finalizer was removed. `left_out`: what a complete pass had to leave out because the
-    API server rejected it, or because it could not be read."""
+    API server rejected it, or because it could not be read. `passing`: the error is that the world has moved
+    on, which is nobody's fault and settled by the next pass."""
 
     requeue_seconds: float
     wrote: bool
@@ -84,6 +85,7 @@ class PassResult:
     needs_person: bool = False
     gone: bool = False
     left_out: str = ""
+    passing: bool = False
 
     @property
     def ends_pass(self) -> bool:
@@ -259,9 +261,7 @@ class Reconciler:
             return Applied(outcome, plan, observation)
         observation = _without(observation, failed, outcome.error, for_good=False)
         plan = planned(observation.snapshot)
-        told = await self._applier.apply(
-            [one for one in plan.actions if isinstance(one, SetStatus)], observation
-        )
+        told = await self._applier.apply(_report_of(plan), observation)
         told = replace(told, done=(*outcome.done, *told.done))
         return Applied(told, plan, observation, unsure=True)
 
@@ -334,9 +334,16 @@ class Reconciler:
         wrote = any(not isinstance(step, _NO_CHANGE) for step in outcome.done)
         if outcome.failed is not None:
             failure = Failure(f"{outcome.failed.line}: {outcome.error}", not outcome.retriable)
-            if self._worth_reporting(key, outcome):
+            worth = self._worth_reporting(key, outcome)
+            if worth:
                 await self._report(failure, observation, migration)
-            return PassResult(self._resync_seconds, wrote, failure.text, needs_person=failure.for_good)
+            return PassResult(
+                self._resync_seconds,
+                wrote,
+                failure.text,
+                needs_person=failure.for_good,
+                passing=outcome.passing and not worth,
+            )
         wait = self._resync_seconds if requeue_seconds is None else requeue_seconds
         if wrote:
             unwatched = all(isinstance(step, _NO_CHANGE | WaltzAction) for step in outcome.done)
@@ -362,8 +369,15 @@ class Reconciler:
             reason = Reason.REFUSED_CHANGE if failure.for_good else Reason.WRITE_FAILED
             about = ObjectKey(kinds.WALTZ_MIGRATION.kind, migration)
             steps.append(EmitEvent(about, reason.value, failure.text, "Warning"))
-        steps += [one for one in plan.actions if isinstance(one, SetStatus)]
+        steps += _report_of(plan)
         await self._applier.apply(steps, replace(observation, snapshot=snapshot))
+
+
+def _report_of(plan: Plan) -> list[Action]:
+    """The status, and the Events of its change."""
+    return [
+        one for one in plan.actions if isinstance(one, SetStatus) or (isinstance(one, EmitEvent) and one.at)
+    ]
 
 
 def _at_rest(plan: Plan, snapshot: Snapshot) -> bool:

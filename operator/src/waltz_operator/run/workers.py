@@ -147,6 +147,7 @@ class Workers:
             async with limit:
                 result = await self._reconcile(*key)
             error = result.error or None
+            word = "conflict" if result.passing else word
         except KubeNotFoundError:
             await self._gone(key)
             self._metrics.forget(key)
@@ -177,7 +178,8 @@ class Workers:
             worker.idle = 0 if result.wrote else worker.idle + 1
             least = next((pause for passes, pause in IDLE if worker.idle >= passes), 0.0)
             return max(result.requeue_seconds, min(least, self._resync_seconds))
-        await self._failed(key, error)
+        if not result.passing:
+            await self._failed(key, error)
         worker.failures += 1
         ceiling = (
             MAX_BACKOFF_SECONDS

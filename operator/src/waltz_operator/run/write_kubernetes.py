@@ -76,7 +76,11 @@ class KubernetesWriter:
                 await self._finalizer(action, namespace, observation.own_writes)
             case EmitEvent():
                 await self._events.emit(
-                    regarding(action.about, observation), action.reason, action.text, action.type
+                    regarding(action.about, observation),
+                    action.reason,
+                    action.text,
+                    action.type,
+                    at=action.at,
                 )
             case SetStatus():
                 await self._status(action, namespace, observation.own_writes)

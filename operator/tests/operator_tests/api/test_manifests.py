@@ -143,13 +143,13 @@ def test_the_rights_suffice_for_everything_that_is_rendered() -> None:
 
 
 def test_the_rights_are_few() -> None:
-    """Nothing with a star, no Secret but by name, no right on what is never made, nothing that gives
+    """Nothing with a star, no Secret is deleted, no right on what is never made, nothing that gives
     rights."""
     given = rights(CLUSTER_WIDE)
     for (group, resource), verbs in given.items():
         assert "*" not in (group, resource)
         assert not verbs & {"*", "escalate", "bind", "impersonate", "deletecollection"}
-    assert given["", "secrets"] == {"get", "create", "patch"}
+    assert given["", "secrets"] == {"get", "list", "watch", "create", "patch"}
     assert given["", "pods"] == {"list", "watch", "delete"}
     assert given["batch", "jobs"] == {"get", "list", "watch", "create", "delete"}
     assert given["events.k8s.io", "events"] == {"create"}

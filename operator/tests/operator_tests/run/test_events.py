@@ -35,8 +35,10 @@ class Stage:
         self.now = 1_000_000.0
         self.writer = EventWriter(self.kube, lambda: self.now, "pod-1")
 
-    async def emit(self, reason: str = "Restarting", text: str = "a text", uid: str = "u1") -> bool:
-        return await self.writer.emit({**ABOUT, "uid": uid}, reason, text, "Warning")
+    async def emit(
+        self, reason: str = "Restarting", text: str = "a text", uid: str = "u1", at: str = ""
+    ) -> bool:
+        return await self.writer.emit({**ABOUT, "uid": uid}, reason, text, "Warning", at=at)
 
 
 async def test_it_says_what_about_which_object_and_who_says_so() -> None:
@@ -91,3 +93,10 @@ async def test_what_is_remembered_is_bounded() -> None:
     assert len(stage.writer._told) <= 2048
     assert await stage.emit(text="0"), "the oldest was not the one that was forgotten"
     assert not await stage.emit(text="2999")
+
+
+async def test_the_same_loss_at_another_time_is_told_again() -> None:
+    stage = Stage()
+    assert await stage.emit(at="10:00")
+    assert not await stage.emit(at="10:00")
+    assert await stage.emit(at="10:01")

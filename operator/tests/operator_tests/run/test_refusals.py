@@ -264,10 +264,12 @@ async def test_a_migration_whose_write_keeps_failing_does_not_hold_up_the_next_o
 async def test_a_conflict_is_said_when_it_does_not_pass() -> None:
     async with stage(waltz_cluster()) as failing:
         failing.server.refuse["Service", "ledger-zookeeper"] = KubeConflictError("it has changed", status=409)
-        await failing.one_pass()
+        first = await failing.one_pass()
         assert failing.conditions() == {}
-        await failing.settle()
+        assert first.passing, "the edit of a person is no reason for a Warning"
+        lasting = await failing.settle()
         assert failing.conditions()["Degraded"]["reason"] == "WriteFailed"
+        assert not lasting.passing
 
 
 # ---- values that the model cannot read

@@ -392,3 +392,13 @@ async def test_workers_none_of_which_ends_are_a_fault_of_the_process() -> None:
         freed.set()
         await asyncio.sleep(1)
         assert stage.workers.stuck() == ""
+
+
+async def test_a_race_with_a_person_is_no_event_and_the_next_pass_comes_soon() -> None:
+    results = iter([PassResult(RESYNC_SECONDS, False, "it has changed", passing=True)])
+    async with working() as stage:
+        stage.body = lambda _: answer(next(results, QUIET))
+        stage.workers.wake(A)
+        await asyncio.sleep(3)
+        assert stage.errors == []
+        assert len(stage.times()) == 2

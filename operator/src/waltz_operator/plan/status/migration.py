@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from waltz_operator.api.cluster_status import Condition, ConditionStatus
 from waltz_operator.api.migration import (
+    EarlierPartitions,
     MigrationPhase,
     MoveState,
     PartitionMove,
@@ -16,13 +17,15 @@ from waltz_operator.api.migration import (
 from waltz_operator.model.actions import Blocked
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.task import FINISHED_PHASES, FINISHED_STATES, Record, Task, TaskKind
+from waltz_operator.model.task import FINISHED_PHASES, FINISHED_STATES, Earlier, Record, Task, TaskKind
 from waltz_operator.model.times import seconds, timestamp
 from waltz_operator.plan.move_steps import undoable
 from waltz_operator.plan.replica_changes import describe
 from waltz_operator.plan.status.conditions import unknown_text
 
 MAX_PLAN_LINES = 100
+MAX_LISTED = 100
+MAX_LISTED_ENDED = 49
 _UNCOPIED = frozenset({MoveState.PENDING, MoveState.STARTED, MoveState.TARGET_OFFLINE, MoveState.COPYING})
 
 
@@ -39,7 +42,10 @@ def migration_status(
     begun = task.phase not in (MigrationPhase.PENDING, MigrationPhase.PLANNED)
     started_at = last.started_at or (timestamp(facts.now) if begun else None)
     finished = task.phase in FINISHED_PHASES
-    total, copied = _figures(facts, task)
+    total, copied = last.transactions_total, last.transactions_copied
+    if not task.unlisted:
+        total, copied = _figures(facts, task)
+    shown, earlier, unlisted = listed(task)
     return WaltzMigrationStatus(
         observed_generation=migration.metadata.generation,
         phase=task.phase,
@@ -48,7 +54,11 @@ def migration_status(
         what=_what(facts, task),
         conditions=_conditions(migration, facts, task, blocked, reason, message),
         plan=_plan(facts, task),
-        partitions=tuple(_partition(facts, record) for record in task.records),
+        partitions=tuple(_partition(facts, record) for record in shown),
+        earlier=EarlierPartitions(
+            done=earlier.done, cancelled=earlier.cancelled, transactions=earlier.transactions
+        ),
+        pending=unlisted,
         progress=_progress(task),
         transactions_total=total,
         transactions_copied=copied,
@@ -96,13 +106,37 @@ def _partition(facts: Facts, record: Record) -> PartitionMove:
 
 
 def _progress(task: Task) -> str:
-    done = sum(record.state is MoveState.DONE for record in task.records)
-    return f"{done}/{len(task.records)}"
+    earlier = task.earlier
+    done = earlier.done + sum(record.state is MoveState.DONE for record in task.records)
+    return f"{done}/{earlier.done + earlier.cancelled + len(task.records) + task.unlisted}"
+
+
+def listed(task: Task) -> tuple[tuple[Record, ...], Earlier, int]:
+    """The records that the status lists, what came of the ended ones that it lists no longer, and how many
+    have not begun and are not listed. A status with all 4,096 would be a megabyte, written at every step."""
+    records = task.records
+    if len(records) <= MAX_LISTED:
+        return records, task.earlier, task.unlisted
+    ended = [one for one in records if one.state in FINISHED_STATES]
+    begun = [one for one in records if one.in_flight]
+    waiting = [one for one in records if one.state is MoveState.PENDING]
+    last = ended[max(0, len(ended) - MAX_LISTED_ENDED) :]
+    dropped = ended[: len(ended) - len(last)]
+    next_ones = waiting[: MAX_LISTED - len(last) - len(begun)]
+    done = [one for one in dropped if one.state is MoveState.DONE]
+    before = task.earlier
+    earlier = Earlier(
+        before.done + len(done),
+        before.cancelled + len(dropped) - len(done),
+        before.transactions + sum(one.source_txid + 1 for one in done if one.source_txid is not None),
+    )
+    unlisted = task.unlisted + len(waiting) - len(next_ones)
+    return (*last, *begun, *next_ones), earlier, unlisted
 
 
 def _figures(facts: Facts, task: Task) -> tuple[int | None, int | None]:
     """Transactions to copy and copied; None as long as a partition does not report it."""
-    total = copied = 0
+    total = copied = task.earlier.transactions
     for record in task.records:
         if record.state is MoveState.CANCELLED:
             continue

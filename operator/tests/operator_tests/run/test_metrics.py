@@ -1,0 +1,35 @@
+"""Figures that nothing moved."""
+
+from __future__ import annotations
+
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+from waltz_operator.api.metadata import COPY_PARTITION, COPY_TARGET
+from waltz_operator.model.snapshot import KubeView, Unknown
+from waltz_operator.run.metrics import OperatorMetrics
+from waltz_operator.run.read_kubernetes import job
+
+KEY = ("demo", "ledger")
+
+
+def test_the_bytes_that_a_copy_job_reports_are_counted_once() -> None:
+    """Its report had them, and nobody read it: the counter stayed at nothing."""
+    report = {"verifiedThrough": 9, "checksum": "c", "copied": 10, "copiedBytes": 4711}
+    ended = {"state": {"terminated": {"message": json.dumps(report), "finishedAt": "2026-01-01T00:00:00Z"}}}
+    pods = [{"status": {"containerStatuses": [{"name": "copy", **ended}]}}]
+    body = {
+        "metadata": {"uid": "u", "annotations": {COPY_PARTITION: "0", COPY_TARGET: "b:1"}},
+        "status": {"conditions": [{"type": "Complete", "status": "True"}]},
+    }
+    seen = job(body, pods)
+    assert seen is not None
+    silent = Unknown("it was not asked")
+    snapshot = SimpleNamespace(nodes={}, servers={}, tree=silent, kube=KubeView(jobs={"c": seen}))
+    metrics = OperatorMetrics()
+    for _ in range(3):
+        metrics.observed(KEY, cast("Any", snapshot), {})
+    assert 'waltz_operator_migration_bytes_total{name="ledger",namespace="demo"} 4711.0' in str(
+        metrics.text(1.0), "utf-8"
+    )
