@@ -132,6 +132,7 @@ class KubeClient:
                 # the items of a list do not say what they are
                 item.setdefault("apiVersion", kind.api_version)
                 item.setdefault("kind", kind.kind)
+                item["metadata"].pop("managedFields", None)  # half of most objects, and nobody reads it
                 found.append(item)
             more = (page.get("metadata") or {}).get("continue")
             if not more:

@@ -43,10 +43,14 @@ failure of watches."""
 
 
 def build_registry(
-    wake: Wake, configuration: Callable[[], Configuration]
+    wake: Wake,
+    configuration: Callable[[], Configuration],
+    relisted: Callable[[], None],
+    ours: Callable[[str], bool],
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Handlers that call `wake` with the cluster concerned. `configuration`: where the API server is,
-    asked again for new credentials."""
+    """Handlers that call `wake` with the cluster concerned, and `relisted` before when a watch began anew with a
+    list, which does not show what was deleted meanwhile. `configuration`: where the API server is, asked again
+    for new credentials. `ours`: whether a resource version is what a write of our own has left."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     _configure(settings)
@@ -57,21 +61,37 @@ def build_registry(
         return await connection_info(configuration())
 
     @kopf.on.event(GROUP, VERSION, "waltzclusters", registry=registry)
-    def cluster_changed(namespace: str | None, name: str | None, **_: Any) -> None:
-        if namespace and name:
+    def cluster_changed(
+        namespace: str | None, name: str | None, type: str | None, meta: Mapping[str, Any], **_: Any
+    ) -> None:
+        if type is None:
+            relisted()
+        if namespace and name and not ours(str(meta.get("resourceVersion"))):
             wake((namespace, name))
 
     @kopf.on.event(GROUP, VERSION, "waltzmigrations", registry=registry)
-    def migration_changed(namespace: str | None, spec: Mapping[str, Any], **_: Any) -> None:
+    def migration_changed(
+        namespace: str | None,
+        spec: Mapping[str, Any],
+        type: str | None,
+        meta: Mapping[str, Any],
+        **_: Any,
+    ) -> None:
+        if type is None:
+            relisted()
         cluster = spec.get("cluster")
-        if namespace and isinstance(cluster, str):
+        if namespace and isinstance(cluster, str) and not ours(str(meta.get("resourceVersion"))):
             wake((namespace, cluster))
 
     for kind in WATCHED:
         group, _, version = kind.api_version.rpartition("/")
         plural = kind.plural
 
-        def child_changed(namespace: str | None, labels: Mapping[str, str], **_: Any) -> None:
+        def child_changed(
+            namespace: str | None, labels: Mapping[str, str], type: str | None, **_: Any
+        ) -> None:
+            if type is None:
+                relisted()
             cluster = labels.get(LABEL_INSTANCE)
             if namespace and cluster:
                 wake((namespace, cluster))

@@ -34,8 +34,13 @@ class Watcher:
         wake: Callable[[tuple[str, str]], None],
         configuration: Callable[[], Configuration],
         namespaces: Sequence[str],
+        relisted: Callable[[], None] = lambda: None,
+        ours: Callable[[str], bool] = lambda _: False,
     ) -> None:
-        """`wake` is called on the loop that entered the context."""
+        """`wake` and `relisted` are called on the loop that entered the context, `ours` on any thread: see
+        `build_registry`."""
+        self._ours = ours
+        self._relisted = relisted
         self._wake = wake
         self._configuration = configuration
         self._namespaces = list(namespaces)
@@ -66,7 +71,10 @@ class Watcher:
         def wake_there(key: tuple[str, str]) -> None:
             loop.call_soon_threadsafe(self._wake, key)
 
-        registry, settings = build_registry(wake_there, self._configuration)
+        def relisted_there() -> None:
+            loop.call_soon_threadsafe(self._relisted)
+
+        registry, settings = build_registry(wake_there, self._configuration, relisted_there, self._ours)
 
         async def watching() -> None:
             self._beat()

@@ -2,7 +2,8 @@
 written here.
 
 All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not
-completely, becomes an `Unknown` with the reason; no old answer is ever put in its place. ZooKeeper is read
+completely, becomes an `Unknown` with the reason; no old answer is ever put in its place (`observe_again` is for
+who only asks whether nothing is to be done: see `retained_looks`). ZooKeeper is read
 before nodes and servers, so that what they say is newer than what it says (the planners count on that).
 """
 
@@ -11,7 +12,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 from waltz_admin.errors import AdminError
@@ -44,8 +45,10 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.plan.status.unreadable import UnreadableError
+from waltz_operator.run.access import Access
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
 from waltz_operator.run.read_waltz import node_view, server_view, tree_view
+from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 from waltz_operator.tls.secrets import TlsSecrets, material_hash, secret_data
@@ -54,6 +57,8 @@ from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint
 
 T = TypeVar("T")
+SECRETS_SECONDS = 60.0
+"""So long the Secrets of others are taken as they were read, of a cluster at rest."""
 
 _KINDS: tuple[Kind, ...] = (
     kinds.CONFIG_MAP,
@@ -78,18 +83,6 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """How to reach a cluster's processes. `tls` None: the Secret with the operator's certificate is not
-    complete yet."""
-
-    ensemble: Ensemble | Unknown
-    tls: TlsSettings | None
-    secrets: TlsSecrets = field(default_factory=TlsSecrets)
-    auth_hash: str = ""
-    """Digest of the credentials for ZooKeeper; empty without any."""
-
-
-@dataclass(frozen=True, slots=True)
 class Observation:
     """A snapshot, and what only the shell needs of the same look."""
 
@@ -100,6 +93,8 @@ class Observation:
     """Filled by `apply`: uid of an object → its resource version before and after our own write."""
     unreadable: tuple[UnreadableError, ...] = ()
     """Migrations of the cluster that cannot be read."""
+    look: KubernetesLook | None = None
+    """What it was made from, as far as the API server answered."""
 
 
 def one_line(error: BaseException) -> str:
@@ -117,6 +112,12 @@ def _left(cluster: WaltzCluster, kube: KubeView | Unknown) -> list[topology.Node
         for name, view in kube.statefulsets.items()
         if view.group and view.node and name not in known
     ]
+
+
+def _others_secrets(cluster: WaltzCluster) -> bool:
+    """Whether Secrets are read that somebody else writes."""
+    mode = cluster.spec.tls.mode
+    return mode not in (TlsMode.SELF_SIGNED, TlsMode.DISABLED) or cluster.spec.zookeeper.auth is not None
 
 
 def _digest(credentials: str | None) -> str:
@@ -160,10 +161,28 @@ class Observer:
             cluster = stored_cluster(body)
         except ResourceError as error:
             raise UnreadableError(body, error, self._wall_clock()) from error
+        at = self._wall_clock()
         access = await self.access(cluster)
         kube, (migrations, unreadable), tree = await asyncio.gather(
             self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)
         )
+        look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
+        return await self._with_processes(look, tree)
+
+    async def observe_again(self, look: KubernetesLook) -> Observation:
+        """The same with what the API server showed before; Secrets that are not the operator's, which nobody
+        watches, are read anew after a while. Errors as of `observe`."""
+        now = self._wall_clock()
+        if _others_secrets(look.cluster) and now - look.access_at >= SECRETS_SECONDS:
+            look = replace(look, access=await self.access(look.cluster), access_at=now)
+        tree = await self._tree(look.cluster, look.access)
+        return await self._with_processes(look, tree)
+
+    async def _with_processes(
+        self, look: KubernetesLook, tree: TreeView | NoTree | BrokenTree | Unknown
+    ) -> Observation:
+        cluster, access, kube, migrations = look.cluster, look.access, look.kube, look.migrations
+        unreadable = look.unreadable
         nodes, servers = await asyncio.gather(
             self._nodes(cluster, kube, tree, access), self._servers(tree, access)
         )
@@ -186,7 +205,7 @@ class Observer:
                 for one in unreadable
             ),
         )
-        return Observation(snapshot, access, body, unreadable=unreadable)
+        return Observation(snapshot, access, look.body, unreadable=unreadable, look=look)
 
     # ---- Secrets
 

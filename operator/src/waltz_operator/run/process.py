@@ -92,14 +92,15 @@ class OperatorParts:
             operator_image=settings.operator_image,
             operator_namespace=settings.lease_namespace,
         )
+        self.writer = KubernetesWriter(kube, self.events, job_renderer(settings.operator_image))
         self.applier = Applier(
-            KubernetesWriter(kube, self.events, job_renderer(settings.operator_image)),
+            self.writer,
             WaltzWriter(self.ensembles),
             self.observer.observe,
             self._check,
         )
         self.reconciler = Reconciler(
-            self.observer, PurePlanner(), self.applier, self.metrics, settings.resync_seconds
+            self.observer, PurePlanner(), self.applier, self.metrics, settings.resync_seconds, wall_clock
         )
         self.workers = Workers(
             self.reconciler.reconcile,
@@ -110,6 +111,11 @@ class OperatorParts:
             resync_seconds=settings.resync_seconds,
             rng=random.Random(),
         )
+
+    def changed(self, key: tuple[str, str]) -> None:
+        """A watch reported a change of something of this cluster."""
+        self.reconciler.looks.changed(key)
+        self.workers.wake(key)
 
     async def resync(self) -> None:
         """Wake the worker of every cluster there is, now and then, forever: watches may stall or lose an
@@ -240,8 +246,16 @@ class _Process:
 
     async def _watch(self, stop: asyncio.Event) -> None:
         namespaces = self._parts.settings.namespaces
-        async with Watcher(self._parts.workers.wake, lambda: self._configuration, namespaces) as watcher:
+        looks = self._parts.reconciler.looks
+        async with Watcher(
+            self._parts.changed,
+            lambda: self._configuration,
+            namespaces,
+            looks.all_changed,
+            self._parts.writer.wrote,
+        ) as watcher:
             self._watcher = watcher
+            looks.watching = lambda: watcher.ready and watcher.silent_seconds() < SILENT_SECONDS
             await watcher.watch(stop)
 
 

@@ -3,6 +3,8 @@ remembered between passes.
 
 A pass, from top to bottom:
 
+0. of a cluster at rest of whose objects no watch has reported a change, only ZooKeeper and the processes are
+   asked; when that shows that something is to be done, or may be, the pass begins anew:
 1. observe the world once; an object that cannot be read gets that said in its status;
 2. the cluster: our finalizer before anything is made, certificates before pods that mount them, then the
    cluster's plan;
@@ -21,6 +23,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
@@ -50,6 +53,7 @@ from waltz_operator.run.apply import Applier, Outcome
 from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
+from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
 
 _log = logging.getLogger(__name__)
 
@@ -114,7 +118,9 @@ class Reconciler:
         applier: Applier,
         metrics: OperatorMetrics,
         resync_seconds: float,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
+        self._wall_clock = wall_clock
         self._observer = observer
         self._planner = planner
         self._applier = applier
@@ -122,6 +128,7 @@ class Reconciler:
         self._resync_seconds = resync_seconds
         self._conflicts: dict[Key, int] = {}
         self._failed_writes = FailedWrites()
+        self.looks = RetainedLooks()
 
     async def reconcile(self, namespace: str, name: str) -> PassResult:
         """One pass. KubeNotFoundError: no such cluster. ResourceError, KubeError: it cannot be read.
@@ -132,17 +139,49 @@ class Reconciler:
         except KubeNotFoundError:
             self._conflicts.pop(key, None)
             self._failed_writes.forget(key)
+            self.looks.forget(key)
             raise
         if not result.error:
             self._conflicts.pop(key, None)
         return result
 
     async def _pass(self, key: Key) -> PassResult:
+        resting = await self._resting(key)
+        if resting is not None:
+            return resting
+        mark = self.looks.mark(key)
+        result, look = await self._fresh_pass(key)
+        deleting = look is not None and look.cluster.metadata.deleting
+        if look is not None and not (deleting or result.ends_pass or result.left_out):
+            self.looks.keep(key, mark, look)
+        return result
+
+    async def _resting(self, key: Key) -> PassResult | None:
+        """A pass with what the API server showed before, when it finds nothing to be done; None otherwise:
+        then everything is read anew."""
+        look = self.looks.usable(key, self._wall_clock())
+        if look is None:
+            return None
+        observation = await self._observer.observe_again(look)
+        snapshot = observation.snapshot
+        plan = self._planner.plan(snapshot)
+        others = [self._at_rest_since(one, observation) for one in snapshot.migrations]
+        resting = [one for one in others if one is not None]
+        if plan.actions or len(resting) < len(others) or not _certificates_rest(plan, observation):
+            self.looks.drop(key)
+            return None
+        self._metrics.observed(key, snapshot, expiry(observation.access.secrets))
+        self._metrics.blocked(key, plan.blocked, asyncio.get_running_loop().time())
+        waits = [self._resync_seconds, plan.requeue_seconds, *(one.requeue_seconds for one in resting)]
+        return PassResult(min(waits), False)
+
+    async def _fresh_pass(self, key: Key) -> tuple[PassResult, KubernetesLook | None]:
+        """With what it was made from, when that is all there is to know."""
         try:
             observation = await self._observer.observe(*key)
         except UnreadableError as cluster:
             error = await self._applier.tell_unreadable(cluster)
-            return PassResult(self._resync_seconds, False, error, left_out=cluster.line)
+            return PassResult(self._resync_seconds, False, error, left_out=cluster.line), None
         self._metrics.observed(key, observation.snapshot, expiry(observation.access.secrets))
         result = await self._cluster(key, observation)
         for unreadable in observation.unreadable:
@@ -150,7 +189,7 @@ class Reconciler:
             left_out = _joined(result.left_out, unreadable.line)
             result = replace(result, error=result.error or error, left_out=left_out)
         if result.ends_pass:
-            return result
+            return result, None
         for migration in observation.snapshot.migrations:
             found = await self._migration(key, migration, observation)
             result = replace(
@@ -161,7 +200,7 @@ class Reconciler:
             )
             if found.wrote or found.gone:
                 break  # one that failed concerns itself: the next one is observed anew
-        return result
+        return result, observation.look
 
     # -------------------------------------------------------------------------------------------- the cluster
 
@@ -385,6 +424,17 @@ def _at_rest(plan: Plan, snapshot: Snapshot) -> bool:
     quiet = all(isinstance(one, _NO_CHANGE) for one in plan.actions)
     wanted = not snapshot.problems and not snapshot.cluster.metadata.deleting
     return wanted and quiet and not plan.blocked and _all_ready(snapshot)
+
+
+def _certificates_rest(plan: Plan, observation: Observation) -> bool:
+    """Whether no Secret is to be written."""
+    snapshot = observation.snapshot
+    try:
+        return not certificate_steps(
+            snapshot.cluster, observation.access.secrets, snapshot.now, settled=_at_rest(plan, snapshot)
+        )
+    except TlsMaterialError:
+        return False
 
 
 def _all_ready(snapshot: Snapshot) -> bool:

@@ -11,6 +11,7 @@ ends.
 from __future__ import annotations
 
 import json
+from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -42,6 +43,9 @@ from waltz_operator.run.observe import Observation
 MAX_DROPPED = 4096
 """So many objects are remembered whose last status changed nothing."""
 
+MAX_WRITTEN = 1024
+"""So many statuses are known as our own when a watch reports them."""
+
 Versions = dict[str, tuple[str, str]]
 RenderJob = Callable[[StartCopyJob, Observation], dict[str, Any]]
 
@@ -55,6 +59,7 @@ class KubernetesWriter:
         self._events = events
         self._render_job = render_job
         self._dropped: dict[str, tuple[str, int]] = {}
+        self._written: OrderedDict[str, None] = OrderedDict()
 
     async def carry_out(self, action: KubernetesAction, observation: Observation) -> None:
         """KubeError: refused or failed."""
@@ -84,6 +89,11 @@ class KubernetesWriter:
                 )
             case SetStatus():
                 await self._status(action, namespace, observation.own_writes)
+
+    def wrote(self, resource_version: str) -> bool:
+        """Whether this is how a status that was written lately has left its object: then all that came before
+        has been seen, or the write would have been a conflict. From any thread."""
+        return resource_version in self._written
 
     async def tell_unreadable(self, error: UnreadableError) -> None:
         """Into the status of the object that cannot be read, when it is not there yet, and as an
@@ -209,6 +219,9 @@ class KubernetesWriter:
             status=True,
         )
         version = str(written["metadata"]["resourceVersion"])
+        self._written[version] = None
+        while len(self._written) > MAX_WRITTEN:
+            self._written.popitem(last=False)
         versions[action.uid] = (action.resource_version, version)
         self._dropped.pop(action.uid, None)
         if version == action.resource_version:

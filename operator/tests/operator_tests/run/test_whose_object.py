@@ -18,7 +18,8 @@ from waltz_operator.model.actions import ApplyObject, StartCopyJob
 from waltz_operator.model.snapshot import ObjectKey, Snapshot, Unknown
 from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.plan.cluster import decide
-from waltz_operator.run.observe import Access, Observation, Observer
+from waltz_operator.run.access import Access
+from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.write_kubernetes import KubernetesWriter
 
