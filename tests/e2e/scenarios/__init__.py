@@ -17,6 +17,7 @@ from tests.e2e.scenarios import (
     rolling,
     spark,
     start,
+    tenants,
     uninstall,
 )
 from tests.e2e.world import World
@@ -46,6 +47,7 @@ ALL = (
     Scenario("planned storage restart", rolling.restart_storage),
     Scenario("planned server restart", rolling.restart_servers),
     Scenario("pods are killed", failures.kill_pods),
+    Scenario("a typing error, and objects deleted", tenants.typing_error, disturbed=False),
     Scenario("a group grows to two nodes, replicas move", moves.move),
     Scenario("write gaps of planned operations", gaps.measure, disturbed=False, interval_seconds=0.01),
     Scenario(

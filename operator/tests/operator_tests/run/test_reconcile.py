@@ -38,7 +38,9 @@ async def pause_after(*actions: Action, planned: float = LATER) -> float:
     snapshot = SimpleNamespace(
         cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), rejected={}, now=0.0
     )
-    looked = SimpleNamespace(snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=())
+    looked = SimpleNamespace(
+        snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=(), look=None
+    )
 
     class Fake:
         async def observe(self, *_: str) -> Any:
@@ -97,7 +99,7 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
         async def observe(self, *_: str) -> Any:
             looked.append("look")
             return SimpleNamespace(
-                snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=()
+                snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=(), look=None
             )
 
         def plan(self, _: object) -> Plan:
