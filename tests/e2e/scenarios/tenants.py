@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from tests.e2e.kubectl import wait_until
 from tests.e2e.shell import CommandError
@@ -20,8 +21,8 @@ OWNED = (
 
 
 def typing_error(world: World) -> None:
-    """A field of the servers' pod template that Kubernetes does not know: what else is deleted comes back, and
-    the operator's pod lives on."""
+    """A field of the servers' pod template that Kubernetes does not know: what else is deleted comes back,
+    and the operator's pod lives on."""
     before = _operator_restarts(world)
     world.change(servers={"podTemplate": {"spec": {"nodeSelektor": {"a": "b"}}}})
     wait_until("Degraded names the write", lambda: "nodeSelektor" in _degraded(world), WAIT_SECONDS)
@@ -39,9 +40,7 @@ def delete_owned(world: World) -> None:
         uid = world.kubectl.get(kind, name)["metadata"]["uid"]
         world.kubectl("delete", kind, name, "--wait=false")
         began = time.monotonic()
-        wait_until(
-            f"{kind} {name} is back", lambda k=kind, n=name, u=uid: _another(world, k, n, u), WAIT_SECONDS
-        )  # type: ignore[misc]
+        wait_until(f"{kind} {name} is back", partial(_another, world, kind, name, uid), WAIT_SECONDS)
         slowest = max(slowest, time.monotonic() - began)
     world.notes.append(f"deleted objects back within {slowest:.1f} s")
     if slowest > BACK_SECONDS:
@@ -55,8 +54,8 @@ def _another(world: World, kind: str, name: str, uid: str) -> bool:
 
 def _degraded(world: World) -> str:
     conditions = world.cluster().get("status", {}).get("conditions", [])
-    found = next((one for one in conditions if one["type"] == "Degraded"), {})
-    return str(found.get("message", "")) if found.get("status") == "True" else ""
+    found = [one for one in conditions if one["type"] == "Degraded" and one["status"] == "True"]
+    return str(found[0]["message"]) if found else ""
 
 
 def _operator_restarts(world: World) -> int:

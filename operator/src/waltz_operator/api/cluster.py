@@ -123,8 +123,8 @@ class WaltzClusterSpec(Model):
 
 
 class WaltzCluster(NamedTuple):
-    """One object, as the API server shows it. `unknown`: fields of its specification that this version does not
-    know, dotted."""
+    """One object, as the API server shows it. `unknown`: fields of its specification that this version does
+    not know, dotted."""
 
     metadata: ObjectMeta
     spec: WaltzClusterSpec

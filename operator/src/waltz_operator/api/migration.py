@@ -246,8 +246,8 @@ class WaltzMigrationStatus(StatusModel):
 
 
 class WaltzMigration(NamedTuple):
-    """One object, as the API server shows it. `unknown`: fields of its specification that this version does not
-    know, dotted."""
+    """One object, as the API server shows it. `unknown`: fields of its specification that this version does
+    not know, dotted."""
 
     metadata: ObjectMeta
     spec: WaltzMigrationSpec

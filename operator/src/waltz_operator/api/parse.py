@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
-from pydantic_core import ErrorDetails
 
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec, WaltzClusterStatus
 from waltz_operator.api.errors import ResourceError
@@ -123,7 +122,7 @@ def _dotted(part: str, location: tuple[int | str, ...]) -> str:
     return ".".join((part, *(str(step) for step in location)))
 
 
-def _resource_error(part: str, error: ErrorDetails) -> ResourceError:
+def _resource_error(part: str, error: Mapping[str, Any]) -> ResourceError:
     path = _dotted(part, error["loc"])
     if error["type"] == "missing":
         return ResourceError(path, "is required")

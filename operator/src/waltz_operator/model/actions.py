@@ -289,7 +289,8 @@ class DeleteJob:
 @dataclass(frozen=True, slots=True)
 class EmitEvent:
     """An Event about the object `about`. `type` is Normal or Warning; `reason` one of
-    `reasons.Reason`. `at`: of a change of status, when it was; the same one at another time is another Event."""
+    `reasons.Reason`. `at`: of a change of status, when it was; the same one at another time is another
+    Event."""
 
     about: ObjectKey
     reason: str

@@ -56,8 +56,8 @@ class Facts:
     hold the snapshot, so that the planner's tests can state facts without objects of Kubernetes.
 
     `leaving`: nodes that the specification no longer has and that are still somewhere. `unreadable`: what
-    may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the specification, which
-    another version of the operator knows."""
+    may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the
+    specification, which another version of the operator knows."""
 
     desired: Desired
     memory: Memory

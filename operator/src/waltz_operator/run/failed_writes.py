@@ -1,9 +1,9 @@
 """Objects whose write keeps failing although it may be tried again: each waits on a back-off of its own, and
 the passes do without it meanwhile.
 
-The API server answers HTTP 500 to a typing error in a pod template, however often it is asked, and the same to
-a fault of its own: nothing distinguishes them but time. So the first failure ends the pass, as any write whose
-outcome is not known; from the second one on only the object waits.
+The API server answers HTTP 500 to a typing error in a pod template, however often it is asked, and the same
+to a fault of its own: nothing distinguishes them but time. So the first failure ends the pass, as any write
+whose outcome is not known; from the second one on only the object waits.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The operator's HTTP port: `/healthz` (alive), `/readyz` (holds the Lease and watches), `/metrics`.
 
-Alive is the process, never an object: its loop (it answers), the thread of the watches, and the workers (passes
-end). What one object makes fail, and however long, is in `waltz_operator_reconcile_age_seconds` and in its
-status: a new process would fail in the same way, and stop for all others meanwhile.
+Alive is the process, never an object: its loop (it answers), the thread of the watches, and the workers
+(passes end). What one object makes fail, and however long, is in `waltz_operator_reconcile_age_seconds` and
+in its status: a new process would fail in the same way, and stop for all others meanwhile.
 """
 
 from __future__ import annotations

@@ -34,7 +34,8 @@ WATCHED = (
     kinds.SERVICE,
     kinds.STATEFUL_SET,
 )
-"""Everything that the operator makes, by its label only; but for kinds of others, which may not be installed."""
+"""Everything that the operator makes, by its label only; but for kinds of others, which may not be
+installed."""
 SERVER_TIMEOUT_SECONDS = 240  # whole seconds: the API server takes nothing else
 CLIENT_TIMEOUT_SECONDS = 300.0
 INACTIVITY_SECONDS = 90.0
@@ -48,9 +49,10 @@ def build_registry(
     relisted: Callable[[], None],
     ours: Callable[[str], bool],
 ) -> tuple[kopf.OperatorRegistry, kopf.OperatorSettings]:
-    """Handlers that call `wake` with the cluster concerned, and `relisted` before when a watch began anew with a
-    list, which does not show what was deleted meanwhile. `configuration`: where the API server is, asked again
-    for new credentials. `ours`: whether a resource version is what a write of our own has left."""
+    """Handlers that call `wake` with the cluster concerned, and `relisted` before when a watch began anew
+    with a list, which does not show what was deleted meanwhile. `configuration`: where the API server is,
+    asked again for new credentials. `ours`: whether a resource version is what a write of our own has
+    left."""
     registry = kopf.OperatorRegistry()
     settings = kopf.OperatorSettings()
     _configure(settings)

@@ -2,8 +2,8 @@
 written here.
 
 All of it in bounded time and as much at the same time as the bounds allow. What does not answer, or not
-completely, becomes an `Unknown` with the reason; no old answer is ever put in its place (`observe_again` is for
-who only asks whether nothing is to be done: see `retained_looks`). ZooKeeper is read
+completely, becomes an `Unknown` with the reason; no old answer is ever put in its place (`observe_again` is
+for who only asks whether nothing is to be done: see `retained_looks`). ZooKeeper is read
 before nodes and servers, so that what they say is newer than what it says (the planners count on that).
 """
 

@@ -300,9 +300,9 @@ class Reconciler:
             return Applied(outcome, plan, observation)
         observation = _without(observation, failed, outcome.error, for_good=False)
         plan = planned(observation.snapshot)
-        told = await self._applier.apply(_report_of(plan), observation)
-        told = replace(told, done=(*outcome.done, *told.done))
-        return Applied(told, plan, observation, unsure=True)
+        reported = await self._applier.apply(_report_of(plan), observation)
+        reported = replace(reported, done=(*outcome.done, *reported.done))
+        return Applied(reported, plan, observation, unsure=True)
 
     async def _result_of_plan(self, key: Key, applied: Applied) -> PassResult:
         plan, observation = applied.plan, applied.observation

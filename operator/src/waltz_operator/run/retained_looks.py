@@ -21,8 +21,8 @@ Key = tuple[str, str]
 Mark = tuple[int, int]
 
 MAX_AGE_SECONDS = 900.0
-"""After so long everything is read anew, whatever the watches report: storage classes, monitors and volumes of
-ZooKeeper are not watched, and a watch that was opened anew does not show what was deleted in between."""
+"""After so long everything is read anew, whatever the watches report: storage classes, monitors and volumes
+of ZooKeeper are not watched, and a watch that was opened anew does not show what was deleted in between."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -51,8 +51,8 @@ RenderJob = Callable[[StartCopyJob, Observation], dict[str, Any]]
 
 
 class KubernetesWriter:
-    """Owner of nothing: what it remembers of a pass is in the pass's observation; of several passes only which
-    status changed nothing when it was written, which would be written in each of them."""
+    """Owner of nothing: what it remembers of a pass is in the pass's observation; of several passes only
+    which status changed nothing when it was written, which would be written in each of them."""
 
     def __init__(self, kube: Kube, events: EventWriter, render_job: RenderJob) -> None:
         self._kube = kube

@@ -1,5 +1,5 @@
-"""Another version of the operator and of the definitions, on a real API server: an upgrade or a rollback in any
-order loses nothing and stops nothing.
+"""Another version of the operator and of the definitions, on a real API server: an upgrade or a rollback in
+any order loses nothing and stops nothing.
 
 `released/<version>` keeps the definitions of each release and objects that they took. A version that is not
 there yet is stood in for by a definition with one more field, with a default, at every level of its schema.

@@ -204,7 +204,8 @@ async def test_a_failure_is_said_too_and_what_is_read_back_stays() -> None:
 
 @pytest.mark.parametrize("status", [500, 503, 0])
 async def test_a_write_that_keeps_failing_holds_up_only_itself(status: int) -> None:
-    """What the API server answers to a typing error in a pod template is HTTP 500, however often it is asked."""
+    """What the API server answers to a typing error in a pod template is HTTP 500, however often it is
+    asked."""
     async with stage(waltz_cluster()) as all_well, stage(waltz_cluster()) as failing:
         error = KubeUnavailableError("PATCH /apis: nodeSelektor: field not declared in schema", status=status)
         failing.server.refuse["Service", "ledger-zookeeper"] = error
