@@ -173,6 +173,11 @@ class WaltzClusterStatus(StatusModel):
     operation: Operation | None = Field(
         default=None, description="What the operator is at. Default: nothing."
     )
+    operator: str | None = Field(
+        default=None,
+        description="The installation of the operator that works on the cluster: namespace and name of its Lease. "
+        "Default: not yet known.",
+    )
     servers: ServersStatus = Field(default_factory=ServersStatus, description="The servers.")
     endpoints: Endpoints = Field(default_factory=Endpoints, description="What clients need to know.")
     cluster_key: str | None = Field(

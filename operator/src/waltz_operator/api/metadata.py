@@ -29,6 +29,9 @@ DATA_HASH = f"{GROUP}/data-hash"
 RESTART_STORAGE = f"{GROUP}/restart-storage"
 RESTART_SERVER = f"{GROUP}/restart-server"
 RESTART_ZOOKEEPER = f"{GROUP}/restart-zookeeper"
+OPERATED_BY = f"{GROUP}/operated-by"
+"""Annotation whose value is an installation of the operator (namespace and name of its Lease): that one works
+on the cluster, and no other."""
 SKIP_TEARDOWN = f"{GROUP}/skip-teardown"
 """Annotation whose value is the cluster's own name: delete without touching ZooKeeper (its ensemble no longer
 exists)."""

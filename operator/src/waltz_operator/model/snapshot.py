@@ -273,11 +273,12 @@ class Snapshot:
     the look ended.
 
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
-    id. `tls_hashes`, `auth_hash`, `operator_image`, `operator_namespace`: as the renderer's inputs
-    say. `problems`: what is wrong with the specification beyond what the API server checks (one line each);
-    nothing but status is written while there are any. `unreadable`: migrations of the cluster that cannot
-    be read, and may be in progress (one line each). `rejected` and `failed`: what came of writes of this very
-    pass; then it is planned anew with that known.
+    id. `installation`: of the operator, which the status records. `tls_hashes`, `auth_hash`,
+    `operator_image`, `operator_namespace`: as the renderer's inputs say. `problems`: what is wrong with the
+    specification beyond what the API server checks (one line each); nothing but status is written while there
+    are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
+    each). `rejected` and `failed`: what came of writes of this very pass; then it is planned anew with that
+    known.
     """
 
     cluster: WaltzCluster
@@ -291,6 +292,7 @@ class Snapshot:
     auth_hash: str = ""
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
+    installation: str = ""
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()
     rejected: Mapping[ObjectKey, Rejection] = field(default_factory=dict)

@@ -46,6 +46,7 @@ from waltz_operator.model.snapshot import (
 )
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.access import Access
+from waltz_operator.run.installations import Installations
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
 from waltz_operator.run.read_waltz import node_view, server_view, tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
@@ -138,9 +139,12 @@ class Observer:
         storage_classes: bool = True,
         operator_image: str = "",
         operator_namespace: str = "waltz-system",
+        installations: Installations | None = None,
     ) -> None:
         """`storage_classes`: whether the role permits reading them (not in namespaced mode).
-        `operator_image` and `operator_namespace` are this process's own, for the renderers."""
+        `operator_image` and `operator_namespace` are this process's own, for the renderers. `installations`:
+        None for who only reads."""
+        self._installations = installations
         self._kube = kube
         self._ensembles = ensembles
         self._tls_files = tls_files
@@ -152,11 +156,13 @@ class Observer:
 
     async def observe(self, namespace: str, name: str) -> Observation:
         """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be
-        read as one.
+        read as one. OtherOperatorError: it is another installation's.
 
         Other errors of the API server about the object itself pass; every further error is in the snapshot.
         """
         body = await self._kube.get(kinds.WALTZ_CLUSTER, namespace, name)
+        if self._installations is not None:
+            await self._installations.check(body)
         try:
             cluster = stored_cluster(body)
         except ResourceError as error:
@@ -199,6 +205,7 @@ class Observer:
             auth_hash=access.auth_hash,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
+            installation=self._installations.own if self._installations is not None else "",
             problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
             unreadable=tuple(
                 f"WaltzMigration {one.body['metadata']['name']} cannot be read: {one_line(one)}"

@@ -29,6 +29,7 @@ from waltz_operator.run.apply import Applier
 from waltz_operator.run.copy_job import job_renderer
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.http import HealthServer
+from waltz_operator.run.installations import Installations
 from waltz_operator.run.kopf_thread import Watcher
 from waltz_operator.run.lease import LeaseLostError, OperatorLease
 from waltz_operator.run.metrics import OperatorMetrics
@@ -91,6 +92,9 @@ class OperatorParts:
             storage_classes=not settings.namespaces,
             operator_image=settings.operator_image,
             operator_namespace=settings.lease_namespace,
+            installations=Installations(
+                kube, f"{settings.lease_namespace}/{settings.lease_name}", wall_clock
+            ),
         )
         self.writer = KubernetesWriter(kube, self.events, job_renderer(settings.operator_image))
         self.applier = Applier(

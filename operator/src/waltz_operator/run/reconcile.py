@@ -51,6 +51,7 @@ from waltz_operator.plan.certificates import certificate_steps, expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.apply import Applier, Outcome
 from waltz_operator.run.failed_writes import FailedWrites
+from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.retained_looks import KubernetesLook, RetainedLooks
@@ -179,6 +180,8 @@ class Reconciler:
         """With what it was made from, when that is all there is to know."""
         try:
             observation = await self._observer.observe(*key)
+        except OtherOperatorError as other:
+            return PassResult(self._resync_seconds, False, left_out=str(other)), None
         except UnreadableError as cluster:
             error = await self._applier.tell_unreadable(cluster)
             return PassResult(self._resync_seconds, False, error, left_out=cluster.line), None

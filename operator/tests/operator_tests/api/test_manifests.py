@@ -161,7 +161,14 @@ def test_the_rights_are_few() -> None:
         for obj in objects(cluster(changes)).values()
     }
     others = {key for key in given if key not in made and key[0] != "waltz.dev"}
-    assert others == {("", "secrets"), ("", "pods"), ("batch", "jobs"), ("events.k8s.io", "events")}
+    assert others == {
+        ("", "secrets"),
+        ("", "pods"),
+        ("batch", "jobs"),
+        ("coordination.k8s.io", "leases"),
+        ("events.k8s.io", "events"),
+    }
+    assert given["coordination.k8s.io", "leases"] == {"get"}
     for verbs in (given["waltz.dev", "waltzclusters"], given["waltz.dev", "waltzmigrations"]):
         assert verbs == {"get", "list", "watch", "patch"}, "it never makes nor deletes what people wrote"
 

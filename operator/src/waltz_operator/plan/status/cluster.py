@@ -52,6 +52,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         nodes=tuple(_node(facts, node) for node in (*facts.desired.nodes, *facts.leaving)),
         partitions=_partitions(facts, decision, health),
         operation=_operation(facts, decision, last),
+        operator=snapshot.installation or last.operator,
         servers=_servers(facts),
         endpoints=_endpoints(snapshot),
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
