@@ -199,11 +199,12 @@ class Reconciler:
                 found,
                 requeue_seconds=min(result.requeue_seconds, found.requeue_seconds),
                 error=result.error or found.error,
+                passing=result.passing if result.error else found.passing,
                 left_out=_joined(result.left_out, found.left_out),
             )
             if found.wrote or found.gone:
                 break  # one that failed concerns itself: the next one is observed anew
-        return result, observation.look
+        return result, None if observation.own_writes else observation.look
 
     # -------------------------------------------------------------------------------------------- the cluster
 
@@ -270,7 +271,11 @@ class Reconciler:
         now = observation.snapshot.now
         while True:
             left = [one for one in plan.actions if one not in done]
-            waiting = self._failed_writes.waiting(key, left, now)
+            # a teardown has its order, and waits for each step
+            tearing_down = observation.snapshot.cluster.metadata.deleting
+            known = observation.snapshot.rejected
+            failed_before = () if tearing_down else self._failed_writes.waiting(key, left, now)
+            waiting = [one for one in failed_before if one[0].key not in known]
             if waiting:
                 for action, text in waiting:
                     observation = _without(observation, action, text, for_good=False)
@@ -280,12 +285,11 @@ class Reconciler:
             done += outcome.done
             self._failed_writes.done(key, outcome.done)
             outcome = replace(outcome, done=tuple(done))
-            if outcome.unsure is not None and self._failed_writes.failed(
-                key, outcome.unsure, outcome.error, now
-            ):
-                return await self._only_reported(plan, planned, observation, outcome, outcome.unsure)
+            unsure = None if tearing_down else outcome.unsure
+            if unsure is not None and self._failed_writes.failed(key, unsure, outcome.error, now):
+                return await self._only_reported(plan, planned, observation, outcome, unsure)
             rejected = outcome.rejected
-            if rejected is None or rejected.key in observation.snapshot.rejected:
+            if rejected is None or rejected.key in known:
                 return Applied(outcome, plan, observation)
             observation = _without(observation, rejected, outcome.error)
             plan = planned(observation.snapshot)

@@ -39,7 +39,11 @@ async def pause_after(*actions: Action, planned: float = LATER) -> float:
         cluster=SimpleNamespace(metadata=metadata), problems=("x",), migrations=(), rejected={}, now=0.0
     )
     looked = SimpleNamespace(
-        snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=(), look=None
+        snapshot=snapshot,
+        access=SimpleNamespace(secrets=TlsSecrets()),
+        unreadable=(),
+        look=None,
+        own_writes={},
     )
 
     class Fake:
@@ -99,7 +103,11 @@ async def test_migrations_that_have_ended_cost_no_look(busy: tuple[str, ...], lo
         async def observe(self, *_: str) -> Any:
             looked.append("look")
             return SimpleNamespace(
-                snapshot=snapshot, access=SimpleNamespace(secrets=TlsSecrets()), unreadable=(), look=None
+                snapshot=snapshot,
+                access=SimpleNamespace(secrets=TlsSecrets()),
+                unreadable=(),
+                look=None,
+                own_writes={},
             )
 
         def plan(self, _: object) -> Plan:

@@ -24,8 +24,8 @@ from waltz_operator.kube.errors import (
     KubeInvalidError,
     KubeUnavailableError,
 )
-from waltz_operator.model.actions import Plan, StartCopyJob
-from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.model.actions import ApplyObject, Plan, StartCopyJob
+from waltz_operator.model.snapshot import ObjectKey, Snapshot
 from waltz_operator.run.apply import Applier
 from waltz_operator.run.events import EventWriter
 from waltz_operator.run.observe import Observer
@@ -226,6 +226,26 @@ async def test_a_write_that_keeps_failing_holds_up_only_itself(status: int) -> N
         await failing.settle(61)
         assert set(all_well.server.objects) == set(failing.server.objects)
         assert failing.conditions()["Degraded"]["reason"] != "WriteFailed"
+
+
+async def test_a_step_of_a_teardown_that_keeps_failing_is_tried_in_each_pass_and_reported() -> None:
+    """Its steps have an order, so none is left out."""
+
+    class Planner(PurePlanner):
+        def plan(self, snapshot: Snapshot) -> Plan:
+            made = super().plan(snapshot)
+            body = {"kind": "Service", "metadata": {"name": "a"}}
+            return Plan(
+                (ApplyObject(ObjectKey("Service", "a"), body, "x"), *made.actions), made.status, (), 30.0
+            )
+
+    body = waltz_cluster()
+    body["metadata"]["deletionTimestamp"] = "2026-01-01T00:00:00Z"
+    async with stage(body, planner=Planner()) as failing:
+        failing.server.refuse["Service", "a"] = KubeUnavailableError("PATCH /api: HTTP 500", status=500)
+        for _ in range(5):
+            result = await failing.one_pass()
+            assert "HTTP 500" in result.error
 
 
 async def test_a_corrected_object_is_written_at_once_whatever_its_back_off() -> None:
