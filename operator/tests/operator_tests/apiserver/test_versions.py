@@ -27,10 +27,18 @@ from waltz_operator.api.parse import stored_cluster, stored_migration
 from waltz_operator.api.validate import validate
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import KubeClient, Object
+from waltz_protocol import __version__
 
 RELEASED = sorted((Path(__file__).parents[1] / "released").iterdir())
 PRESENT = ROOT / "crds"
 NEW = "fromAnotherVersion"
+
+
+def test_the_definitions_of_this_version_are_kept() -> None:
+    names = [path.name for path in RELEASED]
+    assert __version__ in names, (
+        f"copy crds/ and what it takes to released/{__version__}: see CONTRIBUTING.md"
+    )
 
 
 def definitions(directory: Path) -> list[Object]:
