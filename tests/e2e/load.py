@@ -72,7 +72,7 @@ class Load:
             "volumes": volumes,
         }
         # Clients are known by a label, for the cluster's network policy.
-        metadata = {"name": NAME, "labels": {"app": NAME}}
+        metadata = {"name": NAME, "labels": {"app": NAME, "waltz.dev/client": "true"}}
         return {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
 
     def stop(self) -> None:

@@ -12,6 +12,8 @@ from render.application import Application
 DRIVER_CONTAINER, EXECUTOR_CONTAINER = "spark-kubernetes-driver", "spark-kubernetes-executor"
 OPTIONS_FOLDER, TLS_FOLDER, SECRETS_FOLDER = "/etc/waltz/options", "/etc/waltz/tls", "/etc/waltz/secrets"
 OPTIONS_FILE = f"{OPTIONS_FOLDER}/options.yaml"
+ZOOKEEPER_CLIENT = {"waltz.dev/client": "true"}
+"""Pods with it may connect to a ZooKeeper that the Waltz operator manages."""
 UI_PORT = 4040
 USER = 185
 _WRITABLE = {"tmp": "/tmp", "work": "/opt/spark/work-dir", "home": "/opt/spark/home"}  # noqa: S108: in the container
@@ -67,7 +69,7 @@ def _pod(application: Application, role: str, name: str) -> dict[str, Any]:
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"labels": labels(application, role)},
+        "metadata": {"labels": {**labels(application, role), **ZOOKEEPER_CLIENT}},
         "spec": spec,
     }
 

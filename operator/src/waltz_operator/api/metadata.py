@@ -21,6 +21,10 @@ MANAGED_BY = FIELD_MANAGER
 LABEL_GROUP = f"{GROUP}/group"
 LABEL_NODE = f"{GROUP}/node"
 LABEL_HEADLESS = f"{GROUP}/headless"
+LABEL_CLIENT = f"{GROUP}/client"
+"""Label, with the value "true", of pods that may connect to the managed ZooKeeper."""
+ZOOKEEPER_ACCESS = f"{GROUP}/zookeeper-access"
+"""Annotation of the managed ZooKeeper's NetworkPolicy: who may connect."""
 
 APPLIED_HASH = f"{GROUP}/applied-hash"
 TEMPLATE_HASH = f"{GROUP}/template-hash"

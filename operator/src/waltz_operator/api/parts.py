@@ -125,8 +125,7 @@ class ManagedZooKeeper(Model):
     )
     size: SizeQuantity = Field(
         default="2Gi",
-        description="Size of each volume, in bytes as Kubernetes writes them. Fixed when it is created.",
-        json_schema_extra=immutable("the size of ZooKeeper's volumes"),
+        description="Size of each volume, in bytes as Kubernetes writes them; it can grow.",
     )
     storage_class_name: ResourceName | None = Field(
         default=None, description="StorageClass of the volumes. Default: that of the Kubernetes cluster."

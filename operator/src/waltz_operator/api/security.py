@@ -143,6 +143,13 @@ class ClientPeer(Model):
     )
 
 
+class ZooKeeperAccess(StrEnum):
+    """Who may connect to the managed ZooKeeper."""
+
+    CLOSED = "Closed"
+    OPEN = "Open"
+
+
 class NetworkPolicy(Model):
     """NetworkPolicies: storage and admin ports for servers and the operator only, metrics and client ports as
     said here."""
@@ -150,8 +157,15 @@ class NetworkPolicy(Model):
     enabled: bool = Field(default=True, description="Whether NetworkPolicies are made.")
     clients: tuple[ClientPeer, ...] | None = Field(
         default=None,
-        description="Who may connect to the servers and the managed ZooKeeper. Default: every pod and every address.",
+        description="Who may connect to the servers, and to the managed ZooKeeper besides those of zookeeper. Default: every "
+        "pod and every address, to the servers.",
         max_length=32,
+    )
+    zookeeper: ZooKeeperAccess | None = Field(
+        default=None,
+        description="Who may connect to the managed ZooKeeper: Closed = the cluster's own pods, the operator, pods of any "
+        "namespace with the label waltz.dev/client=true, and those of clients; Open = every pod and every address unless "
+        "clients is set. Default: Closed; Open for a cluster that an operator made which did not have this field.",
     )
     metrics: tuple[ClientPeer, ...] | None = Field(
         default=None,

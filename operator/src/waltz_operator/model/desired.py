@@ -22,6 +22,7 @@ from waltz_operator.api.topology import (
     copy_job_name,
     storage_nodes,
     zookeeper_claims,
+    zookeeper_name,
 )
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
@@ -81,7 +82,14 @@ class Desired:
     skip_teardown: bool = False
     by_connect: Mapping[str, NodeIdentity] = field(default_factory=dict)
     zookeeper_claims: tuple[str, ...] = ()
-    """Volume claims of the managed ZooKeeper."""
+    """Volume claims of the managed ZooKeeper, in the order of its servers."""
+    zookeeper_set: str = ""
+    """Its StatefulSet; empty for an ensemble of one's own."""
+
+    @property
+    def zookeeper_pods(self) -> tuple[str, ...]:
+        """The pods of the managed ZooKeeper, in the order of its claims."""
+        return tuple(f"{self.zookeeper_set}-{number}" for number in range(len(self.zookeeper_claims)))
 
     @property
     def expected_key(self) -> UUID:
@@ -114,4 +122,5 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         skip_teardown=meta.annotations.get(SKIP_TEARDOWN) == meta.name,
         by_connect={node.connect_string: node for node in nodes},
         zookeeper_claims=zookeeper_claims(cluster),
+        zookeeper_set=zookeeper_name(cluster) if spec.zookeeper.managed is not None else "",
     )

@@ -2,9 +2,10 @@
 nothing.
 
 Order of a pass: is the specification valid and the tree ours → Kubernetes objects → the tree and its key →
-nodes registered, partitions seeded → partitions assigned on the nodes → at most ONE of: restart of a storage
-node, step of the replica change under way, farewell of an empty node, begin of a replica change → status. A
-step that is not proven to be safe is left out with its reason; the rest continues. So it does without an
+nodes registered, partitions seeded → partitions assigned on the nodes → at most ONE of: restart of a server
+of the managed ZooKeeper (needs no tree), restart of a storage node, step of the replica change under way,
+farewell of an empty node, begin of a replica change → status. A step
+that is not proven to be safe is left out with its reason; the rest continues. So it does without an
 object that the API server rejected in this pass: it is planned again, without that and what depends on it.
 While a migration cannot be read, which may be in progress, objects are still repaired and nothing is done to
 copies and pods.
@@ -28,6 +29,7 @@ from waltz_operator.plan.restarts import Restart, due, restart_next, storage_bus
 from waltz_operator.plan.status.cluster import cluster_status
 from waltz_operator.plan.status.events import cluster_events
 from waltz_operator.plan.teardown import tear_down
+from waltz_operator.plan.zookeeper_restarts import restart_zookeeper
 from waltz_operator.plan.zookeeper_tree import check_tree, make_tree, register_nodes
 
 Renderer = Callable[[Snapshot, Facts], Sequence[Rendered]]
@@ -80,6 +82,7 @@ def decide(
     held = held_back(objects, rejected)
     restarts = [one for one in due(facts, kube, objects) if not holds_up(held, one.node)]
     apply_objects(facts, kube, objects, storage_busy(facts, kube, restarts), decision, held)
+    restart_zookeeper(facts, kube, objects, held, decision)
     if not isinstance(tree, TreeView) or facts.memory.cluster_key is None:
         return decision
     register_nodes(facts, tree, decision)

@@ -37,6 +37,7 @@ from waltz_operator.plan.safety_gates import (
     may_delete,
     may_reclaim,
     may_restart,
+    may_restart_zookeeper,
     may_unregister,
 )
 
@@ -55,6 +56,8 @@ def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
 def still_so(facts: Facts, action: Action) -> Answer:
     """The gate of the action, by these facts."""
     match action:
+        case DeletePod() if action.name in facts.desired.zookeeper_pods:
+            return may_restart_zookeeper(facts, action.name)
         case DeletePod():
             node = next((one for one in facts.desired.nodes if one.pod == action.name), None)
             if node is None:

@@ -197,6 +197,26 @@ def may_restart(facts: Facts, identity: NodeIdentity) -> Answer:
     return Allowed(f"each of its {len(held)} partitions has a quorum of other current copies")
 
 
+def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
+    """Whether this pod of the managed ZooKeeper may go down. Ready means that it serves in a quorum."""
+    what, kube = f"restart of {name}", facts.kube
+    if not isinstance(kube, KubeView):
+        return denied(what, Reason.KUBERNETES_UNKNOWN, kube.reason)
+    others = [one for one in facts.desired.zookeeper_pods if one != name]
+    serving = [one for one in others if (pod := kube.pods.get(one)) is not None and pod.ready]
+    pod = kube.pods.get(name)
+    if pod is not None and not pod.ready and not serving:
+        return Allowed("none of the servers serves: nothing is taken down")
+    if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
+        return Allowed(f"it does not serve, and {len(serving)} others do")
+    for one in others:
+        if one not in serving or kube.pods[one].deleting:
+            return denied(
+                what, Reason.OTHER_NODE_DOWN, f"one ZooKeeper server at a time; {one} does not serve"
+            )
+    return Allowed(f"all {len(others)} others serve in a quorum" if others else "it is the only one")
+
+
 def _quorum_without(facts: Facts, what: str, partition: int, node: str, ready: bool) -> Denied | None:
     record = facts.record(partition)
     if isinstance(record, Unknown):

@@ -6,11 +6,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from waltz_operator.api.base import quantity_bytes
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.topology import groups, storage_nodes
+from waltz_operator.api.topology import groups, storage_nodes, zookeeper_claims
 from waltz_operator.api.validate import Problem
 from waltz_operator.resources.certificates import cert_manager_certificates
+from waltz_operator.resources.claims import impossible_claim
 from waltz_operator.resources.inputs import RenderInputs
 from waltz_operator.resources.monitoring import monitors
 from waltz_operator.resources.network import network_policies
@@ -42,24 +42,14 @@ def impossible_changes(cluster: WaltzCluster, inputs: RenderInputs) -> list[Prob
     by_name = {group.name: group for group in groups(cluster)}
     found: list[Problem] = []
     for node in storage_nodes(cluster):
-        existing = inputs.volumes.get(node.pvc)
-        if existing is None or node.external:
-            continue
-        group = by_name[node.group]
-        size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
-        if quantity_bytes(size) < existing.size_bytes:
-            found.append(
-                Problem(
-                    "spec.storage.size",
-                    f"volume {node.pvc} has {existing.size_bytes} bytes and cannot shrink to {size}",
-                )
-            )
-        if class_name is not None and class_name != existing.storage_class:
-            found.append(
-                Problem(
-                    "spec.storage.storageClassName",
-                    f"volume {node.pvc} has the class {existing.storage_class}, which cannot become {class_name}: "
-                    "drain the node and make another one",
-                )
+        if not node.external:
+            group = by_name[node.group]
+            size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
+            found += impossible_claim(inputs, "spec.storage", node.pvc, size, class_name)
+    managed = cluster.spec.zookeeper.managed
+    if managed is not None:
+        for name in zookeeper_claims(cluster):
+            found += impossible_claim(
+                inputs, "spec.zookeeper.managed", name, managed.size, managed.storage_class_name
             )
     return found

@@ -1,10 +1,13 @@
-"""NetworkPolicies: who may connect to which port. Only the storage and admin ports are closed unless a person
-says more."""
+"""NetworkPolicies: who may connect to which port. The ports of storage nodes and of the managed ZooKeeper are
+closed; those of servers are open unless a person says more."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.security import ClientPeer
+from waltz_operator.api.metadata import LABEL_CLIENT, ZOOKEEPER_ACCESS
+from waltz_operator.api.security import ClientPeer, ZooKeeperAccess
 from waltz_operator.api.topology import (
     SERVER_HTTP_PORT,
     SERVER_PORT,
@@ -22,6 +25,7 @@ from waltz_operator.resources.common import MIGRATION, SERVER, STORAGE, ZOOKEEPE
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 OPERATOR_LABELS = {"app.kubernetes.io/name": "waltz-operator"}
+LABELLED: Obj = {"namespaceSelector": {}, "podSelector": {"matchLabels": {LABEL_CLIENT: "true"}}}
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
@@ -55,6 +59,8 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
         ),
     ]
     if cluster.spec.zookeeper.managed is not None:
+        access = _zookeeper_access(cluster, inputs)
+        open_to_all = access is ZooKeeperAccess.OPEN and not clients
         own = [_own(cluster, component) for component in (STORAGE, SERVER, ZOOKEEPER, MIGRATION)]
         found.append(
             _policy(
@@ -62,21 +68,44 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 ZOOKEEPER,
                 zookeeper_name(cluster),
                 [
-                    _rule([*own, *clients, operator] if clients else [], ZOOKEEPER_PORT),
+                    _rule([] if open_to_all else [*own, *clients, operator, dict(LABELLED)], ZOOKEEPER_PORT),
                     _rule([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
                 ],
+                {ZOOKEEPER_ACCESS: access.value},
             )
         )
     return found
 
 
-def _policy(cluster: WaltzCluster, component: str, name: str, ingress: list[Obj]) -> Obj:
+def _zookeeper_access(cluster: WaltzCluster, inputs: RenderInputs) -> ZooKeeperAccess:
+    """Closed, unless a person says otherwise; but clients that connect to an existing cluster are not locked
+    out by another version of the operator: a policy that does not say what it is was open."""
+    wanted = cluster.spec.network_policy.zookeeper
+    if wanted is not None:
+        return wanted
+    live = inputs.live.get(("NetworkPolicy", zookeeper_name(cluster)))
+    if live is None:
+        return ZooKeeperAccess.CLOSED
+    said = ((live.get("metadata") or {}).get("annotations") or {}).get(ZOOKEEPER_ACCESS)
+    return ZooKeeperAccess.CLOSED if said == ZooKeeperAccess.CLOSED.value else ZooKeeperAccess.OPEN
+
+
+def _policy(
+    cluster: WaltzCluster,
+    component: str,
+    name: str,
+    ingress: list[Obj],
+    annotations: Mapping[str, str] | None = None,
+) -> Obj:
     spec = {
         "podSelector": {"matchLabels": selector(cluster, component)},
         "policyTypes": ["Ingress"],
         "ingress": ingress,
     }
-    return make(cluster, "networking.k8s.io/v1", "NetworkPolicy", name, component, {"spec": spec})
+    body = {"spec": spec}
+    return make(
+        cluster, "networking.k8s.io/v1", "NetworkPolicy", name, component, body, annotations=annotations
+    )
 
 
 def _rule(peers: list[Obj], *ports: int) -> Obj:

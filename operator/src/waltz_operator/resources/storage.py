@@ -8,7 +8,6 @@ planner does it, one at a time, behind its gate.
 
 from __future__ import annotations
 
-from waltz_operator.api.base import quantity_bytes
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.topology import (
@@ -22,11 +21,11 @@ from waltz_operator.api.topology import (
 )
 from waltz_operator.resources.affinity import over_zones, storage_affinity
 from waltz_operator.resources.basis import storage_basis, storage_config_basis
+from waltz_operator.resources.claims import claim
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
     STORAGE,
     container,
-    keeps_data,
     labels,
     make,
     pod_basics,
@@ -98,27 +97,9 @@ def wanted_class(cluster: WaltzCluster, group: StorageGroup) -> str | None:
 
 
 def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
-    """A claim never shrinks and keeps its class, whatever the specification says; `impossible_changes`
-    reports."""
     size, class_name = wanted_size(cluster, group), wanted_class(cluster, group)
-    existing = inputs.volumes.get(node.pvc)
-    if existing is not None:
-        class_name = existing.storage_class
-        if quantity_bytes(size) < existing.size_bytes:
-            size = str(existing.size_bytes)
-    spec: Obj = {"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": size}}}
-    if class_name is not None:
-        spec["storageClassName"] = class_name
-    return make(
-        cluster,
-        "v1",
-        "PersistentVolumeClaim",
-        node.pvc,
-        STORAGE,
-        {"spec": spec},
-        owned=not keeps_data(cluster),
-        more={"group": node.group, "node": node.name},
-    )
+    names = {"group": node.group, "node": node.name}
+    return claim(cluster, inputs, STORAGE, node.pvc, size, class_name, more=names)
 
 
 def _stateful_set(

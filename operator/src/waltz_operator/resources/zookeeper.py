@@ -1,4 +1,9 @@
-"""The managed ZooKeeper: a StatefulSet of one or three servers, restarted by Kubernetes one by one."""
+"""The managed ZooKeeper: a StatefulSet, and a volume claim per server.
+
+The claims are objects of their own that the StatefulSet finds by their names, so that its deletion deletes no
+data. Its claim template cannot be changed: the one that a live StatefulSet has is kept. Pods are never
+replaced by Kubernetes (OnDelete): the planner does it, one at a time, while all others serve.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +14,17 @@ from waltz_operator.api.topology import (
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
     ZOOKEEPER_PORT,
+    zookeeper_claims,
     zookeeper_headless,
     zookeeper_name,
     zookeeper_pods,
 )
 from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import zookeeper_basis, zookeeper_config_basis
+from waltz_operator.resources.claims import claim, claim_spec
 from waltz_operator.resources.common import (
     ZOOKEEPER,
     container,
-    keeps_data,
     labels,
     make,
     pod_basics,
@@ -35,6 +41,14 @@ DATA_DIRECTORY = "/var/lib/zookeeper"
 MIB = 1024 * 1024
 DEFAULT_HEAP_MB = 256
 MIN_HEAP_MB = 64
+SERVES = f"""\
+if command -v bash >/dev/null; then
+  exec bash -c 'exec 3<>/dev/tcp/127.0.0.1/{ZOOKEEPER_PORT} && sleep 0.3 && printf srvr >&3 && grep -q ^Mode: <&3'
+fi
+java -Xmx16m -cp '/opt/zookeeper/lib/*' org.apache.zookeeper.client.FourLetterWordMain 127.0.0.1 {ZOOKEEPER_PORT} srvr | grep -q ^Mode:"""
+"""Whether the server serves, alone or in a quorum: only then its answer has a mode; an open port says
+nothing. The command comes a moment after the connection: a server that is still loading its data would keep
+a connection that it has to answer, and was seen to serve nobody afterwards."""
 PORTS = (("client", ZOOKEEPER_PORT), ("peer", ZOOKEEPER_PEER_PORT), ("election", ZOOKEEPER_ELECTION_PORT))
 
 
@@ -48,6 +62,10 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
         _headless(cluster),
         _service(cluster),
         _budget(cluster),
+        *(
+            claim(cluster, inputs, ZOOKEEPER, name, managed.size, managed.storage_class_name)
+            for name in zookeeper_claims(cluster)
+        ),
         _stateful_set(cluster, inputs, managed),
     ]
 
@@ -117,34 +135,36 @@ def _stateful_set(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZ
     name = zookeeper_name(cluster)
     fresh = overlaid(_template(cluster, managed), managed.pod_template)
     template, annotations = settled(cluster, inputs, "StatefulSet", name, zookeeper_basis(cluster), fresh)
-    claim_spec: Obj = {
-        "accessModes": ["ReadWriteOnce"],
-        "resources": {"requests": {"storage": managed.size}},
-    }
-    if managed.storage_class_name is not None:
-        claim_spec["storageClassName"] = managed.storage_class_name
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "data", "labels": selector(cluster, ZOOKEEPER)},
-        "spec": claim_spec,
-    }
     spec = {
         "replicas": managed.replicas,
         "serviceName": zookeeper_headless(cluster),
         "podManagementPolicy": "Parallel",
-        "updateStrategy": {"type": "RollingUpdate"},
-        "persistentVolumeClaimRetentionPolicy": {
-            "whenDeleted": "Retain" if keeps_data(cluster) else "Delete",
-            "whenScaled": "Retain",
-        },
+        "updateStrategy": {"type": "OnDelete"},
+        "persistentVolumeClaimRetentionPolicy": {"whenDeleted": "Retain", "whenScaled": "Retain"},
         "revisionHistoryLimit": 2,
         "minReadySeconds": 10,
         "selector": {"matchLabels": selector(cluster, ZOOKEEPER)},
         "template": template,
-        "volumeClaimTemplates": [claim],
+        "volumeClaimTemplates": [_claim_template(cluster, inputs, managed)],
     }
     return make(cluster, "apps/v1", "StatefulSet", name, ZOOKEEPER, {"spec": spec}, annotations=annotations)
+
+
+def _claim_template(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> Obj:
+    """Gives the pods the names of their claims; what it says of size and class counts for none, since every
+    claim is there before its pod."""
+    live = inputs.live.get(("StatefulSet", zookeeper_name(cluster)), {}).get("spec") or {}
+    templates = live.get("volumeClaimTemplates") or ()
+    size, class_name = managed.size, managed.storage_class_name
+    if templates:
+        before = templates[0].get("spec") or {}
+        size, class_name = before["resources"]["requests"]["storage"], before.get("storageClassName")
+    return {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "data", "labels": selector(cluster, ZOOKEEPER)},
+        "spec": claim_spec(size, class_name),
+    }
 
 
 def heap_mb(managed: ManagedZooKeeper) -> int:
@@ -172,7 +192,12 @@ def _template(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Obj:
         volumeMounts=mounts,
         startupProbe={**probe, "periodSeconds": 2, "failureThreshold": 150},
         livenessProbe={**probe, "periodSeconds": 10, "failureThreshold": 6},
-        readinessProbe={**probe, "periodSeconds": 5, "failureThreshold": 2},
+        readinessProbe={
+            "exec": {"command": ["sh", "-c", SERVES]},
+            "timeoutSeconds": 5,
+            "periodSeconds": 5,
+            "failureThreshold": 2,
+        },
     )
     return {
         "metadata": {"labels": labels(cluster, ZOOKEEPER), "annotations": {}},

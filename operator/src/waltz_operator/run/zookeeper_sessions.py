@@ -2,7 +2,9 @@
 when first needed.
 
 A session that was lost is renewed (`waltz_cluster.zk_client`); one that never came up is tried again at the
-next call. A call waits `patience_seconds` for a new session, which continues to be opened behind its back:
+next call. One without a connection for `REPLACE_SECONDS` is given up for a new one: a ZooKeeper whose data
+were lost, or are an older copy, refuses everybody who has seen later changes than it has, so only a new
+session sees what is there. A call waits `patience_seconds` for a new session, which continues to be opened behind its back:
 clusters whose ZooKeeper is away must not take up the passes of the others.
 """
 
@@ -12,7 +14,7 @@ from dataclasses import dataclass
 
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ClusterError, ConfigError, ConnectError
-from waltz_cluster.store import ZooKeeperStore
+from waltz_cluster.store import SessionState, ZooKeeperStore
 from waltz_protocol.aio.tasks import spawn
 
 Connect = Callable[[ZooKeeperSettings], Awaitable[ZooKeeperStore]]
@@ -22,6 +24,7 @@ Owner = tuple[str, str]
 CONNECT_TIMEOUT_SECONDS = 5.0
 SESSION_TIMEOUT_SECONDS = 15.0
 PATIENCE_SECONDS = 1.0
+REPLACE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +72,7 @@ class Ensembles:
         self._stores: dict[_Key, ZooKeeperStore] = {}
         self._opening: dict[_Key, asyncio.Task[ZooKeeperStore | ClusterError]] = {}
         self._users: dict[Owner, _Key] = {}
+        self._since: dict[_Key, float] = {}  # without a connection, as far as calls have seen; loop.time()
 
     async def store(self, owner: Owner, ensemble: Ensemble) -> ZooKeeperStore:
         """The session for a cluster; ConfigError, ConnectError (also when there is none yet)."""
@@ -78,6 +82,7 @@ class Ensembles:
         if self._users.get(owner, key) != key:
             await self.release(owner)
         self._users[owner] = key
+        await self._give_up(key)
         if key in self._stores:
             return self._stores[key]
         opening = self._opening.get(key)
@@ -95,6 +100,15 @@ class Ensembles:
         if isinstance(found, ClusterError):
             raise found
         return found
+
+    async def _give_up(self, key: _Key) -> None:
+        """Close a session that has had no connection for long."""
+        store, now = self._stores.get(key), asyncio.get_running_loop().time()
+        if store is None or store.state is SessionState.CONNECTED:
+            self._since.pop(key, None)
+        elif now - self._since.setdefault(key, now) >= REPLACE_SECONDS:
+            del self._since[key], self._stores[key]
+            await store.close()
 
     async def _open(self, key: _Key, settings: ZooKeeperSettings) -> ZooKeeperStore | ClusterError:
         try:

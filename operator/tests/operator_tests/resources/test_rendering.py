@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,8 +12,9 @@ import yaml
 
 from operator_tests.resources.clusters import INPUTS, UID, VARIANTS, Obj, cluster, objects, of_kind, pods
 from waltz_operator.api.topology import storage_nodes, tls_roles
-from waltz_operator.resources import copy_job
+from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
+from waltz_operator.resources.zookeeper import SERVES
 
 NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
 every_variant = pytest.mark.parametrize("variant", VARIANTS)
@@ -132,7 +134,7 @@ def test_what_pods_refer_to_exists(variant: str) -> None:
         assert len({mount["mountPath"] for mount in main["volumeMounts"]}) == len(mounted)
         ports = {port["name"] for port in main.get("ports", ())}
         for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
-            if probe in main:
+            if probe in main and "exec" not in main[probe]:
                 target = main[probe].get("httpGet") or main[probe]["tcpSocket"]
                 assert target["port"] in ports
     for service in of_kind(found, "Service"):
@@ -331,5 +333,96 @@ def test_the_managed_ensemble_knows_its_members() -> None:
     assert spec["replicas"] == 3
     assert spec["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"
     assert spec["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Retain"
-    deleted = objects(cluster(VARIANTS["delete"]))["StatefulSet", "ledger-zookeeper"]["spec"]
-    assert deleted["persistentVolumeClaimRetentionPolicy"]["whenDeleted"] == "Delete"
+    assert spec["updateStrategy"] == {"type": "OnDelete"}, "the operator restarts its pods"
+
+
+def test_nothing_that_happens_to_zookeepers_stateful_set_deletes_its_data() -> None:
+    """Its claims are objects of ours under the rules of a storage node's."""
+    for policy in ("Retain", "Delete"):
+        found = objects(cluster({"reclaimPolicy": policy}))
+        spec = found["StatefulSet", "ledger-zookeeper"]["spec"]
+        assert spec["persistentVolumeClaimRetentionPolicy"] == {
+            "whenDeleted": "Retain",
+            "whenScaled": "Retain",
+        }
+        ours = found["PersistentVolumeClaim", "data-ledger-zookeeper-0"]
+        storage = found["PersistentVolumeClaim", "data-ledger-storage-1-0-0"]
+        assert ours["metadata"].get("ownerReferences") == storage["metadata"].get("ownerReferences")
+        assert ("ownerReferences" in ours["metadata"]) == (policy == "Delete")
+        assert ours["spec"]["resources"]["requests"]["storage"] == "2Gi"
+        order = list(found)
+        claim, stateful_set = (
+            ("PersistentVolumeClaim", "data-ledger-zookeeper-0"),
+            ("StatefulSet", "ledger-zookeeper"),
+        )
+        assert order.index(claim) < order.index(stateful_set), "it is there before its pod"
+
+
+def test_a_claim_that_another_object_controls_gets_no_second_controller() -> None:
+    """A StatefulSet of an earlier release, until Kubernetes has taken its reference off."""
+    name = "data-ledger-zookeeper-0"
+    live = {
+        ("PersistentVolumeClaim", name): {
+            "metadata": {"ownerReferences": [{"uid": "set", "controller": True}]}
+        }
+    }
+    inputs = replace(INPUTS, live=live)
+    found = objects(cluster({"reclaimPolicy": "Delete"}), inputs)["PersistentVolumeClaim", name]
+    assert "ownerReferences" not in found["metadata"]
+
+
+def test_a_volume_of_zookeeper_grows_and_its_claim_template_stays() -> None:
+    name = "data-ledger-zookeeper-0"
+    template = {"spec": {"storageClassName": "slow", "resources": {"requests": {"storage": "2Gi"}}}}
+    inputs = replace(
+        INPUTS,
+        volumes={name: VolumeFacts(2 * 1024**3, "slow")},
+        live={("StatefulSet", "ledger-zookeeper"): {"spec": {"volumeClaimTemplates": [template]}}},
+    )
+    grown = cluster({"zookeeper": {"managed": {"size": "5Gi"}}})
+    found = objects(grown, inputs)
+    assert found["PersistentVolumeClaim", name]["spec"]["resources"]["requests"]["storage"] == "5Gi"
+    kept = found["StatefulSet", "ledger-zookeeper"]["spec"]["volumeClaimTemplates"][0]["spec"]
+    assert kept["resources"]["requests"]["storage"] == "2Gi"
+    assert kept["storageClassName"] == "slow"
+    assert impossible_changes(grown, inputs) == []
+    shrunk = cluster({"zookeeper": {"managed": {"size": "1Gi"}}})
+    assert objects(shrunk, inputs)["PersistentVolumeClaim", name]["spec"]["resources"]["requests"][
+        "storage"
+    ] == str(2 * 1024**3)
+    assert [one.path for one in impossible_changes(shrunk, inputs)] == ["spec.zookeeper.managed.size"]
+
+
+def test_a_server_of_zookeeper_is_ready_when_it_serves() -> None:
+    template = objects(cluster())["StatefulSet", "ledger-zookeeper"]["spec"]["template"]
+    (container,) = template["spec"]["containers"]
+    assert container["readinessProbe"]["exec"]["command"] == ["sh", "-c", SERVES]
+    assert "tcpSocket" in container["livenessProbe"], "one without a quorum is not killed"
+
+
+def zookeeper_rule(changes: dict[str, Any], live: Obj | None = None) -> Obj:
+    inputs = replace(INPUTS, live={("NetworkPolicy", "ledger-zookeeper"): live} if live else {})
+    found: Obj = objects(cluster(changes), inputs)["NetworkPolicy", "ledger-zookeeper"]
+    return found
+
+
+def test_the_managed_zookeeper_is_closed_but_for_the_cluster_and_labelled_pods() -> None:
+    made = zookeeper_rule({})
+    rule, peers = made["spec"]["ingress"]
+    assert [port["port"] for port in rule["ports"]] == [2181]
+    assert {"namespaceSelector": {}, "podSelector": {"matchLabels": {"waltz.dev/client": "true"}}} in rule[
+        "from"
+    ]
+    assert len(rule["from"]) == 6, "four components, the operator, the label"
+    assert peers["from"], "only its own servers elect a leader"
+    assert "from" not in zookeeper_rule({"networkPolicy": {"zookeeper": "Open"}})["spec"]["ingress"][0]
+
+
+def test_another_version_of_the_operator_locks_no_client_out() -> None:
+    """The policy of an earlier release was open and did not say so; one that is closed stays so."""
+    earlier = {"metadata": {"annotations": {"waltz.dev/applied-hash": "x"}}}
+    kept = zookeeper_rule({}, earlier)
+    assert "from" not in kept["spec"]["ingress"][0]
+    assert "from" not in zookeeper_rule({}, kept)["spec"]["ingress"][0], "and remains as it was"
+    assert "from" in zookeeper_rule({}, zookeeper_rule({}))["spec"]["ingress"][0]
+    assert "from" in zookeeper_rule({"networkPolicy": {"zookeeper": "Closed"}}, earlier)["spec"]["ingress"][0]

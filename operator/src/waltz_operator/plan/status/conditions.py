@@ -18,6 +18,8 @@ FAULTS = frozenset(
     {Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.COPY_FAILED, Reason.POD_STUCK}
 )
 """Reasons for which a blocked step is a fault of the cluster, not only a matter of time."""
+LOST = frozenset({Reason.TREE_LOST, Reason.TREE_BROKEN})
+"""Reasons for which nothing is done that are a fault of ZooKeeper's data, not of the specification."""
 
 
 MAX_FIELDS = 10
@@ -78,16 +80,18 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
 def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if decision.failed is not None:
         return "True", *decision.failed
+    if decision.invalid is not None and decision.invalid[0] in LOST:
+        return "True", *decision.invalid
     if decision.rejected is not None:
         return "True", *decision.rejected
     fault = next((one for one in decision.blocked if one.reason in FAULTS), None)
     if fault is not None:
         return "True", Reason(fault.reason), fault.text
     if isinstance(facts.kube, KubeView):
-        for node in facts.desired.nodes:
-            pod = facts.kube.pods.get(node.pod)
+        for name in (*facts.desired.zookeeper_pods, *(node.pod for node in facts.desired.nodes)):
+            pod = facts.kube.pods.get(name)
             if pod is not None and pod.problem:
-                return "True", Reason.POD_STUCK, f"{node.pod}: {pod.problem}"
+                return "True", Reason.POD_STUCK, f"{name}: {pod.problem}"
     for node in facts.desired.nodes:
         view = facts.node(node.connect_string)
         if (
@@ -98,9 +102,22 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
             return "True", Reason.NODE_SILENT, f"{node.connect_string}: {view.reason}"
     if health.unhealthy:
         return "True", Reason.UNHEALTHY, health.why_unhealthy
+    silent = _zookeeper_down(facts)
+    if silent:
+        return "True", Reason.UNHEALTHY, f"{silent}, a server of the managed ZooKeeper, does not serve"
     if isinstance(facts.tree, Unknown):
         return "Unknown", Reason.ZOOKEEPER_UNKNOWN, facts.tree.reason
     return "False", Reason.AS_WANTED, ""
+
+
+def _zookeeper_down(facts: Facts) -> str:
+    """The first server of an ensemble that does not serve, once the cluster was made; of a single one the
+    tree says it."""
+    pods = facts.desired.zookeeper_pods
+    if facts.memory.cluster_key is None or not isinstance(facts.kube, KubeView) or len(pods) < 2:
+        return ""
+    down = (name for name in pods if (pod := facts.kube.pods.get(name)) is None or not pod.ready)
+    return next(down, "")
 
 
 def _caught_up(facts: Facts, health: Health) -> Fact:
