@@ -182,8 +182,10 @@ class Stage:
 class Load:
     """Appends to every partition, a few at a time, in a thread of its own, and remembers how each ended."""
 
-    def __init__(self, config: str) -> None:
-        self.history = History()
+    def __init__(self, config: str, history: History | None = None) -> None:
+        """`history`: that of an earlier load, to be continued."""
+        self.history = history or History()
+        self._mark = len(self.history.acknowledged)  # no two records of one history are the same
         self._config = config
         self._stop = threading.Event()
         self._failure: BaseException | None = None
@@ -219,7 +221,7 @@ class Load:
         number = 0
         while not self._stop.is_set():
             number += 1
-            data = f"{partition}/{number}".encode().ljust(200, b".")
+            data = f"{self._mark}/{partition}/{number}".encode().ljust(200, b".")
             try:
                 done = await client.append(partition=partition, data=data, deadline_seconds=60)
             except AppendError as error:

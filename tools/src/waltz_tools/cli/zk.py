@@ -31,8 +31,10 @@ from waltz_tools.cli.common import (
 )
 from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.cli.progress import progress
+from waltz_tools.cli.zk_tree import add_commands
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
+add_commands(app)
 
 NameOption = Annotated[str, typer.Option("--name", "-n", help="Name of the cluster.", show_default=False)]
 StorageOption = Annotated[

@@ -1,0 +1,226 @@
+"""A cluster's tree out of ZooKeeper and into it again (`waltz zk export`, `waltz zk import`).
+
+An imported tree is an older copy of ZooKeeper, with all that follows (rule A8, ADR 8): nothing here decides
+what was committed. The metadata go in byte by byte, so that what the storage nodes know besides is found as
+after any other restored copy. Two things come from ZooKeeper's own counters and are made again: a partition
+without metadata counts as never started only if it did so where the tree was exported, and no server takes
+the assignment of the past for one that was made for those who register now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from waltz_admin.errors import AdminError, ClusterExistsError
+from waltz_admin.restored_metadata import knows_more
+from waltz_admin.storage_admin import NodePartition, list_nodes
+from waltz_admin.tree import admin_endpoint
+from waltz_admin.tree_file import PARTITIONS, ROOT, STORE, ClusterTree, Znode
+from waltz_admin.view import read_view
+from waltz_cluster.errors import NodeExistsError, NoNodeError, VersionConflictError
+from waltz_cluster.memory_store import MemoryZooKeeper
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import PartitionMetadata
+from waltz_cluster.store import CreateOp, DeleteOp, Op, SetOp, ZnodeStat, ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import PartitionId
+
+_ATTEMPTS = 5
+_PARALLEL = 64
+_BATCH_BYTES = 256 * 1024
+"""Of one transaction; ZooKeeper takes 1 MiB."""
+_BATCH_OPS = 200
+SESSION_SECONDS = 10.0
+ANSWER_SECONDS = 10.0
+
+Read = dict[str, tuple[bytes | None, ZnodeStat]]
+
+
+async def read_tree(store: ZooKeeperStore, root: str, exported_at: str) -> ClusterTree:
+    """All lasting znodes of the cluster, as they were at one moment: it is read again until nothing has
+    changed in between. AdminError when there is no cluster, or it keeps changing. Nothing is written."""
+    await store.sync(root)
+    before = await _read(store, root)
+    for _ in range(_ATTEMPTS):
+        found = await _read(store, root)
+        if _versions(found) == _versions(before):
+            tree = _tree(found, exported_at)
+            if tree.cluster.num_partitions != tree.params.num_partitions:
+                raise AdminError(f"the tree at {root} names two numbers of partitions")
+            return tree
+        before = found
+    raise AdminError(f"the tree at {root} keeps changing: nothing was exported, try again")
+
+
+def _versions(found: Read) -> dict[str, tuple[int, int]]:
+    return {path: (stat.version, stat.cversion) for path, (_, stat) in found.items()}
+
+
+def _tree(found: Read, exported_at: str) -> ClusterTree:
+    if ROOT not in found:
+        raise AdminError("there is no cluster at this root")
+    lasting = {
+        path: Znode(data, stat.version > 0)
+        for path, (data, stat) in found.items()
+        if not stat.ephemeral_owner
+    }
+    partitions = found.get(PARTITIONS)
+    names = sum(path.startswith(f"{PARTITIONS}/") for path in lasting)
+    return ClusterTree(exported_at, lasting, partitions is not None and partitions[1].cversion == names)
+
+
+async def _read(store: ZooKeeperStore, root: str) -> Read:
+    found: Read = {}
+    level = [ROOT]
+    while level:
+        below: list[str] = []
+        for start in range(0, len(level), _PARALLEL):
+            chosen = level[start : start + _PARALLEL]
+            for path, one in zip(
+                chosen, await asyncio.gather(*(_one(store, root, path) for path in chosen)), strict=True
+            ):
+                if one is not None:
+                    found[path] = one[0]
+                    below += [f"{path}/{name}" for name in one[1]]
+        level = below
+    return found
+
+
+async def _one(
+    store: ZooKeeperStore, root: str, path: str
+) -> tuple[tuple[bytes | None, ZnodeStat], list[str]] | None:
+    try:
+        data, stat = await store.get(root + path)
+        names = (await store.get_children(root + path))[0] if stat.num_children else []
+    except NoNodeError:
+        return None  # it went meanwhile: the next look differs
+    return (data, stat), names
+
+
+async def write_tree(store: ZooKeeperStore, root: str, tree: ClusterTree) -> bool:
+    """Put the tree where nothing is; False when exactly this one is there already.
+
+    ClusterExistsError for anything else at the root; nothing was changed then. What makes it a cluster, the
+    data of the root and of the store, is written last, together: an import that was interrupted is no cluster
+    for anybody, and the same import completes it.
+    """
+    tree = tree.settled()
+    paths = ClusterPaths(root)
+    for _ in range(_ATTEMPTS):
+        there = await _read(store, root)
+        if there and there[ROOT][0]:
+            if _tree(there, "").same_as(tree):
+                return False
+            raise ClusterExistsError(
+                f"there is another cluster, or another state of this one, at {root}: nothing was changed. An import goes "
+                "where nothing is: `waltz zk delete` first, or choose another cluster.root"
+            )
+        _check_begun(root, there, tree)
+        try:
+            await _ancestors(store, paths)
+            for batch in _batches(root, there, tree):
+                await store.transaction(batch)
+            await _mark_deleted(store, root, tree)
+            await _complete(store, root, tree)
+        except (NodeExistsError, NoNodeError, VersionConflictError):
+            continue  # somebody else is at it too: read again
+        return True
+    raise AdminError(f"{root} keeps changing")
+
+
+def _check_begun(root: str, there: Read, tree: ClusterTree) -> None:
+    """What is there without being a cluster must be the beginning of this very import."""
+    for path, (data, _) in there.items():
+        wanted = tree.znodes.get(path)
+        if path != ROOT and (wanted is None or (data and data != wanted.data)):
+            raise ClusterExistsError(
+                f"{root}{path} is there already and not part of this import: nothing was changed; `waltz zk delete --force` "
+                "removes what is at the root"
+            )
+
+
+async def _ancestors(store: ZooKeeperStore, paths: ClusterPaths) -> None:
+    missing = [CreateOp(path) for path in paths.ancestors if await store.exists(path) is None]
+    if missing:
+        await store.transaction(missing)
+
+
+def _batches(root: str, there: Read, tree: ClusterTree) -> Iterator[list[Op]]:
+    """Parents first; without the data of the root and of the store."""
+    batch: list[Op] = []
+    size = 0
+    for path, znode in sorted(tree.znodes.items()):
+        data = None if path in (ROOT, STORE) else znode.data
+        if path not in there:
+            later = znode.written and data is not None
+            batch.append(CreateOp(root + path, None if later else data))
+            if later:
+                batch.append(SetOp(root + path, data, 0))
+        elif data and there[path][0] != data:
+            batch.append(SetOp(root + path, data, there[path][1].version))
+        size += len(data or b"")
+        if size > _BATCH_BYTES or len(batch) > _BATCH_OPS:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+async def _mark_deleted(store: ZooKeeperStore, root: str, tree: ClusterTree) -> None:
+    """Where metadata may be missing that once were there, a znode that comes and goes keeps that known."""
+    if tree.none_deleted or PARTITIONS not in tree.znodes:
+        return
+    mark = f"{root}{PARTITIONS}/imported"
+    await store.transaction([CreateOp(mark), DeleteOp(mark)])
+
+
+async def _complete(store: ZooKeeperStore, root: str, tree: ClusterTree) -> None:
+    ops: list[Op] = []
+    for path in (ROOT, STORE):
+        _, stat = await store.get(root + path)
+        ops.append(SetOp(root + path, tree.znodes[path].data, stat.version))
+    await store.transaction(ops)
+
+
+# ------------------------------------------------------------------------------------- what the nodes know
+
+
+@dataclass(frozen=True, slots=True)
+class Behind:
+    """What an import would take back: partition → node → what it knows and the tree does not. `silent`:
+    storage nodes of the tree that did not answer, and why."""
+
+    partitions: dict[int, dict[str, str]]
+    silent: dict[str, str]
+
+
+async def in_memory(tree: ClusterTree, root: str) -> ZooKeeperStore:
+    """The tree in a ZooKeeper of this process alone, to be asked as if it were there."""
+    store = MemoryZooKeeper().session(SESSION_SECONDS)
+    await write_tree(store, root, tree)
+    return store
+
+
+async def behind(tree: ClusterTree, root: str, tls: TlsSettings) -> Behind:
+    """Ask the storage nodes that the tree names what they know besides. Nothing is changed."""
+    store = await in_memory(tree, root)
+    view = await read_view(store, root)
+    statuses = {one.admin: one for one in await list_nodes(store, root, tls, timeout_seconds=ANSWER_SECONDS)}
+    found: dict[int, dict[str, str]] = {}
+    silent: dict[str, str] = {}
+    copies: dict[int, dict[str, NodePartition]] = {}
+    for node, port in view.nodes.admin_ports.items():
+        status = statuses[admin_endpoint(node, port)]
+        if status.error is not None:
+            silent[node] = status.error
+        for copy in status.partitions:
+            if copy.assigned:
+                copies.setdefault(copy.partition_id, {})[node] = copy
+    for partition, held in sorted(copies.items()):
+        metadata = view.metadata.get(PartitionId(partition))
+        newer = knows_more(metadata if isinstance(metadata, PartitionMetadata) else PartitionMetadata(), held)
+        if newer:
+            found[partition] = newer
+    return Behind(found, silent)

@@ -1,0 +1,283 @@
+"""The tree as a file and back, an import that dies at any write, and a tree made from what the nodes hold."""
+
+from __future__ import annotations
+
+import json
+from contextlib import AsyncExitStack, suppress
+from dataclasses import replace
+
+import pytest
+
+from admin_tests.fake_processes import FakeNode
+from waltz_admin import seeding
+from waltz_admin.errors import AdminError, ClusterExistsError, UnsafeChangeError
+from waltz_admin.found_tree import BrokenTree
+from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, rebuild_tree
+from waltz_admin.tree_copy import behind, in_memory, read_tree, write_tree
+from waltz_admin.tree_file import ClusterTree, decode, encode
+from waltz_admin.view import ClusterView, probe
+from waltz_cluster.errors import ConnectionLostError
+from waltz_cluster.memory_store import Fault, MemoryStore, MemoryZooKeeper
+from waltz_cluster.partition_metadata import StoreMetadata
+from waltz_cluster.paths import ClusterPaths
+from waltz_cluster.serializers import (
+    Counter,
+    PartitionAssignment,
+    PartitionMetadata,
+    ReplicaState,
+    ServerDescriptor,
+)
+from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.types import UNRESOLVED, Endpoint, Generation, PartitionId, Record, ReqId, SessionInfo
+
+ROOT = "/waltz/n/c"
+PATHS = ClusterPaths(ROOT)
+AT = "2026-01-01T00:00:00+00:00"
+NO_TLS = TlsSettings(enabled=False)
+P = PartitionId(0)
+
+
+async def used() -> MemoryStore:
+    """A cluster of two partitions, the first of which ran session 7."""
+    store = MemoryZooKeeper().session()
+    await seeding.create(store, ROOT, "demo", 2)
+    metadata = StoreMetadata(store, ROOT)
+    await metadata.create_partition(0, PartitionMetadata(-1, -1))
+    states = {"a:1": ReplicaState(P, "a:1", 7, UNRESOLVED)}
+    await metadata.write_partition(0, PartitionMetadata(4, 7, states), 0)
+    await store.set(PATHS.server_ids, Counter(3).to_bytes())
+    descriptor = ServerDescriptor(3, Endpoint("h", 1)).to_bytes()
+    await store.create(PATHS.new_server_descriptor, descriptor, ephemeral=True, sequential=True)
+    served = PartitionAssignment(1, 2, {3: ((P, Generation(4)), (PartitionId(1), Generation(2)))})
+    await store.set(PATHS.server_descriptors, served.to_bytes())
+    return store
+
+
+async def exported() -> ClusterTree:
+    return decode(encode(await read_tree(await used(), ROOT, AT)))
+
+
+def empty() -> MemoryStore:
+    return MemoryZooKeeper().session()
+
+
+@pytest.mark.looptime
+async def test_what_was_exported_is_there_again_and_belongs_to_no_server() -> None:
+    tree = await exported()
+    assert not [path for path in tree.znodes if path.startswith("/serverDescriptors/")], (
+        "servers are not part"
+    )
+    store = empty()
+    assert await write_tree(store, ROOT, tree)
+    found = await probe(store, ROOT)
+    assert isinstance(found, ClusterView)
+    assert found.store == tree.params
+    assert found.metadata[P] == PartitionMetadata(4, 7, {"a:1": ReplicaState(P, "a:1", 7, UNRESOLVED)})
+    assert found.never_started == {PartitionId(1)}
+    data, stat = await store.get(PATHS.server_descriptors)
+    kept = PartitionAssignment.from_bytes(data)
+    assert kept.servers[3] == ((P, Generation(4)), (PartitionId(1), Generation(2)))
+    assert kept.cversion == -1, "made for no number of servers that may come"
+    assert (await store.get(PATHS.server_ids))[1].version > 0, "it is known that it was used"
+    assert stat.num_children == 0
+    assert not await write_tree(store, ROOT, tree), "again: nothing to do"
+    assert (await read_tree(store, ROOT, AT)).same_as(tree)
+
+
+@pytest.mark.looptime
+async def test_metadata_that_were_deleted_do_not_become_those_of_a_new_partition() -> None:
+    store = await used()
+    await store.delete(PATHS.partition(0))
+    tree = decode(encode(await read_tree(store, ROOT, AT)))
+    other = empty()
+    await write_tree(other, ROOT, tree)
+    metadata = StoreMetadata(other, ROOT)
+    assert not await metadata.never_started(0)
+    assert not await metadata.never_started(1)
+    assert (await read_tree(other, ROOT, AT)).same_as(tree)
+
+
+class Dying:
+    """An empty ZooKeeper whose client loses the connection at a write."""
+
+    def __init__(self, at: int, fault: Fault) -> None:
+        self.store, self.writes = empty(), 0
+        self._at, self._fault = at, fault
+        self.store.fault = self._hook
+
+    def _hook(self, operation: str, path: str) -> Fault | None:
+        self.writes += operation in ("create", "set", "delete", "transaction")
+        return self._fault if self.writes == self._at else None
+
+
+@pytest.mark.looptime
+@pytest.mark.parametrize("fault", list(Fault))
+async def test_an_import_that_dies_at_any_write_is_no_cluster_and_can_be_repeated(fault: Fault) -> None:
+    store = await used()
+    await store.delete(PATHS.partition(0))
+    for tree in (await exported(), await read_tree(store, ROOT, AT)):
+        for died in range(1, 100):
+            target = Dying(died, fault)
+            with suppress(ConnectionLostError):
+                await write_tree(target.store, ROOT, tree)
+            target.store.fault = None
+            if target.writes < died:
+                assert died > 3, "it is more than one write"
+                break
+            if not isinstance(await probe(target.store, ROOT), ClusterView):
+                await write_tree(target.store, ROOT, tree)
+            assert (await read_tree(target.store, ROOT, AT)).same_as(tree)
+
+
+@pytest.mark.looptime
+async def test_half_an_import_is_completed_by_this_file_alone() -> None:
+    tree, target = await exported(), empty()
+    await target.create(f"{ROOT}/ids", None, make_parents=True)
+    await target.create(f"{ROOT}/ids/server", Counter(9).to_bytes())
+    with pytest.raises(ClusterExistsError, match="not part of this import"):
+        await write_tree(target, ROOT, tree)
+    assert isinstance(await probe(target, ROOT), BrokenTree)
+
+
+@pytest.mark.looptime
+async def test_nothing_is_written_over_another_state_of_the_cluster() -> None:
+    tree, store = await exported(), await used()
+    await StoreMetadata(store, ROOT).write_partition(0, PartitionMetadata(5, 8), 1)
+    with pytest.raises(ClusterExistsError, match="another state of this one"):
+        await write_tree(store, ROOT, tree)
+    assert (await StoreMetadata(store, ROOT).read_partition(0))[0] == PartitionMetadata(5, 8)
+
+
+@pytest.mark.looptime
+async def test_an_export_is_of_one_moment() -> None:
+    store = await used()
+    changes = 0
+
+    def change(operation: str, path: str) -> Fault | None:
+        nonlocal changes
+        if operation == "get" and path == PATHS.client_ids and changes < 3:
+            changes += 1
+            store._server.set(PATHS.client_ids, Counter(100 + changes).to_bytes(), -1)
+        return None
+
+    store.fault = change
+    tree = await read_tree(store, ROOT, AT)
+    assert Counter.from_bytes(tree.znodes["/ids/client"].data).value == 103
+
+
+@pytest.mark.looptime
+async def test_a_file_that_is_damaged_foreign_or_of_another_version_is_refused() -> None:
+    content = encode(await exported())
+    body = json.loads(content)
+    with pytest.raises(AdminError, match="checksum"):
+        decode(json.dumps(body | {"noneDeleted": False}).encode())
+    with pytest.raises(AdminError, match="not all of it"):
+        decode(content[:-20])
+    with pytest.raises(AdminError, match="no export"):
+        decode(b"[]")
+    with pytest.raises(AdminError, match="version 2"):
+        decode(json.dumps(body | {"version": 2}).encode())
+    tree = await exported()
+    for path in ("/a/b", "ids", "/../x", "/store//x"):
+        with pytest.raises(AdminError, match="no place"):
+            decode(encode(replace(tree, znodes={**tree.znodes, path: tree.znodes["/ids"]})))
+
+
+# ---- what the nodes know
+
+
+def records(count: int) -> list[Record]:
+    return [Record(n, ReqId(1, 0, 0, n), 0, b"", 0) for n in range(count)]
+
+
+class Nodes:
+    """Storage nodes that hold partition 0 of a cluster of one partition, in session 5 with 8 records."""
+
+    def __init__(self, store: ZooKeeperStore, found: list[FakeNode]) -> None:
+        self.found, self.store = found, store
+
+    def given(self, *numbers: int) -> list[NodeGiven]:
+        return [NodeGiven(self.found[n].connect_string, self.found[n].admin_port, n) for n in numbers]
+
+    async def rebuilt(self, *numbers: int, lost: tuple[int, ...] = (), copies: int = 3) -> RebuiltTree:
+        key = self.found[0].key
+        given = ClusterGiven("demo", key, 1, copies, 1000)
+        gone = [self.found[n].connect_string for n in lost]
+        return await rebuild_tree(given, self.given(*numbers), gone, tls=NO_TLS, root=ROOT, at=AT)
+
+
+async def nodes(stack: AsyncExitStack, count: int = 3) -> Nodes:
+    store = empty()
+    params = (await seeding.create(store, ROOT, "demo", 1)).params
+    found = [await stack.enter_async_context(FakeNode(params.cluster_key).running()) for _ in range(count)]
+    for node in found:
+        node.status[0] = True
+        node.session, node.records = SessionInfo(5, 5, 5), records(8)
+    return Nodes(store, found)
+
+
+async def test_safety_a8_an_older_tree_is_named_before_it_is_imported() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        made = (await there.rebuilt(0, 1, 2)).tree
+        store = await in_memory(made, ROOT)
+        metadata = StoreMetadata(store, ROOT)
+        states = {n.connect_string: ReplicaState(P, n.connect_string, 3) for n in there.found}
+        await metadata.write_partition(
+            0, PartitionMetadata(1, 3, states), (await metadata.read_partition(0))[1]
+        )
+        older = await read_tree(store, ROOT, AT)
+        late = await behind(older, ROOT, NO_TLS)
+        assert late.partitions[0].keys() == set(states)
+        assert "session 5" in next(iter(late.partitions[0].values()))
+        assert (await behind(made, ROOT, NO_TLS)).partitions == {}
+
+
+async def test_safety_a8_a_tree_made_from_the_nodes_lets_those_of_the_last_session_decide() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        there.found[2].session = SessionInfo(4, 2, 2)
+        made = await there.rebuilt(0, 1, 2)
+        (one,) = made.partitions
+        assert set(one.after.replicas) == {there.found[n].connect_string for n in (0, 1)}
+        assert one.after.session_id >= 5
+        store = await in_memory(made.tree, ROOT)
+        found = await probe(store, ROOT)
+        assert isinstance(found, ClusterView)
+        assert found.metadata[P] == one.after
+        assert Counter.from_bytes((await store.get(PATHS.client_ids))[0]).value == 1000
+        assert found.assignment.servers[0] == ((P, Generation(1000)),)
+
+
+async def test_safety_a8_a_silent_or_forgotten_node_stops_a_rebuild() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        with pytest.raises(UnsafeChangeError, match="3 copies are to be found"):
+            await there.rebuilt(0, 1)
+        gone = FakeNode(there.found[0].key)
+        async with gone.running():
+            there.found.append(gone)
+        with pytest.raises(UnsafeChangeError, match="does not answer"):
+            await there.rebuilt(0, 1, 3)
+        assert (await there.rebuilt(0, 1, 3, lost=(3,))).partitions, "two of three decide"
+        with pytest.raises(UnsafeChangeError):
+            await there.rebuilt(0, 3, lost=(3,))
+        with pytest.raises(UnsafeChangeError, match="answers with a copy"):
+            await there.rebuilt(0, 1, 2, lost=(2,))
+
+
+async def test_safety_a2_that_a_partition_was_never_used_needs_a_majority() -> None:
+    async with AsyncExitStack() as stack:
+        there = await nodes(stack)
+        for node in there.found:
+            node.session, node.records = SessionInfo(-1, -1, -1), []
+        made = await there.rebuilt(0, 1, 2)
+        assert made.unused == (0,)
+        gone = [FakeNode(there.found[0].key) for _ in range(2)]
+        for one in gone:
+            async with one.running():
+                there.found.append(one)
+        assert (await there.rebuilt(0, 1, 3, lost=(3,))).unused == (0,)
+        with pytest.raises(UnsafeChangeError, match="not proven that it never"):
+            await there.rebuilt(0, 3, 4, lost=(3, 4))

@@ -1,0 +1,241 @@
+"""`waltz zk export`, `import`, `rebuild`: a cluster's tree as a file, back into ZooKeeper, and made again from
+what the storage nodes hold."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Annotated
+from uuid import UUID
+
+import typer
+
+from waltz_admin.rebuild_tree import ClusterGiven, NodeGiven, RebuiltTree, rebuild_tree
+from waltz_admin.tree_copy import Behind, behind, read_tree, write_tree
+from waltz_admin.tree_file import MAX_FILE_BYTES, ClusterTree, decode, encode
+from waltz_tools.cli.common import (
+    ConfigOption,
+    Context,
+    Listing,
+    OutputFormat,
+    OutputOption,
+    parse_endpoint,
+    render_listings,
+    render_result,
+    run_admin,
+)
+from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
+from waltz_tools.errors import ToolError, UsageError
+
+_NUMBERS_BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+
+FileArgument = Annotated[Path, typer.Argument(help="The file.", show_default=False)]
+
+
+def add_commands(app: typer.Typer) -> None:
+    """Put them below `waltz zk`."""
+    app.command("export")(export)
+    app.command("import")(import_)
+    app.command("rebuild")(rebuild)
+
+
+def export(config: ConfigOption, file: FileArgument, output: OutputOption = OutputFormat.TABLE) -> None:
+    """Write the cluster's records to a file, as they are at one moment; changes nothing in ZooKeeper.
+
+    The file has no transactions and no credentials, but the cluster key. An existing file is replaced, whole,
+    when the new one is on the disk.
+    """
+    tree = run_admin(config, lambda c: read_tree(c.store, c.root, _now()))
+    _write(file, encode(tree))
+    facts = {
+        "file": str(file),
+        "cluster": tree.cluster.name,
+        "key": tree.params.cluster_key,
+        "znodes": len(tree.znodes),
+    }
+    render_result(output, f"exported {tree.cluster.name}, {len(tree.znodes)} znodes, to {file}", **facts)
+
+
+def import_(
+    config: ConfigOption,
+    file: FileArgument,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Put an exported tree back where ZooKeeper has nothing; servers must be stopped.
+
+    It is an older copy of ZooKeeper then: partitions of which storage nodes know more are listed first, report
+    a fault, and are brought up to date by `waltz zk accept-restored`.
+    """
+    tree = _read(file)
+    told = run_admin(config, lambda c: behind(tree, c.root, c.tls))
+    if dry_run:
+        render_listings(output, _import_listings(tree, told))
+        return
+    if not yes:
+        render_listings(OutputFormat.TABLE, _import_listings(tree, told))
+    confirm(f"the tree of {tree.cluster.name}, exported at {tree.exported_at}, is put into ZooKeeper", yes)
+    written = run_admin(config, lambda c: write_tree(c.store, c.root, tree))
+    late = sorted(told.partitions)
+    facts = {"cluster": tree.cluster.name, "key": tree.params.cluster_key, "written": written, "older": late}
+    line = (
+        f"imported {tree.cluster.name}"
+        if written
+        else f"{tree.cluster.name} is there already, exactly like this"
+    )
+    if late:
+        ids = ",".join(map(str, late))
+        line += (
+            f"; its storage nodes know more of partitions {ids}: `waltz zk accept-restored -p {ids}` is next"
+        )
+    render_result(output, line, **facts)
+
+
+def rebuild(
+    config: ConfigOption,
+    name: Annotated[str, typer.Option("--name", "-n", help="Name of the cluster.", show_default=False)],
+    key: Annotated[
+        str,
+        typer.Option("--key", "-k", help="Key (UUID) that the storage nodes carry.", show_default=False),
+    ],
+    partitions: Annotated[
+        int, typer.Option("--partitions", "-p", min=1, help="Number of partitions.", show_default=False)
+    ],
+    copies: Annotated[
+        int, typer.Option("--copies", min=1, help="Number of copies of each partition.", show_default=False)
+    ],
+    node: Annotated[
+        list[str],
+        typer.Option(
+            "--node",
+            help="HOST:PORT/ADMIN_PORT/GROUP of a storage node, as ZooKeeper had it; all of them, also those that are lost.",
+            show_default=False,
+        ),
+    ],
+    lost: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--lost",
+            help="host:port of a storage node whose disk is lost for good; may be repeated.",
+            show_default=False,
+        ),
+    ] = None,
+    yes: YesOption = False,
+    dry_run: DryRunOption = False,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Make a lost tree again from what the storage nodes hold; servers must be stopped.
+
+    For a cluster of which no export is left. All storage nodes must answer, or be named as lost. Then nothing
+    that a quorum holds is lost: the next recovery decides among the nodes that completed the last session.
+    """
+    given = ClusterGiven(name, _key(key), partitions, copies, _first_number())
+    nodes, gone = [_node(text) for text in node], [str(parse_endpoint(one)) for one in lost or ()]
+
+    async def preview(c: Context) -> RebuiltTree:
+        return await rebuild_tree(given, nodes, gone, tls=c.tls, root=c.root, at=_now())
+
+    made = run_admin(config, preview)
+    if dry_run:
+        render_listings(output, _rebuild_listings(made))
+        return
+    if not yes:
+        render_listings(OutputFormat.TABLE, _rebuild_listings(made))
+    confirm(f"the tree of {name} is made from what the storage nodes hold", yes)
+    written = run_admin(config, lambda c: write_tree(c.store, c.root, made.tree))
+    line = (
+        f"rebuilt {name}: {len(made.partitions)} partitions from their copies, {len(made.unused)} never used"
+    )
+    if not written:
+        line = f"{name} is there already, exactly like this"
+    facts = {
+        "cluster": name,
+        "rebuilt": [one.partition_id for one in made.partitions],
+        "unused": list(made.unused),
+    }
+    render_result(output, line, written=written, **facts)
+
+
+def _now() -> str:
+    return datetime.now(UTC).isoformat(timespec="seconds")
+
+
+def _first_number() -> int:
+    """Seconds since 2020: above every id that was counted up from 0 or from an earlier rebuild, as long as
+    fewer than one per second were given out."""
+    return int((datetime.now(UTC) - _NUMBERS_BEGIN).total_seconds())
+
+
+def _key(text: str) -> UUID:
+    try:
+        return UUID(text)
+    except ValueError:
+        raise UsageError(f"--key is a UUID, as `waltz zk show-cluster-key` prints it, not {text!r}") from None
+
+
+def _node(text: str) -> NodeGiven:
+    endpoint, _, rest = text.partition("/")
+    admin_port, _, group = rest.partition("/")
+    if not (admin_port.isdigit() and group.isdigit()):
+        raise UsageError(f"--node is HOST:PORT/ADMIN_PORT/GROUP, not {text!r}")
+    return NodeGiven(str(parse_endpoint(endpoint)), int(admin_port), int(group))
+
+
+def _read(file: Path) -> ClusterTree:
+    try:
+        with file.open("rb") as opened:
+            content = opened.read(MAX_FILE_BYTES + 1)
+    except OSError as error:
+        raise ToolError(f"{file} cannot be read: {error.strerror}") from None
+    return decode(content)
+
+
+def _write(file: Path, content: bytes) -> None:
+    """Whole or not at all, for the owner's eyes: the cluster key is in it."""
+    part = file.with_name(f".{file.name}.part")
+    try:
+        with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:
+            opened.write(content)
+            opened.flush()
+            os.fsync(opened.fileno())
+        part.replace(file)
+    except OSError as error:
+        raise ToolError(f"{file} cannot be written: {error.strerror}") from None
+
+
+def _import_listings(tree: ClusterTree, told: Behind) -> list[Listing]:
+    head = Listing("tree", "The file", ["Cluster", "Key", "Partitions", "Exported at", "Znodes"])
+    head.add(
+        tree.cluster.name,
+        tree.params.cluster_key,
+        tree.params.num_partitions,
+        tree.exported_at,
+        len(tree.znodes),
+    )
+    late = Listing("older", "What it would take back", ["Partition", "Node", "Which the file does not have"])
+    for partition, nodes in sorted(told.partitions.items()):
+        for node, text in sorted(nodes.items()):
+            late.add(partition, node, text)
+    silent = Listing("silent", "Storage nodes that do not answer", ["Node", "Why"])
+    for node, why in sorted(told.silent.items()):
+        silent.add(node, why)
+    return [head, late, silent]
+
+
+def _rebuild_listings(made: RebuiltTree) -> list[Listing]:
+    listing = Listing(
+        "partitions",
+        "would be written",
+        ["Partition", "Session", "Node", "Node session", "Closing high-water mark", "Why"],
+    )
+    for one in made.partitions:
+        for node, state in sorted(one.after.replicas.items()):
+            closing: object = state.closing_high_water_mark if state.resolved else "UNRESOLVED"
+            listing.add(
+                one.partition_id, one.after.session_id, node, state.session_id, closing, one.reasons[node]
+            )
+    for number in made.unused:
+        listing.add(number, None, None, None, None, "was never used, as its copies report")
+    return [listing]
