@@ -142,7 +142,8 @@ async def test_half_an_import_is_completed_by_this_file_alone() -> None:
 
 @pytest.mark.looptime
 async def test_nothing_is_written_over_another_state_of_the_cluster() -> None:
-    tree, store = await exported(), await used()
+    store = await used()
+    tree = await read_tree(store, ROOT, AT)
     await StoreMetadata(store, ROOT).write_partition(0, PartitionMetadata(5, 8), 1)
     with pytest.raises(ClusterExistsError, match="another state of this one"):
         await write_tree(store, ROOT, tree)

@@ -4,8 +4,8 @@ when first needed.
 A session that was lost is renewed (`waltz_cluster.zk_client`); one that never came up is tried again at the
 next call. One without a connection for `REPLACE_SECONDS` is given up for a new one: a ZooKeeper whose data
 were lost, or are an older copy, refuses everybody who has seen later changes than it has, so only a new
-session sees what is there. A call waits `patience_seconds` for a new session, which continues to be opened behind its back:
-clusters whose ZooKeeper is away must not take up the passes of the others.
+session sees what is there. A call waits `patience_seconds` for a new session, which continues to be opened
+behind its back: clusters whose ZooKeeper is away must not take up the passes of the others.
 """
 
 import asyncio

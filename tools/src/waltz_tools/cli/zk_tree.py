@@ -1,5 +1,5 @@
-"""`waltz zk export`, `import`, `rebuild`: a cluster's tree as a file, back into ZooKeeper, and made again from
-what the storage nodes hold."""
+"""`waltz zk export`, `import`, `rebuild`: a cluster's tree as a file, back into ZooKeeper, and made again
+from what the storage nodes hold."""
 
 from __future__ import annotations
 
@@ -66,19 +66,19 @@ def import_(
 ) -> None:
     """Put an exported tree back where ZooKeeper has nothing; servers must be stopped.
 
-    It is an older copy of ZooKeeper then: partitions of which storage nodes know more are listed first, report
-    a fault, and are brought up to date by `waltz zk accept-restored`.
+    It is an older copy of ZooKeeper then: partitions of which storage nodes know more are listed first,
+    report a fault, and are brought up to date by `waltz zk accept-restored`.
     """
     tree = _read(file)
-    told = run_admin(config, lambda c: behind(tree, c.root, c.tls))
+    found = run_admin(config, lambda c: behind(tree, c.root, c.tls))
     if dry_run:
-        render_listings(output, _import_listings(tree, told))
+        render_listings(output, _import_listings(tree, found))
         return
     if not yes:
-        render_listings(OutputFormat.TABLE, _import_listings(tree, told))
+        render_listings(OutputFormat.TABLE, _import_listings(tree, found))
     confirm(f"the tree of {tree.cluster.name}, exported at {tree.exported_at}, is put into ZooKeeper", yes)
     written = run_admin(config, lambda c: write_tree(c.store, c.root, tree))
-    late = sorted(told.partitions)
+    late = sorted(found.partitions)
     facts = {"cluster": tree.cluster.name, "key": tree.params.cluster_key, "written": written, "older": late}
     line = (
         f"imported {tree.cluster.name}"
@@ -205,7 +205,7 @@ def _write(file: Path, content: bytes) -> None:
         raise ToolError(f"{file} cannot be written: {error.strerror}") from None
 
 
-def _import_listings(tree: ClusterTree, told: Behind) -> list[Listing]:
+def _import_listings(tree: ClusterTree, found: Behind) -> list[Listing]:
     head = Listing("tree", "The file", ["Cluster", "Key", "Partitions", "Exported at", "Znodes"])
     head.add(
         tree.cluster.name,
@@ -215,11 +215,11 @@ def _import_listings(tree: ClusterTree, told: Behind) -> list[Listing]:
         len(tree.znodes),
     )
     late = Listing("older", "What it would take back", ["Partition", "Node", "Which the file does not have"])
-    for partition, nodes in sorted(told.partitions.items()):
+    for partition, nodes in sorted(found.partitions.items()):
         for node, text in sorted(nodes.items()):
             late.add(partition, node, text)
     silent = Listing("silent", "Storage nodes that do not answer", ["Node", "Why"])
-    for node, why in sorted(told.silent.items()):
+    for node, why in sorted(found.silent.items()):
         silent.add(node, why)
     return [head, late, silent]
 
