@@ -19,6 +19,7 @@ from tests.e2e.scenarios import (
     start,
     tenants,
     uninstall,
+    zookeeper,
 )
 from tests.e2e.world import World
 
@@ -63,6 +64,8 @@ ALL = (
     Scenario("scale in 5 -> 3 groups", growth.scale_in),
     Scenario("images are upgraded", rolling.upgrade_images),
     Scenario("certificates are rotated", rolling.rotate_certificates),
+    Scenario("ZooKeeper's StatefulSet is deleted", zookeeper.lose_stateful_set, disturbed=False),
+    Scenario("ZooKeeper grows 1 -> 3", zookeeper.grow),
     Scenario("a machine dies and comes back", failures.kill_machine),
     Scenario("deleted with Retain, adopted again", deletion.retain, written=False),
     Scenario("deleted with Delete", deletion.delete, written=False),

@@ -23,6 +23,8 @@ LABEL_NODE = f"{GROUP}/node"
 LABEL_HEADLESS = f"{GROUP}/headless"
 LABEL_CLIENT = f"{GROUP}/client"
 """Label, with the value "true", of pods that may connect to the managed ZooKeeper."""
+ZOOKEEPER_MEMBERS = f"{GROUP}/zookeeper-members"
+"""Annotation of a pod of the managed ZooKeeper: how many members its ensemble has."""
 ZOOKEEPER_ACCESS = f"{GROUP}/zookeeper-access"
 """Annotation of the managed ZooKeeper's NetworkPolicy: who may connect."""
 

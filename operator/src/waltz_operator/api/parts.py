@@ -15,7 +15,6 @@ from waltz_operator.api.base import (
     ResourceName,
     ResourceQuantity,
     SizeQuantity,
-    immutable,
     list_map,
     rule,
     rules,
@@ -23,6 +22,8 @@ from waltz_operator.api.base import (
 
 MAX_GROUPS = 9
 MAX_NODES = 64
+MAX_MEMBERS = 5
+"""Of a managed ZooKeeper."""
 MAX_PORT = 65535
 
 
@@ -120,8 +121,10 @@ class ManagedZooKeeper(Model):
 
     replicas: int = Field(
         default=1,
-        description="Number of ZooKeeper servers: 1, or 3 to survive the loss of one. Fixed when it is created.",
-        json_schema_extra=immutable("the number of ZooKeeper servers") | {"enum": [1, 3]},
+        description="Number of ZooKeeper servers: 1, 3 to survive the loss of one, or 5 of two. It can grow, one server at a "
+        "time, and never shrinks.",
+        json_schema_extra=rules(rule("self >= oldSelf", "the number of ZooKeeper servers can only grow"))
+        | {"enum": [1, 3, MAX_MEMBERS]},
     )
     size: SizeQuantity = Field(
         default="2Gi",

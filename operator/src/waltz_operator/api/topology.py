@@ -173,21 +173,24 @@ def cluster_label(cluster: WaltzCluster) -> str:
     return cluster.metadata.name
 
 
-def zookeeper_pods(cluster: WaltzCluster) -> tuple[str, ...]:
-    """DNS names of the managed ZooKeeper's pods; empty for an ensemble of one's own."""
+def zookeeper_pods(cluster: WaltzCluster, count: int | None = None) -> tuple[str, ...]:
+    """DNS names of the managed ZooKeeper's pods: as many as are wanted, or the first `count`; empty for an
+    ensemble of one's own."""
+    domain = f"{zookeeper_headless(cluster)}.{cluster.metadata.namespace}.svc"
+    return tuple(f"{zookeeper_name(cluster)}-{n}.{domain}" for n in range(_servers(cluster, count)))
+
+
+def zookeeper_claims(cluster: WaltzCluster, count: int | None = None) -> tuple[str, ...]:
+    """Volume claims of the managed ensemble, by the names that its StatefulSet gives them; none of an
+    ensemble of one's own."""
+    return tuple(f"data-{zookeeper_name(cluster)}-{n}" for n in range(_servers(cluster, count)))
+
+
+def _servers(cluster: WaltzCluster, count: int | None) -> int:
     managed = cluster.spec.zookeeper.managed
     if managed is None:
-        return ()
-    domain = f"{zookeeper_headless(cluster)}.{cluster.metadata.namespace}.svc"
-    return tuple(f"{zookeeper_name(cluster)}-{n}.{domain}" for n in range(managed.replicas))
-
-
-def zookeeper_claims(cluster: WaltzCluster) -> tuple[str, ...]:
-    """Volume claims of the managed ensemble: its StatefulSet makes them from its template; none of an
-    ensemble of one's own."""
-    managed = cluster.spec.zookeeper.managed
-    count = managed.replicas if managed is not None else 0
-    return tuple(f"data-{zookeeper_name(cluster)}-{n}" for n in range(count))
+        return 0
+    return managed.replicas if count is None else count
 
 
 def connect_string(cluster: WaltzCluster) -> str:

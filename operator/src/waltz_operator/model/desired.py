@@ -87,11 +87,6 @@ class Desired:
     """Its StatefulSet; empty for an ensemble of one's own."""
 
     @property
-    def zookeeper_pods(self) -> tuple[str, ...]:
-        """The pods of the managed ZooKeeper, in the order of its claims."""
-        return tuple(f"{self.zookeeper_set}-{number}" for number in range(len(self.zookeeper_claims)))
-
-    @property
     def expected_key(self) -> UUID:
         """The key a tree must have when none was recorded yet."""
         return self.adopt_key or self.created_key

@@ -28,6 +28,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.topology import NodeIdentity, node_identity
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, desired_of
+from waltz_operator.model.ensemble import members
 from waltz_operator.model.rendered import Rendered, rendered
 from waltz_operator.model.snapshot import (
     JobView,
@@ -312,6 +313,9 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
         volumes={
             name: VolumeFacts(view.requested_bytes, view.storage_class) for name, view in claims.items()
         },
+        zookeeper_members=members(facts.desired, kube)
+        if isinstance(kube, KubeView) and facts.desired.zookeeper_set
+        else None,
         storage_evictions=all_current(facts),
         live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
     )

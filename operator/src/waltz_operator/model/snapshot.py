@@ -128,7 +128,8 @@ class ObjectView:
 class StatefulSetView:
     """A StatefulSet of the cluster. `group` and `node` are its labels (empty for ZooKeeper's).
 
-    `settled`: its controller has seen the last change (observedGeneration = generation).
+    `settled`: its controller has seen the last change (observedGeneration = generation). `members`: of
+    ZooKeeper's, how many its template says that the ensemble has; 0 where it does not say.
     """
 
     uid: str
@@ -139,6 +140,7 @@ class StatefulSetView:
     ready_replicas: int
     settled: bool
     deleting: bool = False
+    members: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +161,8 @@ class PodView:
     """A pod of the cluster. `stuck`: why our container in it can't be running as it is (image,
     configuration, crash loop, unschedulable), empty when it runs or may still come up. `beside`:
     the first other container that can't run, and why: it makes the pod unready and no more. `component` is
-    its label (storage, server, zookeeper, migration)."""
+    its label (storage, server, zookeeper, migration). `running`: our container runs. `members`: as in
+    `StatefulSetView`."""
 
     uid: str
     component: str
@@ -168,6 +171,8 @@ class PodView:
     deleting: bool = False
     stuck: str = ""
     beside: str = ""
+    running: bool = False
+    members: int = 0
 
     @property
     def problem(self) -> str:

@@ -19,6 +19,7 @@ from waltz_operator.model.actions import (
     UnassignInZooKeeper,
     UnregisterNode,
 )
+from waltz_operator.model.ensemble import claims, servers
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
@@ -56,7 +57,7 @@ def prove(first: Snapshot, second: Snapshot, action: Action) -> Answer:
 def still_so(facts: Facts, action: Action) -> Answer:
     """The gate of the action, by these facts."""
     match action:
-        case DeletePod() if action.name in facts.desired.zookeeper_pods:
+        case DeletePod() if _is_zookeeper(facts, action.name):
             return may_restart_zookeeper(facts, action.name)
         case DeletePod():
             node = next((one for one in facts.desired.nodes if one.pod == action.name), None)
@@ -90,6 +91,10 @@ def still_so(facts: Facts, action: Action) -> Answer:
             return _tree(facts, action)
         case _:
             return Allowed("nothing is destroyed")
+
+
+def _is_zookeeper(facts: Facts, pod: str) -> bool:
+    return isinstance(facts.kube, KubeView) and pod in servers(facts.desired, facts.kube)
 
 
 def _addition(facts: Facts, action: AssignInZooKeeper) -> Answer:
@@ -135,6 +140,8 @@ def _volume_of(facts: Facts, claim: str) -> bool:
     """Whether it is a volume of the cluster's: of a storage node, present or past, or of the managed
     ZooKeeper."""
     view = facts.kube.pvcs.get(claim) if isinstance(facts.kube, KubeView) else None
+    if isinstance(facts.kube, KubeView) and claim in claims(facts.desired, facts.kube):
+        return True
     nodes = {node.pvc for node in (*facts.desired.nodes, *facts.leaving) if not node.external}
     return claim in nodes.union(facts.desired.zookeeper_claims) or (view is not None and bool(view.node))
 

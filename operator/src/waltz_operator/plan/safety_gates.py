@@ -24,6 +24,7 @@ from waltz_cluster.replica_rules import (
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked
+from waltz_operator.model.ensemble import joins, servers
 from waltz_operator.model.facts import MAX_RESTART_LAG, Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
@@ -202,13 +203,15 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
     what, kube = f"restart of {name}", facts.kube
     if not isinstance(kube, KubeView):
         return denied(what, Reason.KUBERNETES_UNKNOWN, kube.reason)
-    others = [one for one in facts.desired.zookeeper_pods if one != name]
+    others = [one for one in servers(facts.desired, kube) if one != name]
     serving = [one for one in others if (pod := kube.pods.get(one)) is not None and pod.ready]
     pod = kube.pods.get(name)
     if pod is not None and not pod.ready and not serving:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
         return Allowed(f"it does not serve, and {len(serving)} others do")
+    if joins(facts.desired, kube, name):
+        return Allowed("it is the only one, and the second one runs and waits for it")
     for one in others:
         if one not in serving or kube.pods[one].deleting:
             return denied(

@@ -18,6 +18,7 @@ from __future__ import annotations
 from waltz_admin.found_tree import NoTree
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.actions import Blocked, DeleteJob, DeleteObject, DeletePVC, DeleteTree
+from waltz_operator.model.ensemble import claims
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, ObjectKey, TreeView, Unknown
@@ -119,7 +120,7 @@ def _volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
 def _zookeeper_volumes_remain(facts: Facts, kube: KubeView, decision: Decision) -> bool:
     left = [
         (name, claim)
-        for name in facts.desired.zookeeper_claims
+        for name in sorted({*facts.desired.zookeeper_claims, *claims(facts.desired, kube)})
         if (claim := kube.pvcs.get(name)) is not None
         and claim.component == "zookeeper"
         and not claim.deleting

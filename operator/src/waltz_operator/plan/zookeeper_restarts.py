@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz_operator.model.actions import Blocked, DeletePod, EmitEvent
+from waltz_operator.model.ensemble import servers
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.rendered import Rendered
@@ -22,6 +23,11 @@ def restart_zookeeper(
     should be."""
     key = ObjectKey("StatefulSet", facts.desired.zookeeper_set)
     wanted = next((one.template_hash for one in objects if one.key == key), "")
+    present = servers(facts.desired, kube)
+    if len(present) < len(facts.desired.zookeeper_claims) or not all(
+        (pod := kube.pods.get(name)) is not None and pod.ready for name in present
+    ):
+        decision.soon()
     due = _due(facts, kube, wanted)
     if decision.risky or key in held or not due:
         return
@@ -46,8 +52,8 @@ def restart_zookeeper(
 def _due(facts: Facts, kube: KubeView, wanted: str) -> list[tuple[str, PodView, Reason, str]]:
     """Those that do not serve first, then the one with the highest number."""
     found = []
-    for name, claim in zip(facts.desired.zookeeper_pods, facts.desired.zookeeper_claims, strict=True):
-        pod, volume = kube.pods.get(name), kube.pvcs.get(claim)
+    for name in servers(facts.desired, kube):
+        pod, volume = kube.pods.get(name), kube.pvcs.get(f"data-{name}")
         if pod is None or pod.deleting:
             continue
         if wanted and pod.template_hash != wanted:

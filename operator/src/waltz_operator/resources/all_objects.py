@@ -48,7 +48,7 @@ def impossible_changes(cluster: WaltzCluster, inputs: RenderInputs) -> list[Prob
             found += impossible_claim(inputs, "spec.storage", node.pvc, size, class_name)
     managed = cluster.spec.zookeeper.managed
     if managed is not None:
-        for name in zookeeper_claims(cluster):
+        for name in zookeeper_claims(cluster, inputs.zookeeper_members):
             found += impossible_claim(
                 inputs, "spec.zookeeper.managed", name, managed.size, managed.storage_class_name
             )

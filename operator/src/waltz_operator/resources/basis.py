@@ -83,18 +83,12 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     }
 
 
-def zookeeper_config_basis(cluster: WaltzCluster) -> Obj:
-    """Of the managed ZooKeeper's configuration file."""
-    managed = cluster.spec.zookeeper.managed
-    return {"replicas": managed.replicas if managed else 0}
-
-
-def zookeeper_basis(cluster: WaltzCluster) -> Obj:
-    """Of the pods of the managed ZooKeeper."""
+def zookeeper_basis(cluster: WaltzCluster, members: int) -> Obj:
+    """Of the pods of the managed ZooKeeper, when its ensemble has so many members."""
     managed = cluster.spec.zookeeper.managed
     return {
         **_images(cluster, cluster.spec.images.zookeeper),
-        "file": zookeeper_config_basis(cluster),
+        "file": {"replicas": members},
         "resources": managed.resources.model_dump(mode="json") if managed else None,
         "template": _plain(managed.pod_template) if managed else None,
         "restart": cluster.metadata.annotations.get(RESTART_ZOOKEEPER, ""),

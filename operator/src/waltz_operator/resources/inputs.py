@@ -35,6 +35,8 @@ class RenderInputs:
     """Digest of the Secret with the credentials for ZooKeeper; empty without one."""
     volumes: Mapping[str, VolumeFacts] = field(default_factory=dict)
     """Claims that exist, by name."""
+    zookeeper_members: int | None = None
+    """Number of servers that the managed ZooKeeper has or may have now; None: as many as are wanted."""
     storage_evictions: bool = True
     """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
     live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from waltz_operator.api.base import quantity_bytes
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.parts import ManagedZooKeeper
+from waltz_operator.api.metadata import ZOOKEEPER_MEMBERS
+from waltz_operator.api.parts import MAX_MEMBERS, ManagedZooKeeper
 from waltz_operator.api.topology import (
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
@@ -20,7 +21,7 @@ from waltz_operator.api.topology import (
     zookeeper_pods,
 )
 from waltz_operator.resources.affinity import apart, over_zones
-from waltz_operator.resources.basis import zookeeper_basis, zookeeper_config_basis
+from waltz_operator.resources.basis import zookeeper_basis
 from waltz_operator.resources.claims import claim, claim_spec
 from waltz_operator.resources.common import (
     ZOOKEEPER,
@@ -36,6 +37,7 @@ from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
 
 FILE = "zoo.cfg"
+"""Read by pods that an earlier release made; it is kept as it was."""
 FILE_DIRECTORY = "/etc/zookeeper"
 DATA_DIRECTORY = "/var/lib/zookeeper"
 MIB = 1024 * 1024
@@ -57,22 +59,33 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     managed = cluster.spec.zookeeper.managed
     if managed is None:
         return []
+    members = _members(inputs, managed)
     return [
-        _config(cluster, inputs),
+        _config(cluster, inputs, members),
         _headless(cluster),
         _service(cluster),
         _budget(cluster),
         *(
             claim(cluster, inputs, ZOOKEEPER, name, managed.size, managed.storage_class_name)
-            for name in zookeeper_claims(cluster)
+            for name in zookeeper_claims(cluster, members)
         ),
         _stateful_set(cluster, inputs, managed),
     ]
 
 
-def render_config(cluster: WaltzCluster) -> str:
-    """zoo.cfg. Writes are synced (ZooKeeper's default): a killed server forgets nothing. Sessions of up to
-    ten minutes."""
+def _members(inputs: RenderInputs, managed: ManagedZooKeeper) -> int:
+    return managed.replicas if inputs.zookeeper_members is None else inputs.zookeeper_members
+
+
+def file_of(members: int) -> str:
+    """The file of an ensemble of so many: its content never changes, so that a server that starts again in
+    its pod is a member of the ensemble that it was a member of before."""
+    return f"zoo-{members}.cfg"
+
+
+def render_config(cluster: WaltzCluster, members: int) -> str:
+    """Configuration of the servers of an ensemble of so many. Writes are synced (ZooKeeper's default): a
+    killed server forgets nothing. Sessions of up to ten minutes."""
     lines = {
         "dataDir": DATA_DIRECTORY,
         "clientPort": ZOOKEEPER_PORT,
@@ -89,17 +102,19 @@ def render_config(cluster: WaltzCluster) -> str:
         "4lw.commands.whitelist": "ruok,srvr",
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
-    pods = zookeeper_pods(cluster)
+    pods = zookeeper_pods(cluster, members)
     if len(pods) > 1:
         for number, pod in enumerate(pods, start=1):
             text += f"server.{number}={pod}:{ZOOKEEPER_PEER_PORT}:{ZOOKEEPER_ELECTION_PORT}\n"
     return text
 
 
-def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
+def _config(cluster: WaltzCluster, inputs: RenderInputs, members: int) -> Obj:
     name = zookeeper_name(cluster)
-    data = {FILE: render_config(cluster)}
-    kept, annotations = settled_data(cluster, inputs, name, zookeeper_config_basis(cluster), data)
+    data = {file_of(n): render_config(cluster, n) for n in range(1, max(members, MAX_MEMBERS) + 1)}
+    before = inputs.live.get(("ConfigMap", name), {}).get("data") or {}
+    data |= {FILE: str(before[FILE])} if FILE in before else {}
+    kept, annotations = settled_data(cluster, inputs, name, {"files": max(members, MAX_MEMBERS)}, data)
     return make(cluster, "v1", "ConfigMap", name, ZOOKEEPER, {"data": kept}, annotations=annotations)
 
 
@@ -133,10 +148,12 @@ def _budget(cluster: WaltzCluster) -> Obj:
 
 def _stateful_set(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> Obj:
     name = zookeeper_name(cluster)
-    fresh = overlaid(_template(cluster, managed), managed.pod_template)
-    template, annotations = settled(cluster, inputs, "StatefulSet", name, zookeeper_basis(cluster), fresh)
+    members = _members(inputs, managed)
+    fresh = overlaid(_template(cluster, managed, members), managed.pod_template)
+    basis = zookeeper_basis(cluster, members)
+    template, annotations = settled(cluster, inputs, "StatefulSet", name, basis, fresh)
     spec = {
-        "replicas": managed.replicas,
+        "replicas": members,
         "serviceName": zookeeper_headless(cluster),
         "podManagementPolicy": "Parallel",
         "updateStrategy": {"type": "OnDelete"},
@@ -173,7 +190,7 @@ def heap_mb(managed: ManagedZooKeeper) -> int:
     return max(MIN_HEAP_MB, quantity_bytes(limit) // MIB // 2) if limit else DEFAULT_HEAP_MB
 
 
-def _template(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Obj:
+def _template(cluster: WaltzCluster, managed: ManagedZooKeeper, members: int) -> Obj:
     config = {"name": "config", "configMap": {"name": zookeeper_name(cluster), "defaultMode": 0o440}}
     volumes, mounts = mounted(
         ([config], [{"name": "config", "mountPath": FILE_DIRECTORY, "readOnly": True}]),
@@ -185,7 +202,7 @@ def _template(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Obj:
         cluster,
         ZOOKEEPER,
         cluster.spec.images.zookeeper or "",
-        args=[f"{FILE_DIRECTORY}/{FILE}"],
+        args=[f"{FILE_DIRECTORY}/{file_of(members)}"],
         env=[{"name": "ZOOKEEPER_HEAP_MB", "value": str(heap_mb(managed))}],
         ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
         resources=resources_of(managed.resources.requests, managed.resources.limits),
@@ -200,7 +217,7 @@ def _template(cluster: WaltzCluster, managed: ManagedZooKeeper) -> Obj:
         },
     )
     return {
-        "metadata": {"labels": labels(cluster, ZOOKEEPER), "annotations": {}},
+        "metadata": {"labels": labels(cluster, ZOOKEEPER), "annotations": {ZOOKEEPER_MEMBERS: str(members)}},
         "spec": {
             **pod_basics(cluster),
             "terminationGracePeriodSeconds": 30,

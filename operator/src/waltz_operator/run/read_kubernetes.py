@@ -21,6 +21,7 @@ from waltz_operator.api.metadata import (
     LABEL_NODE,
     MANAGED_BY,
     TEMPLATE_HASH,
+    ZOOKEEPER_MEMBERS,
 )
 from waltz_operator.model.snapshot import (
     NOT_STARTED,
@@ -108,7 +109,13 @@ def stateful_set(obj: Object) -> StatefulSetView:
         int(status.get("readyReplicas") or 0),
         _settled(obj),
         _deleting(obj),
+        _members(_part(obj, "spec", "template")),
     )
+
+
+def _members(obj: Object) -> int:
+    said = str(_annotations(obj).get(ZOOKEEPER_MEMBERS, ""))
+    return int(said) if said.isdecimal() else 0
 
 
 def deployment(obj: Object) -> DeploymentView:
@@ -131,7 +138,9 @@ def _conditions(obj: Object) -> dict[str, Object]:
 def pod(obj: Object) -> PodView:
     conditions = _conditions(obj)
     component = str(_labels(obj).get(LABEL_COMPONENT, ""))
-    stuck, beside = _what_cannot_run(obj, conditions, _CONTAINERS.get(component, component))
+    ours = _CONTAINERS.get(component, component)
+    stuck, beside = _what_cannot_run(obj, conditions, ours)
+    containers = _part(obj, "status").get("containerStatuses") or ()
     return PodView(
         _uid(obj),
         component,
@@ -140,6 +149,8 @@ def pod(obj: Object) -> PodView:
         _deleting(obj),
         stuck,
         beside,
+        any(one.get("name") == ours and "running" in _part(one, "state") for one in containers),
+        _members(obj),
     )
 
 

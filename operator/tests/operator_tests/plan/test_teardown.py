@@ -48,6 +48,19 @@ def test_claims_that_wait_for_their_pods_do_not_hold_the_finalizer() -> None:
     assert not decision.actions
 
 
+def test_claims_of_servers_that_the_specification_no_longer_names_go_too() -> None:
+    """A cluster that was made again over the volumes of a larger one: what is left would come to life in the
+    next cluster of that name."""
+    found = ending(delete=True)
+    found = replace(
+        found, desired=replace(found.desired, zookeeper_claims=CLAIMS[:1], zookeeper_set="c-zookeeper")
+    )
+    deleted = [action.name for action in decide(found, ()).actions if isinstance(action, DeletePVC)]
+    assert deleted == list(CLAIMS)
+    for name in CLAIMS:
+        assert isinstance(still_so(found, DeletePVC(name, "uid", "proof")), Allowed)
+
+
 def test_with_retain_the_claims_stay() -> None:
     decision = decide(ending(delete=False), ())
     assert decision.teardown_complete

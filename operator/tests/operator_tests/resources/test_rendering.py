@@ -326,9 +326,9 @@ def test_certificates_of_cert_manager() -> None:
 
 def test_the_managed_ensemble_knows_its_members() -> None:
     found = objects(cluster(VARIANTS["ensemble"]))
-    config = found["ConfigMap", "ledger-zookeeper"]["data"]["zoo.cfg"]
+    config = found["ConfigMap", "ledger-zookeeper"]["data"]["zoo-3.cfg"]
     assert "server.3=ledger-zookeeper-2.ledger-zookeeper-headless.demo.svc:2888:3888\n" in config
-    assert "server." not in objects(cluster())["ConfigMap", "ledger-zookeeper"]["data"]["zoo.cfg"]
+    assert "server." not in objects(cluster())["ConfigMap", "ledger-zookeeper"]["data"]["zoo-1.cfg"]
     spec = found["StatefulSet", "ledger-zookeeper"]["spec"]
     assert spec["replicas"] == 3
     assert spec["volumeClaimTemplates"][0]["spec"]["storageClassName"] == "fast"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz_operator.api.cluster_status import Condition, ConditionStatus, ConditionType
+from waltz_operator.model.ensemble import servers
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
@@ -88,7 +89,7 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
     if fault is not None:
         return "True", Reason(fault.reason), fault.text
     if isinstance(facts.kube, KubeView):
-        for name in (*facts.desired.zookeeper_pods, *(node.pod for node in facts.desired.nodes)):
+        for name in (*servers(facts.desired, facts.kube), *(node.pod for node in facts.desired.nodes)):
             pod = facts.kube.pods.get(name)
             if pod is not None and pod.problem:
                 return "True", Reason.POD_STUCK, f"{name}: {pod.problem}"
@@ -113,8 +114,10 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
 def _zookeeper_down(facts: Facts) -> str:
     """The first server of an ensemble that does not serve, once the cluster was made; of a single one the
     tree says it."""
-    pods = facts.desired.zookeeper_pods
-    if facts.memory.cluster_key is None or not isinstance(facts.kube, KubeView) or len(pods) < 2:
+    if facts.memory.cluster_key is None or not isinstance(facts.kube, KubeView):
+        return ""
+    pods = servers(facts.desired, facts.kube)
+    if len(pods) < 2:
         return ""
     down = (name for name in pods if (pod := facts.kube.pods.get(name)) is None or not pod.ready)
     return next(down, "")

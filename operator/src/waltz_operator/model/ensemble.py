@@ -1,0 +1,75 @@
+"""How many servers the managed ZooKeeper has, and may have next. Pure (ADR 16).
+
+A server knows the members of its ensemble from a file that is named in its pod's template; a pod never
+changes it. Members are added one at a time, and the next one only when every server is seen to run and to
+serve with the present number: so no two numbers that are in force at one time differ by more than one, and a
+majority of the one always meets a majority of the other. What was added is never taken away.
+"""
+
+from __future__ import annotations
+
+from waltz_operator.model.desired import Desired
+from waltz_operator.model.snapshot import KubeView
+
+
+def members(desired: Desired, kube: KubeView) -> int:
+    """The number that the StatefulSet is to have now: what it has, or one more; of a new ensemble, which has
+    no data that could be lost, what is wanted."""
+    wanted, present = len(desired.zookeeper_claims), _present(desired, kube)
+    if present == 0 or present >= wanted:
+        return present or wanted
+    return present + 1 if complete(desired, kube) else present
+
+
+def _present(desired: Desired, kube: KubeView) -> int:
+    """As the StatefulSet says. Where it does not (one of an earlier release, whose number never changed), or
+    is gone, the claims show how many there were."""
+    view = kube.statefulsets.get(desired.zookeeper_set)
+    if view is not None and view.members:
+        return view.members
+    by_claim = max((number + 1 for number in claims(desired, kube).values()), default=0)
+    return max(by_claim, view.replicas if view is not None else 0)
+
+
+def claims(desired: Desired, kube: KubeView) -> dict[str, int]:
+    """The volume claims of the ensemble that are there, also beyond what is wanted: name → number of the
+    server."""
+    prefix = f"data-{desired.zookeeper_set}-"
+    found = {
+        name: name.removeprefix(prefix)
+        for name, view in kube.pvcs.items()
+        if desired.zookeeper_set and name.startswith(prefix) and view.component == "zookeeper"
+    }
+    return {name: int(number) for name, number in found.items() if number.isdecimal()}
+
+
+def complete(desired: Desired, kube: KubeView) -> bool:
+    """Whether every server runs with the present number of members and serves."""
+    view = kube.statefulsets.get(desired.zookeeper_set)
+    if view is None or view.deleting or not view.settled:
+        return False
+    return view.replicas == _present(desired, kube) and all(
+        (pod := kube.pods.get(name)) is not None
+        and pod.ready
+        and not pod.deleting
+        and pod.members == view.members
+        for name in servers(desired, kube)
+    )
+
+
+def servers(desired: Desired, kube: KubeView) -> tuple[str, ...]:
+    """The pods of the present number."""
+    if not desired.zookeeper_set:
+        return ()
+    count = _present(desired, kube) or len(desired.zookeeper_claims)
+    return tuple(f"{desired.zookeeper_set}-{number}" for number in range(count))
+
+
+def joins(desired: Desired, kube: KubeView, name: str) -> bool:
+    """Whether the pod is the single server that the second one waits for: none can serve beside one that does
+    not know of an ensemble, so this one goes down when the second one runs."""
+    view, pod = kube.statefulsets.get(desired.zookeeper_set), kube.pods.get(name)
+    second = kube.pods.get(f"{desired.zookeeper_set}-1")
+    if view is None or view.members != 2 or pod is None or second is None or name.endswith("-1"):
+        return False
+    return pod.members != 2 and second.members == 2 and second.running and not second.deleting

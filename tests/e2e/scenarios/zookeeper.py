@@ -1,0 +1,43 @@
+"""The managed ZooKeeper: its data outlive its StatefulSet, and it grows while the cluster is written to."""
+
+from __future__ import annotations
+
+from tests.e2e.kubectl import wait_until
+from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
+
+ZOOKEEPER = f"app.kubernetes.io/instance={CLUSTER},app.kubernetes.io/component=zookeeper"
+NAME = f"{CLUSTER}-zookeeper"
+
+
+def lose_stateful_set(world: World) -> None:
+    """With `reclaimPolicy: Delete`, which took the volumes along before; writes continue afterwards."""
+    world.change(reclaimPolicy="Delete")
+    world.settle()
+    volumes = _volumes(world)
+    before = world.pods(ZOOKEEPER)
+    world.kubectl("delete", "statefulset", NAME, "--wait=false")
+    world.wait_replaced(ZOOKEEPER, before, WAIT_SECONDS)
+    world.settle()
+    assert _volumes(world) == volumes, "a claim was deleted or made anew"
+    world.change(reclaimPolicy="Retain")
+    world.settle()
+
+
+def grow(world: World) -> None:
+    """From one server to three, one at a time."""
+    world.change(zookeeper={"managed": {"replicas": 3}})
+
+    def grown() -> bool:
+        found = world.kubectl.get("statefulset", NAME)
+        members = found["spec"]["template"]["metadata"]["annotations"].get("waltz.dev/zookeeper-members")
+        return bool(members == "3" and found["status"].get("readyReplicas") == 3)
+
+    wait_until("ZooKeeper has three servers that serve", grown, WAIT_SECONDS)
+    world.settle()
+    world.notes.append(f"{len(_volumes(world))} volumes")
+
+
+def _volumes(world: World) -> dict[str, str]:
+    """Name -> uid of its claims."""
+    found = world.kubectl.list("persistentvolumeclaims", ZOOKEEPER)
+    return {one["metadata"]["name"]: one["metadata"]["uid"] for one in found}
