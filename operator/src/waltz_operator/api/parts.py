@@ -119,10 +119,10 @@ class ManagedZooKeeper(Model):
         )
     }
 
-    replicas: int = Field(
-        default=1,
+    replicas: int | None = Field(
+        default=None,
         description="Number of ZooKeeper servers: 1, 3 to survive the loss of one, or 5 of two. It can grow, one server at a "
-        "time, and never shrinks.",
+        "time, and never shrinks. Default: 3 for a cluster of 3 or more copies, which needs as many machines anyway, else 1.",
         json_schema_extra=rules(rule("self >= oldSelf", "the number of ZooKeeper servers can only grow"))
         | {"enum": [1, 3, MAX_MEMBERS]},
     )

@@ -10,7 +10,7 @@ import hashlib
 from typing import NamedTuple
 
 from waltz_operator.api.cluster import DEFAULT_REPLICAS, WaltzCluster
-from waltz_operator.api.parts import StorageGroup, StorageNode
+from waltz_operator.api.parts import ManagedZooKeeper, StorageGroup, StorageNode
 from waltz_operator.api.security import TlsMode
 
 STORAGE_PORT = 55280
@@ -23,6 +23,8 @@ ZOOKEEPER_PEER_PORT = 2888
 ZOOKEEPER_ELECTION_PORT = 3888
 
 MAX_LABEL = 63
+ENSEMBLE = 3
+"""Servers of a managed ZooKeeper, and copies of a cluster, that survive the loss of one."""
 
 
 class NodeIdentity(NamedTuple):
@@ -190,7 +192,13 @@ def _servers(cluster: WaltzCluster, count: int | None) -> int:
     managed = cluster.spec.zookeeper.managed
     if managed is None:
         return 0
-    return managed.replicas if count is None else count
+    return zookeeper_replicas(cluster, managed) if count is None else count
+
+
+def zookeeper_replicas(cluster: WaltzCluster, managed: ManagedZooKeeper) -> int:
+    """Number of servers that are wanted. The definition cannot see how many machines there are; who wants
+    three copies of every partition has them."""
+    return managed.replicas or (ENSEMBLE if len(groups(cluster)) >= ENSEMBLE else 1)
 
 
 def connect_string(cluster: WaltzCluster) -> str:

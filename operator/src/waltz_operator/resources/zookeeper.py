@@ -19,6 +19,7 @@ from waltz_operator.api.topology import (
     zookeeper_headless,
     zookeeper_name,
     zookeeper_pods,
+    zookeeper_replicas,
 )
 from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import zookeeper_basis
@@ -59,7 +60,7 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     managed = cluster.spec.zookeeper.managed
     if managed is None:
         return []
-    members = _members(inputs, managed)
+    members = _members(cluster, inputs, managed)
     return [
         _config(cluster, inputs, members),
         _headless(cluster),
@@ -73,8 +74,9 @@ def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     ]
 
 
-def _members(inputs: RenderInputs, managed: ManagedZooKeeper) -> int:
-    return managed.replicas if inputs.zookeeper_members is None else inputs.zookeeper_members
+def _members(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> int:
+    wanted = zookeeper_replicas(cluster, managed)
+    return wanted if inputs.zookeeper_members is None else inputs.zookeeper_members
 
 
 def file_of(members: int) -> str:
@@ -148,7 +150,7 @@ def _budget(cluster: WaltzCluster) -> Obj:
 
 def _stateful_set(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> Obj:
     name = zookeeper_name(cluster)
-    members = _members(inputs, managed)
+    members = _members(cluster, inputs, managed)
     fresh = overlaid(_template(cluster, managed, members), managed.pod_template)
     basis = zookeeper_basis(cluster, members)
     template, annotations = settled(cluster, inputs, "StatefulSet", name, basis, fresh)

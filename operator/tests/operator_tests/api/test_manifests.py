@@ -94,7 +94,7 @@ def test_there_is_an_example_of_every_feature() -> None:
         "ZooKeeper",
         "ManagedZooKeeper",
     }
-    assert {spec.zookeeper.managed.replicas for spec in clusters if spec.zookeeper.managed} == {1, 3}
+    assert {spec.zookeeper.managed.replicas for spec in clusters if spec.zookeeper.managed} == {None, 3}
     assert any(spec.zookeeper.auth for spec in clusters)
     assert any(spec.zookeeper.adopt_key for spec in clusters)
     assert any(spec.servers.external_listener for spec in clusters)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from operator_tests.resources.clusters import EXTERNAL, GROUPS, VARIANTS, cluster
 from waltz_operator.api.topology import (
     connect_string,
@@ -12,7 +14,20 @@ from waltz_operator.api.topology import (
     storage_nodes,
     tls_names,
     tls_roles,
+    zookeeper_claims,
+    zookeeper_pods,
 )
+
+
+@pytest.mark.parametrize(
+    ("copies", "given", "servers"),
+    [(3, None, 3), (5, None, 3), (1, None, 1), (2, None, 1), (1, 3, 3), (3, 1, 1)],
+)
+def test_a_cluster_that_survives_the_loss_of_a_machine_has_a_zookeeper_that_does(
+    copies: int, given: int | None, servers: int
+) -> None:
+    made = cluster({"replicas": copies, "zookeeper": {"managed": {"replicas": given}}})
+    assert len(zookeeper_pods(made)) == len(zookeeper_claims(made)) == servers
 
 
 def test_the_shorthand_is_groups_of_one_node() -> None:

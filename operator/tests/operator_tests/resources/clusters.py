@@ -21,7 +21,7 @@ PLAIN: Spec = {
     "images": {"server": "waltz-server:1", "storage": "waltz-storage:1", "zookeeper": "waltz-zookeeper:1"},
     "partitions": 8,
     "replicas": 3,
-    "zookeeper": {"managed": {}},
+    "zookeeper": {"managed": {"replicas": 1}},
 }
 
 
