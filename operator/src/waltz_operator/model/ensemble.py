@@ -1,4 +1,4 @@
-"""How many servers the managed ZooKeeper has, and may have next. Pure (ADR 16).
+"""How many servers the managed ZooKeeper has, and may have next. Pure (ADR 17).
 
 A server knows the members of its ensemble from a file that is named in its pod's template; a pod never
 changes it. Members are added one at a time, and the next one only when every server is seen to run and to
