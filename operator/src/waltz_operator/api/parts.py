@@ -256,7 +256,6 @@ class StorageGroup(Model):
             _kept("id", "the id of a group"),
             _kept("zone", "the zone of a group"),
             _kept("storageClassName", "the storage class of a group"),
-            _grows("size"),
         )
     }
 
@@ -306,7 +305,6 @@ class Storage(Model):
     model_config = Model.model_config | {
         "json_schema_extra": rules(
             _kept("storageClassName", "the storage class"),
-            _grows("size"),
         )
     }
 

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from waltz_operator.api.metadata import RETRY
 from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, WaltzMigration
 from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.times import seconds
 
 
 class TaskKind(StrEnum):
@@ -59,8 +61,12 @@ NOTHING_EARLIER = Earlier()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all. `unlisted`: number
-    of partitions that have not begun and are not among the records."""
+    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all.
+
+    `progressed_at`: since when the deadline counts, seconds; None: it does not count now. `deadline_seconds`:
+    0 = none. `failure`: why it is given up, empty when it is not. `retry`: a person asks for it anew.
+    `unlisted`: number of partitions that have not begun and are not among the records.
+    """
 
     name: str
     uid: str
@@ -81,6 +87,10 @@ class Task:
     earlier: Earlier = NOTHING_EARLIER
     unlisted: int = 0
     started_at: str | None = None
+    deadline_seconds: int = 0
+    progressed_at: float | None = None
+    failure: str = ""
+    retry: str = ""
 
     @property
     def in_flight(self) -> Record | None:
@@ -145,6 +155,10 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
         earlier=Earlier(status.earlier.done, status.earlier.cancelled, status.earlier.transactions),
         unlisted=status.pending,
         started_at=status.started_at,
+        deadline_seconds=spec.progress_deadline_seconds,
+        progressed_at=seconds(status.progressed_at) if status.progressed_at else None,
+        failure=status.failure,
+        retry=retry if (retry := meta.annotations.get(RETRY, "")) != status.retried else "",
     )
 
 

@@ -2,8 +2,10 @@
 time, one step per pass. Pure.
 
 Pending → Planned (dry run, or not approved yet) → Running → Completed. `cancel` takes the partition under
-way back while nothing depends on it, else finishes it, and stops. Which partitions are concerned and where
-each has come is derived from what is seen; the status names the one under way (written before its first
+way back while nothing depends on it, else finishes it, and stops. One that gets no further for as long as its
+deadline says is given up: what can be taken back is, the rest stays at its last step, which is a safe stop;
+then it has Failed, holds up nobody, and a person may have it begun again. Which partitions are concerned and
+where each has come is derived from what is seen; the status names the one under way (written before its first
 step), and what a person wants to know.
 """
 
@@ -12,14 +14,15 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 
 from waltz_operator.api.migration import MigrationPhase, MoveState
-from waltz_operator.model.actions import Action, Blocked, DeleteJob, Plan, SetStatus
+from waltz_operator.model.actions import Action, Blocked, DeleteJob, EmitEvent, Plan, SetStatus
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
-from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
+from waltz_operator.plan.deadline import expired, timed
+from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step, undoable
 from waltz_operator.plan.placement import copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
@@ -31,9 +34,11 @@ MAX_TRIED = 64
 
 @dataclass(slots=True)
 class TaskDecision:
-    """`task` as its status is to record it."""
+    """`task` as its status is to record it. `counts`: whether the time until the next pass counts for its
+    deadline."""
 
     task: Task
+    counts: bool = True
     actions: list[Action] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     reason: Reason = Reason.AS_WANTED
@@ -72,30 +77,66 @@ def _told_only(task: Task, failed: Failure) -> TaskDecision:
 
 def decide_task(facts: Facts, task: Task) -> TaskDecision:
     """The decision, before it is reported."""
-    decision = TaskDecision(task)
     if task.over:
-        decision.teardown_complete = task.deleting
-        decision.message = f"it is {task.phase.value.lower()}"
-        return decision
+        return _ended(facts, task)
+    decision = TaskDecision(replace(task, retry=""))
+    _decide(facts, decision.task, decision)
+    decision.task = timed(facts, task, decision.task, counts=decision.counts)
+    return decision
+
+
+def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     stop = _cannot_work(facts, task)
     if stop is not None:
         decision.blocked.append(stop)
         decision.reason, decision.message = Reason(stop.reason), stop.text
+        decision.counts = stop.reason == Reason.NO_TARGET
         if task.deleting and task.in_flight is None:
             decision.teardown_complete = True
         decision.requeue_seconds = SOON
-        return decision
+        if decision.counts and expired(facts, task):
+            _give_up(task, decision, f"{stop.reason}: {stop.text}")
+        return
     if task.unlisted:
         task = decision.task = _listed_again(facts, task)
     record = task.in_flight
     if record is not None:
         _continue(facts, task, record, decision)
+    elif task.failure:
+        _give_up(task, decision, task.failure)
     elif task.cancel:
         decision.task = replace(task, phase=MigrationPhase.CANCELLED, records=_closed(task.records))
         decision.reason, decision.message = Reason.CANCELLED, "it was cancelled"
         decision.requeue_seconds = SOON
     else:
         _go_on(facts, task, decision)
+
+
+def _ended(facts: Facts, task: Task) -> TaskDecision:
+    """It is over; one that has failed is begun again when a person asks for it and nobody else is at work.
+    What it could not take back is then under way again."""
+    decision = TaskDecision(replace(task, retry=""))
+    decision.message = f"it is {task.phase.value.lower()}"
+    decision.teardown_complete = task.deleting
+    if task.phase is not MigrationPhase.FAILED or task.deleting:
+        return decision
+    decision.reason, decision.message = Reason.FAILED, task.failure
+    if not task.retry:
+        return decision
+    other = _others_turn(facts, task)
+    decision.requeue_seconds = SOON
+    if other is not None:
+        decision.task, decision.message = task, f"{task.failure}; to be begun again: {other}"
+        return decision
+    again = tuple(
+        replace(one, state=MoveState.STARTED) if one.state is MoveState.FAILED else one
+        for one in task.records
+    )
+    decision.task = replace(
+        decision.task, phase=MigrationPhase.PENDING, failure="", records=again, progressed_at=None
+    )
+    decision.reason, decision.message = Reason.MIGRATING, "it is begun again"
+    decision.requeue_seconds = AT_ONCE
     return decision
 
 
@@ -104,6 +145,18 @@ def _listed_again(facts: Facts, task: Task) -> Task:
     known = {record.move.partition for record in task.records}
     rest = [Record(move) for move in task_moves(facts, task) if move.partition not in known]
     return replace(task, records=(*task.records, *rest), unlisted=0)
+
+
+def _give_up(task: Task, decision: TaskDecision, why: str) -> None:
+    """It has failed; what is under way stays as it is, at a safe stop."""
+    records = tuple(replace(one, state=MoveState.FAILED) if one.in_flight else one for one in task.records)
+    left = next((one for one in records if one.state is MoveState.FAILED), None)
+    if left is not None and "is left" not in why:
+        why += f"; partition {left.move.partition} is left as it was"
+    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))
+    decision.reason, decision.message, decision.requeue_seconds = Reason.FAILED, why, SOON
+    about = ObjectKey("WaltzMigration", task.name)
+    decision.actions.append(EmitEvent(about, Reason.FAILED, why, "Warning"))
 
 
 def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
@@ -158,13 +211,16 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
             Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text, record.move.partition)
         )
         decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
+        decision.counts = False
         return
     options = options_of(facts, task, record.move)
-    back = task.cancel or _in_the_way(facts, record.move) is not None
+    back = bool(task.cancel or task.failure) or _in_the_way(facts, record.move) is not None
     step = undo_step(facts, record.move, options) if back else None
     undone = step is not None
     if step is None:
         step = _forward(facts, record.move, options)
+    if not step.actions and not step.finished and _to_give_up(facts, task, record, step, decision):
+        return
     state = step.state
     if step.finished:
         state = MoveState.CANCELLED if undone else MoveState.DONE
@@ -175,10 +231,31 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
     decision.message = step.message
     decision.task = replace(
         task,
-        phase=MigrationPhase.CANCELLING if task.cancel else MigrationPhase.RUNNING,
+        phase=MigrationPhase.CANCELLING if task.cancel or task.failure else MigrationPhase.RUNNING,
         records=_with(task.records, _told(facts, record, options, state, step)),
     )
     decision.requeue_seconds = AT_ONCE if step.finished else SOON
+
+
+def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: TaskDecision) -> bool:
+    """Whether that was decided: to take back what is under way, recorded before the first step back, or to
+    leave it, when that cannot be done or takes too long too."""
+    late = expired(facts, task, facts.job(options_of(facts, task, record.move).job))
+    why = (
+        step.blocked.text
+        if step.blocked is not None
+        else f"partition {record.move.partition}: {step.message}"
+    )
+    reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
+    if not task.failure and late:
+        failure = f"{reason}: it got no further for {task.deadline_seconds} s: {why}"
+        decision.task = replace(task, phase=MigrationPhase.CANCELLING, failure=failure)
+        decision.reason, decision.message, decision.requeue_seconds = reason, failure, AT_ONCE
+        return True
+    if task.failure and (late or step.blocked is not None or not undoable(facts, record.move)):
+        _give_up(task, decision, task.failure)
+        return True
+    return False
 
 
 def _forward(facts: Facts, move: Move, options: ChangeOptions) -> Step:
@@ -228,6 +305,7 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
     records = (*_keep(ended, todo), *(Record(move) for move in todo))
     decision.task = replace(task, records=records)
     if not task.approved or task.dry_run:
+        decision.counts = False
         decision.task = replace(decision.task, phase=MigrationPhase.PLANNED)
         decision.reason = Reason.DRY_RUN if task.dry_run else Reason.NOT_APPROVED
         decision.message = "this is the plan; " + (
@@ -242,6 +320,7 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if other is not None:
         decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, other))
         decision.reason, decision.message = Reason.WAITING_ITS_TURN, other
+        decision.counts = False
         return
     _begin(facts, decision, [move for move in todo if _its_turn(facts, move)])
 
@@ -283,10 +362,14 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
         decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
         return
     if not decision.blocked:
+        decision.counts = False
         text = "another migration refills lost copies first"
         decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text))
     first = decision.blocked[0]
     decision.reason, decision.message = Reason(first.reason), first.text
+    if decision.counts and expired(facts, task):
+        why = f"{first.reason}: it got no further for {task.deadline_seconds} s: {first.text}"
+        _give_up(decision.task, decision, why)
 
 
 def _finish(facts: Facts, task: Task, records: tuple[Record, ...], decision: TaskDecision) -> None:
@@ -316,7 +399,8 @@ def _others_turn(facts: Facts, task: Task) -> str | None:
             return None
         if refill and other.kind is not TaskKind.REPLACE:
             continue
-        if other.phase is MigrationPhase.RUNNING and not other.over and not other.cancel:
+        able = not other.over and not other.cancel and _cannot_work(facts, other) is None
+        if other.phase is MigrationPhase.RUNNING and able:
             return f"migration {other.name} comes first"
     return None
 

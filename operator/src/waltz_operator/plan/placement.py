@@ -168,10 +168,17 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
         group = facts.group(task.source) or ""
         target: str | None = task.target
         if task.kind is TaskKind.DRAIN:
-            target = pick(facts, group, partition, taken)
+            target = _second_copy(facts, partition, task.source) or pick(facts, group, partition, taken)
         if target is not None:
             taken[target] = taken.get(target, 0) + 1
             yield Move(kind, partition, task.source, target)
+
+
+def _second_copy(facts: Facts, partition: int, node: str) -> str | None:
+    """Another node of the group that has a copy already: what a migration that failed has left."""
+    found = copies_in(facts, facts.group(node), partition)
+    closed = cordoned(facts)
+    return next((one for one in found if one != node and facts.staying(one) and one not in closed), None)
 
 
 def _rebalance(facts: Facts, group: str) -> Iterator[Move]:

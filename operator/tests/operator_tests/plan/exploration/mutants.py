@@ -234,6 +234,29 @@ MUTANTS = {
         ),
         "is left",
     ),
+    "retry_forgets_what_was_left": Planted(
+        "a migration that failed and is begun again finishes what it has left",
+        "give a drain up",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "        replace(one, state=MoveState.STARTED) if one.state is MoveState.FAILED else one\n",
+                "        replace(one, state=MoveState.CANCELLED) if one.state is MoveState.FAILED else one\n",
+            ),
+        ),
+        "is left on",
+    ),
+    "given_up_and_never_over": Planted(
+        "what is given up is over",
+        "give a drain up",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))\n",
+                "    decision.task = replace(task, failure=why, records=records)\n",
+            ),
+        ),
+    ),
     "refill_of_a_healthy_replica": Planted(
         "replace touches only what is lost",
         "replace a lost disk",
