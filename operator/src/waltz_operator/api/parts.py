@@ -24,6 +24,7 @@ from waltz_operator.api.base import (
 MAX_GROUPS = 9
 MAX_NODES = 64
 MAX_PORT = 65535
+_HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:]+)"
 
 
 def _kept(field: str, what: str) -> dict[str, str]:
@@ -166,10 +167,10 @@ class ZooKeeper(Model):
 
     connect_string: str | None = Field(
         default=None,
-        description="Servers of your own ensemble, host:port,host:port. Default: none (a managed ZooKeeper).",
+        description="Servers of your own ensemble, host:port,host:port; an IPv6 address in brackets. Default: none (a managed ZooKeeper).",
         min_length=3,
         max_length=1024,
-        pattern=r"^[^,/\s:]+:[0-9]{1,5}(,[^,/\s:]+:[0-9]{1,5})*$",
+        pattern=rf"^{_HOST}:[0-9]{{1,5}}(,{_HOST}:[0-9]{{1,5}})*$",
     )
     managed: ManagedZooKeeper | None = Field(
         default=None,

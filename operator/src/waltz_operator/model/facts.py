@@ -313,8 +313,14 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
             name: VolumeFacts(view.requested_bytes, view.storage_class) for name, view in claims.items()
         },
         storage_evictions=all_current(facts),
+        server_addresses=_server_addresses(kube),
         live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
     )
+
+
+def _server_addresses(kube: KubeView | Unknown) -> tuple[tuple[str, ...], ...]:
+    pods = kube.pods.values() if isinstance(kube, KubeView) else ()
+    return tuple(sorted(pod.addresses for pod in pods if pod.component == "server" and pod.addresses))
 
 
 def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:

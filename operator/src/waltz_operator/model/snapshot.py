@@ -159,7 +159,8 @@ class PodView:
     """A pod of the cluster. `stuck`: why our container in it can't be running as it is (image,
     configuration, crash loop, unschedulable), empty when it runs or may still come up. `beside`:
     the first other container that can't run, and why: it makes the pod unready and no more. `component` is
-    its label (storage, server, zookeeper, migration)."""
+    its label (storage, server, zookeeper, migration). `addresses`: its IP addresses, empty before it has
+    any."""
 
     uid: str
     component: str
@@ -168,6 +169,7 @@ class PodView:
     deleting: bool = False
     stuck: str = ""
     beside: str = ""
+    addresses: tuple[str, ...] = ()
 
     @property
     def problem(self) -> str:

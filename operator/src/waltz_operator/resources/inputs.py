@@ -37,4 +37,6 @@ class RenderInputs:
     """Claims that exist, by name."""
     storage_evictions: bool = True
     """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
+    server_addresses: tuple[tuple[str, ...], ...] = ()
+    """IP addresses of every server pod."""
     live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

@@ -140,7 +140,16 @@ def pod(obj: Object) -> PodView:
         _deleting(obj),
         stuck,
         beside,
+        _addresses(obj),
     )
+
+
+def _addresses(obj: Object) -> tuple[str, ...]:
+    status = _part(obj, "status")
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return ()  # Kubernetes may give them to another pod
+    listed = [one.get("ip") for one in status.get("podIPs") or ()]
+    return tuple(dict.fromkeys(str(one) for one in (status.get("podIP"), *listed) if one))
 
 
 def _what_cannot_run(obj: Object, conditions: Mapping[str, Object], ours: str) -> tuple[str, str]:
