@@ -10,6 +10,7 @@ from tests.e2e.scenarios import (
     deletion,
     examples,
     failures,
+    first_write,
     gaps,
     growth,
     images,
@@ -40,6 +41,7 @@ class Scenario:
 
 ALL = (
     Scenario("fresh install", start.install, written=False, disturbed=False),
+    Scenario("the first write", first_write.follow_the_page, written=False, disturbed=False),
     Scenario("nothing happens", start.nothing, disturbed=False, interval_seconds=0.01),
     Scenario("examples are applied", examples.apply_all, written=False, disturbed=False, beside=True),
     Scenario("waltz k8s shows it", command.look, disturbed=False),
