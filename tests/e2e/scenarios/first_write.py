@@ -17,8 +17,8 @@ TEXT = "the first one"
 
 
 def follow_the_page(world: World) -> None:
-    """Every command of the page, in its order, with the tag and the namespace of this run; what was appended is
-    what is read."""
+    """Every command of the page, in its order, with the tag and the namespace of this run; what was appended
+    is what is read."""
     shown = []
     for block in blocks(PAGE, ROOT):
         for command in block.commands:

@@ -1,8 +1,8 @@
-"""`waltz k8s shell`: a pod with the `waltz` command, the cluster's certificate and the file for clients, for as
-long as the command runs.
+"""`waltz k8s shell`: a pod with the `waltz` command, the cluster's certificate and the file for clients, for
+as long as the command runs.
 
-The file is an annotation of the pod, which it sees as a file, so that the pod is all there is to remove. A pod
-that nobody removed ends after `LIFETIME_SECONDS`.
+The file is an annotation of the pod, which it sees as a file, so that the pod is all there is to remove. A
+pod that nobody removed ends after `LIFETIME_SECONDS`.
 """
 
 from __future__ import annotations
