@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 import yaml
-from waltz_client.settings import ClientSettings
 
 from tools_tests.kubernetes_fake import FakeKubernetes
+from waltz_client.settings import ClientSettings
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object

@@ -37,6 +37,9 @@ class RenderInputs:
     """Claims that exist, by name."""
     storage_evictions: bool = True
     """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
+    broken_evictions: bool = False
+    """Whether the storage pods that are unready may be evicted whatever the others do (they are proven not to
+    run)."""
     server_addresses: tuple[tuple[str, ...], ...] = ()
     """IP addresses of every server pod."""
     live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

@@ -81,9 +81,10 @@ def _service(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
 
 
 def _budget(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
-    """One storage pod may be evicted, and none while a copy is behind."""
+    """One storage pod may be evicted, and none while a copy is behind; but a broken one holds up no drain."""
     spec = {
         "maxUnavailable": 1 if inputs.storage_evictions else 0,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow" if inputs.broken_evictions else "IfHealthyBudget",
         "selector": {"matchLabels": selector(cluster, STORAGE)},
     }
     return make(cluster, "policy/v1", "PodDisruptionBudget", storage_name(cluster), STORAGE, {"spec": spec})
