@@ -113,13 +113,19 @@ class WaltzMigrationSpec(Model):
     )
     rate_limit_bytes_per_second: int = Field(
         default=50 * MIB,
-        description="How fast a copy job reads and writes at most, bytes per second; 0 = no limit.",
+        description="How fast all copy jobs of the migration together read and write at most, bytes per second; 0 = no limit.",
         ge=0,
     )
     allow_pause: bool = Field(
         default=False,
         description="true: writes to a partition may wait until its new copy has caught up; needed only where a cluster has "
         "one copy.",
+    )
+    concurrent_partitions: int = Field(
+        default=4,
+        description="Number of partitions that are moved at a time; each of them is proven on its own.",
+        ge=1,
+        le=32,
     )
     progress_deadline_seconds: int = Field(
         default=1800,

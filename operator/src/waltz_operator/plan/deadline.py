@@ -7,6 +7,7 @@ forever. While a copy runs nothing is given up: to compare a large partition tak
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 
 from waltz_operator.api.migration import MoveState
@@ -26,9 +27,9 @@ _BEHIND_THE_COPY = frozenset(
 )
 
 
-def expired(facts: Facts, task: Task, job: JobView | None = None) -> bool:
-    """Whether it has got no further for too long. `job`: the copy job of what it has under way."""
-    if job is not None and job.state == "active" and not job.waits:
+def expired(facts: Facts, task: Task, jobs: Iterable[JobView | None] = ()) -> bool:
+    """Whether it has got no further for too long. `jobs`: the copy jobs of what it has under way."""
+    if any(job is not None and job.state == "active" and not job.waits for job in jobs):
         return False
     if task.progressed_at is None or task.deadline_seconds <= 0:
         return False

@@ -1,5 +1,5 @@
-"""The plan for one WaltzMigration: a state machine over the steps of each partition, one partition at a
-time, one step per pass. Pure.
+"""The plan for one WaltzMigration: a state machine over the steps of each partition, some partitions at a
+time, one step of each per pass, and of all of them one change of the assignments in ZooKeeper. Pure.
 
 Pending → Planned (dry run, or not approved yet) → Running → Completed. `cancel` takes the partition under
 way back while nothing depends on it, else finishes it, and stops. One that gets no further for as long as its
@@ -11,10 +11,20 @@ step), and what a person wants to know.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from waltz_operator.api.migration import MigrationPhase, MoveState
-from waltz_operator.model.actions import Action, Blocked, DeleteJob, EmitEvent, Plan, SetStatus
+from waltz_operator.model.actions import (
+    Action,
+    AssignInZooKeeper,
+    Blocked,
+    DeleteJob,
+    EmitEvent,
+    Plan,
+    SetStatus,
+    UnassignInZooKeeper,
+)
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
@@ -22,7 +32,14 @@ from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
 from waltz_operator.plan.deadline import expired, timed
-from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step, undoable
+from waltz_operator.plan.move_steps import (
+    ChangeOptions,
+    Step,
+    next_step,
+    still_to_copy,
+    undo_step,
+    undoable,
+)
 from waltz_operator.plan.placement import copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
@@ -99,9 +116,11 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
         return
     if task.unlisted:
         task = decision.task = _listed_again(facts, task)
-    record = task.in_flight
-    if record is not None:
-        _continue(facts, task, record, decision)
+    if task.under_way:
+        for record in task.under_way:
+            _continue(facts, task, record, decision)
+        if len(task.under_way) < task.parallel and not (task.cancel or task.failure):
+            _begin_more(facts, task, decision)
     elif task.failure:
         _give_up(task, decision, task.failure)
     elif task.cancel:
@@ -197,9 +216,17 @@ def _unknown_node(facts: Facts, task: Task) -> str | None:
 
 def options_of(facts: Facts, task: Task, move: Move) -> ChangeOptions:
     """How the migration carries out a change."""
-    name = facts.desired.copy_job(task.name, move.partition)
-    about = ObjectKey("WaltzMigration", task.name)
-    return ChangeOptions(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
+    others = [one.move for one in task.under_way if one.move.same != move.same]
+    left = sum(one.state not in FINISHED_STATES for one in task.records)
+    jobs = max(1, min(task.parallel, left))
+    return ChangeOptions(
+        facts.desired.copy_job(task.name, move.partition),
+        task.name,
+        -(-task.rate_limit_bytes // jobs),
+        task.allow_pause,
+        still_to_copy(facts, others, move.target),
+        about=ObjectKey("WaltzMigration", task.name),
+    )
 
 
 def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:
@@ -221,26 +248,37 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
         step = _forward(facts, record.move, options)
     if not step.actions and not step.finished and _to_give_up(facts, task, record, step, decision):
         return
+    if _assigns(step.actions) and _assigns(decision.actions):
+        decision.requeue_seconds = AT_ONCE
+        return  # one change of the assignments at a time: each is proven by what is there before it
     state = step.state
     if step.finished:
         state = MoveState.CANCELLED if undone else MoveState.DONE
     decision.actions.extend(step.actions)
     if step.blocked is not None:
         decision.blocked.append(step.blocked)
-    decision.reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
-    decision.message = step.message
+    leads = task.under_way[0] is record
+    if leads or step.blocked is not None:
+        decision.reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
+        decision.message = step.message
+    giving_up = task.cancel or decision.task.failure
     decision.task = replace(
-        task,
-        phase=MigrationPhase.CANCELLING if task.cancel or task.failure else MigrationPhase.RUNNING,
-        records=_with(task.records, _told(facts, record, options, state, step)),
+        decision.task,
+        phase=MigrationPhase.CANCELLING if giving_up else MigrationPhase.RUNNING,
+        records=_with(decision.task.records, _told(facts, record, options, state, step)),
     )
-    decision.requeue_seconds = AT_ONCE if step.finished else SOON
+    decision.requeue_seconds = min(decision.requeue_seconds, AT_ONCE if step.finished else SOON)
+
+
+def _assigns(actions: Iterable[Action]) -> bool:
+    return any(isinstance(one, AssignInZooKeeper | UnassignInZooKeeper) for one in actions)
 
 
 def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: TaskDecision) -> bool:
     """Whether that was decided: to take back what is under way, recorded before the first step back, or to
     leave it, when that cannot be done or takes too long too."""
-    late = expired(facts, task, facts.job(options_of(facts, task, record.move).job))
+    jobs = [facts.job(options_of(facts, task, one.move).job) for one in task.under_way]
+    late = expired(facts, task, jobs)
     why = (
         step.blocked.text
         if step.blocked is not None
@@ -249,11 +287,13 @@ def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: 
     reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
     if not task.failure and late:
         failure = f"{reason}: it got no further for {task.deadline_seconds} s: {why}"
-        decision.task = replace(task, phase=MigrationPhase.CANCELLING, failure=failure)
+        decision.task = replace(decision.task, phase=MigrationPhase.CANCELLING, failure=failure)
         decision.reason, decision.message, decision.requeue_seconds = reason, failure, AT_ONCE
         return True
     if task.failure and (late or step.blocked is not None or not undoable(facts, record.move)):
-        _give_up(task, decision, task.failure)
+        left = replace(record, state=MoveState.FAILED, message=why)
+        decision.task = replace(decision.task, records=_with(decision.task.records, left))
+        decision.reason, decision.message, decision.requeue_seconds = reason, task.failure, AT_ONCE
         return True
     return False
 
@@ -322,18 +362,32 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
         decision.reason, decision.message = Reason.WAITING_ITS_TURN, other
         decision.counts = False
         return
-    _begin(facts, decision, [move for move in todo if _its_turn(facts, move)])
+    _begin(facts, decision, [move for move in todo if _its_turn(facts, task, move)])
 
 
-def _its_turn(facts: Facts, move: Move) -> bool:
-    """Alongside a change that is suspended, only that one's partition; and nothing of a partition whose lost
-    copy is refilled first."""
+def _begin_more(facts: Facts, task: Task, decision: TaskDecision) -> None:
+    """Record further changes alongside those that are under way, unless somebody else is at work too."""
+    if _others_turn(facts, task) is not None:
+        return
+    busy = {record.move.partition for record in task.under_way}
+    todo = [move for move in task_moves(facts, task) if move.partition not in busy]
+    kept = [one for one in decision.task.records if one.state is not MoveState.PENDING]
+    records = (*_keep(kept, todo), *(Record(move) for move in todo))
+    decision.task = replace(decision.task, records=records)
+    _start(facts, decision, [move for move in todo if _its_turn(facts, task, move)], [])
+
+
+def _its_turn(facts: Facts, task: Task, move: Move) -> bool:
+    """Alongside changes of others that are suspended, only of their partitions; and nothing of a partition
+    whose lost copy is refilled first."""
     if move.kind is not MoveKind.REFILL:
         return refiller(facts, move.partition) is None
-    suspended = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
+    suspended = {
+        record.move.partition for one in facts.tasks if one.name != task.name for record in one.under_way
+    }
     if facts.memory.operation is not None:
-        suspended.append(facts.memory.operation.partition)
-    return all(partition == move.partition for partition in suspended)
+        suspended.add(facts.memory.operation.partition)
+    return not suspended or move.partition in suspended
 
 
 def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
@@ -343,23 +397,10 @@ def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
 
 
 def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
-    """Record the first change that may be made now; its first step comes when the record is in the status."""
+    """Record the first changes that may be made now; their first step comes when they are in the status."""
     task = decision.task
-    for move in todo[:MAX_TRIED]:
-        obstacle = _in_the_way(facts, move)
-        step = next_step(facts, move, options_of(facts, task, move))
-        blocked = step.blocked
-        if obstacle is not None:  # begun, it would be taken back at once, and begun again
-            text = f"partition {move.partition}: {obstacle}"
-            blocked = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
-        if blocked is not None:
-            decision.blocked.append(blocked)
-            continue
-        started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
-        records = tuple(started if one.move.same == move.same else one for one in task.records)
-        decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
-        decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
-        decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
+    if _start(facts, decision, todo, decision.blocked):
+        decision.reason, decision.message = Reason.MIGRATING, "its first partitions are begun"
         return
     if not decision.blocked:
         decision.counts = False
@@ -370,6 +411,30 @@ def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
     if decision.counts and expired(facts, task):
         why = f"{first.reason}: it got no further for {task.deadline_seconds} s: {first.text}"
         _give_up(decision.task, decision, why)
+
+
+def _start(facts: Facts, decision: TaskDecision, todo: list[Move], blocked: list[Blocked]) -> bool:
+    """Record as many of these changes as may be made now and as there is space for; whether any was.
+    `blocked` gets what keeps the others."""
+    before = decision.task
+    for move in todo[:MAX_TRIED]:
+        task = decision.task
+        if len(task.under_way) >= task.parallel:
+            break
+        obstacle = _in_the_way(facts, move)
+        step = next_step(facts, move, options_of(facts, task, move))
+        hindrance = step.blocked
+        if obstacle is not None:  # begun, it would be taken back at once, and begun again
+            text = f"partition {move.partition}: {obstacle}"
+            hindrance = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
+        if hindrance is not None:
+            blocked.append(hindrance)
+            continue
+        started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
+        records = tuple(started if one.move.same == move.same else one for one in task.records)
+        decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
+        decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
+    return decision.task is not before
 
 
 def _finish(facts: Facts, task: Task, records: tuple[Record, ...], decision: TaskDecision) -> None:
@@ -389,10 +454,10 @@ def _others_turn(facts: Facts, task: Task) -> str | None:
     if operation is not None and not refills(facts, task, operation.partition):
         return "the cluster itself has a replica change under way"
     for other in facts.tasks:
-        under_way = other.in_flight
-        if other.name == task.name or under_way is None:
+        if other.name == task.name or not other.under_way:
             continue
-        if other.kind is TaskKind.REPLACE or not refills(facts, task, under_way.move.partition):
+        held_up = any(refills(facts, task, record.move.partition) for record in other.under_way)
+        if other.kind is TaskKind.REPLACE or not held_up:
             return f"migration {other.name} has a partition under way"
     for other in facts.tasks:
         if other.name == task.name:

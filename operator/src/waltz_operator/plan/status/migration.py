@@ -166,8 +166,7 @@ def _eta(facts: Facts, started_at: str | None, total: int | None, copied: int | 
 
 
 def _cancellable(facts: Facts, task: Task) -> bool:
-    record = task.in_flight
-    return record is None or undoable(facts, record.move)
+    return all(undoable(facts, record.move) for record in task.under_way)
 
 
 def _conditions(

@@ -234,6 +234,17 @@ MUTANTS = {
         ),
         "is left",
     ),
+    "more_are_begun_as_if_nothing_were_under_way": Planted(
+        "a change that is under way stays recorded until it has ended",
+        "drain two partitions at a time",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "    kept = [one for one in decision.task.records if one.state is not MoveState.PENDING]\n",
+                "    kept = [one for one in decision.task.records if one.state in FINISHED_STATES]\n",
+            ),
+        ),
+    ),
     "retry_forgets_what_was_left": Planted(
         "a migration that failed and is begun again finishes what it has left",
         "give a drain up",

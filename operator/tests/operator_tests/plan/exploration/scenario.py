@@ -138,11 +138,18 @@ def scenarios() -> tuple[Scenario, ...]:
             task=_task(TaskKind.DRAIN, source=connect(0)),
         ),
         Scenario(
+            "drain two partitions at a time",
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            {0: (1,), 1: (0,)},
+            Luck(crashes=1, jobs=1, changes=1, disks=1),
+            task=_task(TaskKind.DRAIN, source=connect(0), parallel=2),
+        ),
+        Scenario(
             "give a drain up",
             Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
             {0: (1,), 1: (0,)},
             Luck(crashes=1, jobs=1, changes=1, deadlines=2),
-            task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60),
+            task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60, parallel=2),
         ),
         Scenario(
             "take a node out of its group",
