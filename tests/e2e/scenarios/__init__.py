@@ -51,6 +51,7 @@ ALL = (
     Scenario("pods are killed", failures.kill_pods),
     Scenario("a typing error, and objects deleted", tenants.typing_error, disturbed=False),
     Scenario("a group grows to two nodes, replicas move", moves.move),
+    Scenario("a migration that leads nowhere fails", moves.give_up),
     Scenario("write gaps of planned operations", gaps.measure, disturbed=False, interval_seconds=0.01),
     Scenario(
         "Spark streaming job, executor and driver killed",
