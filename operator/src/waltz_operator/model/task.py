@@ -63,9 +63,10 @@ NOTHING_EARLIER = Earlier()
 class Task:
     """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all.
 
-    `parallel`: partitions at a time. `progressed_at`: since when the deadline counts, seconds; None: it does not count now. `deadline_seconds`:
-    0 = none. `failure`: why it is given up, empty when it is not. `retry`: a person asks for it anew.
-    `unlisted`: number of partitions that have not begun and are not among the records.
+    `parallel`: partitions at a time. `progressed_at`: since when the deadline counts, seconds; None: it does
+    not count now. `deadline_seconds`: 0 = none. `failure`: why it is given up, empty when it is not. `retry`:
+    a person asks for it anew. `unlisted`: number of partitions that have not begun and are not among the
+    records.
     """
 
     name: str

@@ -20,7 +20,6 @@ from waltz_operator.model.actions import (
     AssignInZooKeeper,
     Blocked,
     DeleteJob,
-    EmitEvent,
     Plan,
     SetStatus,
     UnassignInZooKeeper,
@@ -174,8 +173,6 @@ def _give_up(task: Task, decision: TaskDecision, why: str) -> None:
         why += f"; partition {left.move.partition} is left as it was"
     decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))
     decision.reason, decision.message, decision.requeue_seconds = Reason.FAILED, why, SOON
-    about = ObjectKey("WaltzMigration", task.name)
-    decision.actions.append(EmitEvent(about, Reason.FAILED, why, "Warning"))
 
 
 def _cannot_work(facts: Facts, task: Task) -> Blocked | None:

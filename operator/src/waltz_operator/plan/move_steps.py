@@ -52,8 +52,8 @@ COPY_PAUSE_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
     """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited),
-    whether writes may pause, what other copies that are under way still take of the target's disk, whether the files of a removed copy are deleted, what Events are about (None:
-    the cluster)."""
+    whether writes may pause, what other copies that are under way still take of the target's disk, whether
+    the files of a removed copy are deleted, what Events are about (None: the cluster)."""
 
     job: str
     migration: str = ""

@@ -10,7 +10,7 @@ from operator_tests.plan import cluster
 from operator_tests.plan.cluster import NOW, SESSION, answer, name, replica
 from operator_tests.plan.test_beginning import one_group
 from waltz_operator.api.migration import MigrationPhase, MoveState
-from waltz_operator.model.actions import EmitEvent, RemoveOnNode, UnassignInZooKeeper
+from waltz_operator.model.actions import RemoveOnNode, UnassignInZooKeeper
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import JobView, KubeView, NodeView, Unknown
@@ -61,9 +61,7 @@ def test_one_that_cannot_begin_fails_after_its_deadline_and_says_why() -> None:
     decision = decide(seen({3: SILENT}), task())
     assert decision.task.phase is MigrationPhase.FAILED
     assert "NodeSilent: it got no further for 60 s" in decision.task.failure
-    (event,) = decision.actions
-    assert isinstance(event, EmitEvent)
-    assert (event.reason, event.type) == ("Failed", "Warning")
+    assert (decision.reason, decision.message) == ("Failed", decision.task.failure)
 
 
 def test_before_its_deadline_it_waits() -> None:

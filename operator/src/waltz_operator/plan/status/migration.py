@@ -122,6 +122,7 @@ def listed(task: Task) -> tuple[tuple[Record, ...], Earlier, int]:
     if len(records) <= MAX_LISTED:
         return records, task.earlier, task.unlisted
     ended = [one for one in records if one.state in FINISHED_STATES]
+    ended.sort(key=lambda one: one.state is MoveState.FAILED)  # these are begun again, and never dropped
     begun = [one for one in records if one.in_flight]
     waiting = [one for one in records if one.state is MoveState.PENDING]
     last = ended[max(0, len(ended) - MAX_LISTED_ENDED) :]
