@@ -129,8 +129,8 @@ TAG ?= $(VERSION)
 VERSION := $(shell sed -n 's/^__version__ = "\(.*\)"/\1/p' libs/protocol/src/waltz_protocol/__init__.py)
 REVISION = $(shell git rev-parse --short HEAD 2>/dev/null || echo unknown)
 BUILD = $(ENGINE) build --quiet --build-arg VERSION=$(VERSION) --build-arg REVISION=$(REVISION)
-images: image-storage image-server image-operator image-zookeeper image-spark
-	@for name in storage server operator zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
+images: image-storage image-server image-operator image-tools image-zookeeper image-spark
+	@for name in storage server operator tools zookeeper spark; do $(ENGINE) images | grep "waltz-$$name  *$(TAG) "; done
 
 image-storage: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.storage -t waltz-storage:$(TAG) .
@@ -140,6 +140,9 @@ image-server: _engine
 
 image-operator: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f operator/Dockerfile -t waltz-operator:$(TAG) .
+
+image-tools: _engine
+	$(BUILD) --build-arg BASE_IMAGE=$(PYTHON_BASE_IMAGE) -f Dockerfile.tools -t waltz-tools:$(TAG) .
 
 image-zookeeper: _engine
 	$(BUILD) --build-arg BASE_IMAGE=$(JAVA_BASE_IMAGE) --build-arg PYTHON_IMAGE=$(PYTHON_BASE_IMAGE) \
@@ -197,7 +200,7 @@ coverage: setup
 
 # One file for development, one per image, one for what else is packed; the images' pins are those of development.
 LOCK = $(UV) pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-header --python-version 3.11
-IMAGE_PINS := build pyfiles server storage operator zookeeper
+IMAGE_PINS := build pyfiles server storage operator tools zookeeper
 lock: $(UV)
 	$(LOCK) requirements/dev.in -o requirements/dev.txt
 	$(LOCK) requirements/uv.in -o requirements/uv.txt

@@ -10,7 +10,7 @@ TAG = "e2e"
 NEXT_TAG = "e2e-next"
 WORKLOAD = f"waltz-workload:{TAG}"
 SPARK = f"waltz-spark:{TAG}"
-SHIPPED = ("waltz-operator", "waltz-server", "waltz-storage", "waltz-zookeeper")
+SHIPPED = ("waltz-operator", "waltz-server", "waltz-storage", "waltz-tools", "waltz-zookeeper")
 _BUILD_SECONDS = 900.0
 
 

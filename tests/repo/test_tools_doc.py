@@ -157,6 +157,10 @@ def test_a_row_is_true(row: Row) -> None:
     assert spellings <= said, f"no test of the row says {sorted(spellings - said)}"
 
 
-@pytest.mark.parametrize("command", sorted(commands()))
+PASSES_ON = {"k8s shell"}
+"""Prints what the command prints that it runs."""
+
+
+@pytest.mark.parametrize("command", sorted({*commands()} - PASSES_ON))
 def test_every_command_can_answer_in_json(command: str) -> None:
     assert "--output" in commands()[command]

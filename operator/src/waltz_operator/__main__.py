@@ -51,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
     run.add_argument("--kubeconfig", help="default: the service account of the pod, else ~/.kube/config")
     run.add_argument("--lease-namespace", default=settings.own_namespace())
     run.add_argument("--lease-name", default="waltz-operator")
-    run.add_argument("--http-host", default="0.0.0.0")
+    run.add_argument("--http-host", default="", help="address to bind; default: every one")
     run.add_argument("--http-port", type=int, default=settings.DEFAULT_HTTP_PORT)
     run.add_argument(
         "--resync-seconds",

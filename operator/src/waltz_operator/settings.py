@@ -26,7 +26,7 @@ class OperatorSettings:
     lease_name: str = "waltz-operator"
     identity: str = "waltz-operator"
     operator_image: str = ""
-    http_host: str = "0.0.0.0"
+    http_host: str = ""
     http_port: int = DEFAULT_HTTP_PORT
     resync_seconds: float = 60.0
     concurrent_reconciles: int = 8

@@ -10,6 +10,7 @@ from tests.e2e.scenarios import (
     deletion,
     examples,
     failures,
+    first_write,
     gaps,
     growth,
     images,
@@ -41,6 +42,7 @@ class Scenario:
 
 ALL = (
     Scenario("fresh install", start.install, written=False, disturbed=False),
+    Scenario("the first write", first_write.follow_the_page, written=False, disturbed=False),
     Scenario("nothing happens", start.nothing, disturbed=False, interval_seconds=0.01),
     Scenario("examples are applied", examples.apply_all, written=False, disturbed=False, beside=True),
     Scenario("waltz k8s shows it", command.look, disturbed=False),
@@ -50,6 +52,7 @@ ALL = (
     Scenario("pods are killed", failures.kill_pods),
     Scenario("a typing error, and objects deleted", tenants.typing_error, disturbed=False),
     Scenario("a group grows to two nodes, replicas move", moves.move),
+    Scenario("a migration that leads nowhere fails", moves.give_up),
     Scenario("write gaps of planned operations", gaps.measure, disturbed=False, interval_seconds=0.01),
     Scenario(
         "Spark streaming job, executor and driver killed",

@@ -17,6 +17,14 @@ MEMBERS = {
     "server": {"waltz-protocol", "waltz-cluster", "waltz-runtime", "waltz-server"},
     "storage": {"waltz-protocol", "waltz-cluster", "waltz-runtime", "waltz-storage"},
     "operator": {"waltz-protocol", "waltz-cluster", "waltz-runtime", "waltz-admin", "waltz-operator"},
+    "tools": {
+        "waltz-protocol",
+        "waltz-cluster",
+        "waltz-runtime",
+        "waltz-admin",
+        "waltz-client",
+        "waltz-tools",
+    },
 }
 TOOLS = ("gcc", "cc", "make", "git", "pip", "pip3", "java")
 _LOOK = """

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.growth import groups, set_groups
 from tests.e2e.world import CLUSTER, WAIT_SECONDS, World
+
+DEADLINE_SECONDS = 15
 
 
 def move(world: World) -> None:
@@ -14,9 +17,46 @@ def move(world: World) -> None:
     changed = [{"name": "1", "count": 2} if group["name"] == "1" else group for group in groups(world)]
     set_groups(world, changed)
     world.settle()
+    start = time.monotonic()
     status = world.migrate("move", move={"from": "1-0", "to": "1-1", "partitions": [0, 1]})
+    world.notes.append(f"moved {status.get('progress', '')} in {time.monotonic() - start:.0f} s")
     world.settle()
-    world.notes.append(f"moved {status.get('progress', '')}")
+
+
+def give_up(world: World) -> None:
+    """A migration that names a node that is not there fails after its deadline and says why; meanwhile and
+    afterwards others work. It can be begun again."""
+    spec = {
+        "cluster": CLUSTER,
+        "move": {"from": "1-0", "to": "1-9"},
+        "progressDeadlineSeconds": DEADLINE_SECONDS,
+    }
+    body = {
+        "apiVersion": "waltz.dev/v1alpha1",
+        "kind": "WaltzMigration",
+        "metadata": {"name": "lost"},
+        "spec": spec,
+    }
+    world.kubectl.apply(body)
+    world.migrate("meanwhile", rebalance={"group": "1"})
+    status = _failed(world)
+    if "there is no storage node 1-9" not in status.get("failure", ""):
+        raise AssertionError(f"it failed without its reason: {status}")
+    world.kubectl("annotate", "waltzmigration/lost", "waltz.dev/retry=1")
+    wait_until("it is begun again", lambda: _phase(world) != "Failed", WAIT_SECONDS)
+    _failed(world)
+    world.kubectl("delete", "waltzmigration", "lost")
+    world.settle()
+
+
+def _phase(world: World) -> str:
+    return str(world.kubectl.get("waltzmigration", "lost").get("status", {}).get("phase", ""))
+
+
+def _failed(world: World) -> dict[str, Any]:
+    wait_until("the migration fails", lambda: _phase(world) == "Failed", WAIT_SECONDS)
+    found: dict[str, Any] = world.kubectl.get("waltzmigration", "lost")["status"]
+    return found
 
 
 def drain(world: World) -> None:

@@ -85,7 +85,8 @@ class FakeKubernetes:
         resource_version: str | None = None,
         propagation: str = "Background",
     ) -> None:
-        raise NotImplementedError
+        await self.get(kind, namespace, name)
+        del self.objects[kind.kind, namespace or "", name]
 
     async def run(self, namespace: str, pod: str, container: str, command: Sequence[str]) -> str:
         self.commands.append(command)

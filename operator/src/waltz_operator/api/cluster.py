@@ -82,10 +82,22 @@ _IMAGE = rule(
 )
 
 
+_COPIES = (
+    "(has({0}.storage) && has({0}.storage.groups) ? {0}.storage.groups.size() : "
+    f"has({{0}}.replicas) ? {{0}}.replicas : {DEFAULT_REPLICAS})"
+)
+_NOT_TO_ONE = rule(
+    f"{_COPIES.format('self')} > 1 || {_COPIES.format('oldSelf')} == 1",
+    "a cluster of two or more copies cannot go back to one: a quorum of two copies is both of them, so neither can be "
+    "given up; keep two, or make another cluster with one",
+    "replicas",
+)
+
+
 class WaltzClusterSpec(Model):
     """The desired cluster."""
 
-    model_config = Model.model_config | {"json_schema_extra": rules(_EITHER, _IMAGE)}
+    model_config = Model.model_config | {"json_schema_extra": rules(_EITHER, _IMAGE, _NOT_TO_ONE)}
 
     images: Images = Field(description="What the containers run. A change is rolled out, one pod at a time.")
     partitions: int = Field(

@@ -158,7 +158,9 @@ class WaltzClusterStatus(StatusModel):
         default=0, description="Number of the generation of the spec that was worked on last."
     )
     conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))] = Field(
-        default=(), description="Available, Progressing, Degraded, ReplicasCaughtUp, Valid, Paused."
+        default=(),
+        description="Available, Progressing, Degraded, ReplicasCaughtUp, Valid, Paused.",
+        max_length=32,
     )
     phase: str = Field(default="", description="The state of the whole, in one word.")
     reason: str = Field(default="", description="The one word that matters most now.")

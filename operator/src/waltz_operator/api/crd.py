@@ -76,6 +76,29 @@ _NAME_RULE = {
     "names of pods and Services are made of it",
 }
 
+_REFUSED = (
+    "(has(self.status) && has(self.status.conditions) && self.status.conditions.exists(c, "
+    "c.type == 'Valid' && c.status == 'False' && c.reason == 'RefusedChange'))"
+)
+_SHRINK = "a volume cannot shrink; only a size that was refused (condition Valid, reason RefusedChange) can be lowered again"
+_SIZE_RULES = [
+    {
+        "rule": "quantity(self.spec.storage.size).compareTo(quantity(oldSelf.spec.storage.size)) >= 0 || "
+        + _REFUSED,
+        "message": _SHRINK,
+        "fieldPath": ".spec.storage.size",
+    },
+    {
+        "rule": "!has(self.spec.storage.groups) || !has(oldSelf.spec.storage.groups) || self.spec.storage.groups.all(g, "
+        "!has(g.size) || oldSelf.spec.storage.groups.all(o, o.name != g.name || !has(o.size) || "
+        f"quantity(g.size).compareTo(quantity(o.size)) >= 0)) || {_REFUSED}",
+        "message": _SHRINK,
+        "fieldPath": ".spec.storage.groups",
+    },
+]
+"""A volume never shrinks. What the operator refuses (a storage class that does not let it grow) must not be a
+size that can't be taken back, so these rules see the status, and are those of the whole object."""
+
 _MIGRATION_NAME_RULE = {
     "rule": f"self.metadata.name.size() <= {MAX_LABEL}",
     "message": f"the name must have at most {MAX_LABEL} characters: it is a label of the copy jobs",
@@ -93,7 +116,7 @@ def cluster_definition() -> Document:
         (WaltzClusterStatus, "What the operator saw last and what it is at."),
         _CLUSTER_COLUMNS,
         scale=_SCALE,
-        rules=[_NAME_RULE],
+        rules=[_NAME_RULE, *_SIZE_RULES],
     )
 
 

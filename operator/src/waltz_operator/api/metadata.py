@@ -41,6 +41,8 @@ on the cluster, and no other."""
 SKIP_TEARDOWN = f"{GROUP}/skip-teardown"
 """Annotation whose value is the cluster's own name: delete without touching ZooKeeper (its ensemble no longer
 exists)."""
+RETRY = f"{GROUP}/retry"
+"""Annotation of a WaltzMigration: when it has failed, each new value begins it again."""
 COPY_MIGRATION = f"{GROUP}/migration"
 COPY_PARTITION = f"{GROUP}/partition"
 COPY_SOURCE = f"{GROUP}/source"

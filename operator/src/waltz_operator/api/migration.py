@@ -113,13 +113,26 @@ class WaltzMigrationSpec(Model):
     )
     rate_limit_bytes_per_second: int = Field(
         default=50 * MIB,
-        description="How fast a copy job reads and writes at most, bytes per second; 0 = no limit.",
+        description="How fast all copy jobs of the migration together read and write at most, bytes per second; 0 = no limit.",
         ge=0,
     )
     allow_pause: bool = Field(
         default=False,
         description="true: writes to a partition may wait until its new copy has caught up; needed only where a cluster has "
         "one copy.",
+    )
+    concurrent_partitions: int = Field(
+        default=4,
+        description="Number of partitions that are moved at a time; each of them is proven on its own.",
+        ge=1,
+        le=32,
+    )
+    progress_deadline_seconds: int = Field(
+        default=1800,
+        description="How long it may get no further, in seconds, before it ends as Failed; what it waits its turn or is paused, and "
+        "a copy that runs, do not count. 0 = no limit.",
+        ge=0,
+        le=30 * 24 * 3600,
     )
 
 
@@ -203,7 +216,7 @@ class WaltzMigrationStatus(StatusModel):
     what: str = Field(default="", description="What it does, in a few words.")
     conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))] = Field(
         default=(),
-        description="Planned, Running, Complete, Blocked; Valid (False) while a value cannot be read.",
+        description="Planned, Running, Complete, Failed, Blocked; Valid (False) while a value cannot be read.",
     )
     plan: tuple[str, ...] = Field(
         default=(), description="What it would do, step by step, for a person; at most 100 lines."
@@ -231,6 +244,16 @@ class WaltzMigrationStatus(StatusModel):
     )
     eta_seconds: int | None = Field(
         default=None, description="Time it will still take, seconds. Default: not known."
+    )
+    progressed_at: str | None = Field(
+        default=None,
+        description="When it got further last, or its turn came, RFC 3339; progressDeadlineSeconds counts from here. Default: "
+        "nothing counts now.",
+        json_schema_extra={"format": "date-time"},
+    )
+    failure: str = Field(default="", description="Why it is given up, for a person. Empty: it is not.")
+    retried: str = Field(
+        default="", description="Value of the annotation waltz.dev/retry that it was last begun again for."
     )
     cancellable: bool = Field(default=True, description="Whether cancel still leads back to where it began.")
     started_at: str | None = Field(

@@ -25,6 +25,7 @@ MAX_NODES = 64
 MAX_MEMBERS = 5
 """Of a managed ZooKeeper."""
 MAX_PORT = 65535
+_HOST = r"(\[[0-9a-fA-F:.]+\]|[^,/\s:]+)"
 
 
 def _kept(field: str, what: str) -> dict[str, str]:
@@ -168,10 +169,10 @@ class ZooKeeper(Model):
 
     connect_string: str | None = Field(
         default=None,
-        description="Servers of your own ensemble, host:port,host:port. Default: none (a managed ZooKeeper).",
+        description="Servers of your own ensemble, host:port,host:port; an IPv6 address in brackets. Default: none (a managed ZooKeeper).",
         min_length=3,
         max_length=1024,
-        pattern=r"^[^,/\s:]+:[0-9]{1,5}(,[^,/\s:]+:[0-9]{1,5})*$",
+        pattern=rf"^{_HOST}:[0-9]{{1,5}}(,{_HOST}:[0-9]{{1,5}})*$",
     )
     managed: ManagedZooKeeper | None = Field(
         default=None,
@@ -258,7 +259,6 @@ class StorageGroup(Model):
             _kept("id", "the id of a group"),
             _kept("zone", "the zone of a group"),
             _kept("storageClassName", "the storage class of a group"),
-            _grows("size"),
         )
     }
 
@@ -308,7 +308,6 @@ class Storage(Model):
     model_config = Model.model_config | {
         "json_schema_extra": rules(
             _kept("storageClassName", "the storage class"),
-            _grows("size"),
         )
     }
 

@@ -35,6 +35,7 @@ POD = Kind("v1", "Pod", "pods")
 PVC = Kind("v1", "PersistentVolumeClaim", "persistentvolumeclaims")
 SECRET = Kind("v1", "Secret", "secrets")
 SERVICE = Kind("v1", "Service", "services")
+ENDPOINT_SLICE = Kind("discovery.k8s.io/v1", "EndpointSlice", "endpointslices")
 DEPLOYMENT = Kind("apps/v1", "Deployment", "deployments")
 STATEFUL_SET = Kind("apps/v1", "StatefulSet", "statefulsets")
 JOB = Kind("batch/v1", "Job", "jobs")
@@ -55,6 +56,7 @@ ALL = (
     PVC,
     SECRET,
     SERVICE,
+    ENDPOINT_SLICE,
     DEPLOYMENT,
     STATEFUL_SET,
     JOB,
@@ -68,6 +70,9 @@ ALL = (
 )
 EXTENSIONS = (CERTIFICATE, POD_MONITOR, SERVICE_MONITOR)
 """Defined by others: where the definition is not installed there are none of them."""
+OPTIONAL = (*EXTENSIONS, ENDPOINT_SLICE)
+"""Done without where they are not there, or where a role that is older than this operator does not permit
+them."""
 
 _BY_NAME = {(kind.api_version, kind.kind): kind for kind in ALL}
 

@@ -317,8 +317,31 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
         if isinstance(kube, KubeView) and facts.desired.zookeeper_set
         else None,
         storage_evictions=all_current(facts),
+        broken_evictions=only_broken_unready(facts),
+        server_addresses=_server_addresses(kube),
         live={(key.kind, key.name): view.body for key, view in live.items() if view.body is not None},
     )
+
+
+def only_broken_unready(facts: Facts) -> bool:
+    """Whether storage pods are unready, and each of them is proven to do nothing: its container can't run as
+    it is, and the node does not answer. Their eviction takes nothing down."""
+    if not isinstance(facts.kube, KubeView):
+        return False
+    owner = {node.pod: node.connect_string for node in (*facts.desired.nodes, *facts.leaving)}
+    unready = [
+        (name, pod)
+        for name, pod in facts.kube.pods.items()
+        if pod.component == "storage" and not pod.ready and not pod.deleting
+    ]
+    return bool(unready) and all(
+        pod.stuck and name in owner and isinstance(facts.node(owner[name]), Unknown) for name, pod in unready
+    )
+
+
+def _server_addresses(kube: KubeView | Unknown) -> tuple[tuple[str, ...], ...]:
+    pods = kube.pods.values() if isinstance(kube, KubeView) else ()
+    return tuple(sorted(pod.addresses for pod in pods if pod.component == "server" and pod.addresses))
 
 
 def render(snapshot: Snapshot, facts: Facts) -> tuple[Rendered, ...]:

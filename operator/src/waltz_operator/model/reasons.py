@@ -64,6 +64,7 @@ class Reason(StrEnum):
     CANCELLED = "Cancelled"
     WAITING_ITS_TURN = "WaitingItsTurn"
     COMPLETED = "Completed"
+    FAILED = "Failed"
     # what was done
     SCALED = "Scaled"
     # why a storage node is restarted

@@ -162,7 +162,7 @@ class PodView:
     configuration, crash loop, unschedulable), empty when it runs or may still come up. `beside`:
     the first other container that can't run, and why: it makes the pod unready and no more. `component` is
     its label (storage, server, zookeeper, migration). `running`: our container runs. `members`: as in
-    `StatefulSetView`."""
+    `StatefulSetView`. `addresses`: its IP addresses, empty before it has any."""
 
     uid: str
     component: str
@@ -173,6 +173,7 @@ class PodView:
     beside: str = ""
     running: bool = False
     members: int = 0
+    addresses: tuple[str, ...] = ()
 
     @property
     def problem(self) -> str:

@@ -10,8 +10,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import NamedTuple
 
+from waltz_operator.api.metadata import RETRY
 from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, WaltzMigration
 from waltz_operator.model.desired import Move, MoveKind
+from waltz_operator.model.times import seconds
 
 
 class TaskKind(StrEnum):
@@ -59,8 +61,13 @@ NOTHING_EARLIER = Earlier()
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all. `unlisted`: number
-    of partitions that have not begun and are not among the records."""
+    """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all.
+
+    `parallel`: partitions at a time. `progressed_at`: since when the deadline counts, seconds; None: it does
+    not count now. `deadline_seconds`: 0 = none. `failure`: why it is given up, empty when it is not. `retry`:
+    a person asks for it anew. `unlisted`: number of partitions that have not begun and are not among the
+    records.
+    """
 
     name: str
     uid: str
@@ -81,10 +88,20 @@ class Task:
     earlier: Earlier = NOTHING_EARLIER
     unlisted: int = 0
     started_at: str | None = None
+    parallel: int = 1
+    deadline_seconds: int = 0
+    progressed_at: float | None = None
+    failure: str = ""
+    retry: str = ""
+
+    @property
+    def under_way(self) -> tuple[Record, ...]:
+        """The replica changes that it has begun and that have not ended."""
+        return tuple(record for record in self.records if record.in_flight)
 
     @property
     def in_flight(self) -> Record | None:
-        """The one replica change that it has under way."""
+        """The first of them."""
         return next((record for record in self.records if record.in_flight), None)
 
     @property
@@ -145,6 +162,11 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
         earlier=Earlier(status.earlier.done, status.earlier.cancelled, status.earlier.transactions),
         unlisted=status.pending,
         started_at=status.started_at,
+        parallel=spec.concurrent_partitions,
+        deadline_seconds=spec.progress_deadline_seconds,
+        progressed_at=seconds(status.progressed_at) if status.progressed_at else None,
+        failure=status.failure,
+        retry=retry if (retry := meta.annotations.get(RETRY, "")) != status.retried else "",
     )
 
 

@@ -1,25 +1,44 @@
-"""The plan for one WaltzMigration: a state machine over the steps of each partition, one partition at a
-time, one step per pass. Pure.
+"""The plan for one WaltzMigration: a state machine over the steps of each partition, some partitions at a
+time, one step of each per pass, and of all of them one change of the assignments in ZooKeeper. Pure.
 
 Pending → Planned (dry run, or not approved yet) → Running → Completed. `cancel` takes the partition under
-way back while nothing depends on it, else finishes it, and stops. Which partitions are concerned and where
-each has come is derived from what is seen; the status names the one under way (written before its first
+way back while nothing depends on it, else finishes it, and stops. One that gets no further for as long as its
+deadline says is given up: what can be taken back is, the rest stays at its last step, which is a safe stop;
+then it has Failed, holds up nobody, and a person may have it begun again. Which partitions are concerned and
+where each has come is derived from what is seen; the status names the one under way (written before its first
 step), and what a person wants to know.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from waltz_operator.api.migration import MigrationPhase, MoveState
-from waltz_operator.model.actions import Action, Blocked, DeleteJob, Plan, SetStatus
+from waltz_operator.model.actions import (
+    Action,
+    AssignInZooKeeper,
+    Blocked,
+    DeleteJob,
+    Plan,
+    SetStatus,
+    UnassignInZooKeeper,
+)
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts, facts_of
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Snapshot, TreeView
 from waltz_operator.model.task import FINISHED_STATES, Record, Task, TaskKind
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
-from waltz_operator.plan.move_steps import ChangeOptions, Step, next_step, undo_step
+from waltz_operator.plan.deadline import expired, timed
+from waltz_operator.plan.move_steps import (
+    ChangeOptions,
+    Step,
+    next_step,
+    still_to_copy,
+    undo_step,
+    undoable,
+)
 from waltz_operator.plan.placement import copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
@@ -31,9 +50,11 @@ MAX_TRIED = 64
 
 @dataclass(slots=True)
 class TaskDecision:
-    """`task` as its status is to record it."""
+    """`task` as its status is to record it. `counts`: whether the time until the next pass counts for its
+    deadline."""
 
     task: Task
+    counts: bool = True
     actions: list[Action] = field(default_factory=list)
     blocked: list[Blocked] = field(default_factory=list)
     reason: Reason = Reason.AS_WANTED
@@ -72,30 +93,68 @@ def _told_only(task: Task, failed: Failure) -> TaskDecision:
 
 def decide_task(facts: Facts, task: Task) -> TaskDecision:
     """The decision, before it is reported."""
-    decision = TaskDecision(task)
     if task.over:
-        decision.teardown_complete = task.deleting
-        decision.message = f"it is {task.phase.value.lower()}"
-        return decision
+        return _ended(facts, task)
+    decision = TaskDecision(replace(task, retry=""))
+    _decide(facts, decision.task, decision)
+    decision.task = timed(facts, task, decision.task, counts=decision.counts)
+    return decision
+
+
+def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     stop = _cannot_work(facts, task)
     if stop is not None:
         decision.blocked.append(stop)
         decision.reason, decision.message = Reason(stop.reason), stop.text
+        decision.counts = stop.reason == Reason.NO_TARGET
         if task.deleting and task.in_flight is None:
             decision.teardown_complete = True
         decision.requeue_seconds = SOON
-        return decision
+        if decision.counts and expired(facts, task):
+            _give_up(task, decision, f"{stop.reason}: {stop.text}")
+        return
     if task.unlisted:
         task = decision.task = _listed_again(facts, task)
-    record = task.in_flight
-    if record is not None:
-        _continue(facts, task, record, decision)
+    if task.under_way:
+        for record in task.under_way:
+            _continue(facts, task, record, decision)
+        if len(task.under_way) < task.parallel and not (task.cancel or task.failure):
+            _begin_more(facts, task, decision)
+    elif task.failure:
+        _give_up(task, decision, task.failure)
     elif task.cancel:
         decision.task = replace(task, phase=MigrationPhase.CANCELLED, records=_closed(task.records))
         decision.reason, decision.message = Reason.CANCELLED, "it was cancelled"
         decision.requeue_seconds = SOON
     else:
         _go_on(facts, task, decision)
+
+
+def _ended(facts: Facts, task: Task) -> TaskDecision:
+    """It is over; one that has failed is begun again when a person asks for it and nobody else is at work.
+    What it could not take back is then under way again."""
+    decision = TaskDecision(replace(task, retry=""))
+    decision.message = f"it is {task.phase.value.lower()}"
+    decision.teardown_complete = task.deleting
+    if task.phase is not MigrationPhase.FAILED or task.deleting:
+        return decision
+    decision.reason, decision.message = Reason.FAILED, task.failure
+    if not task.retry:
+        return decision
+    other = _others_turn(facts, task)
+    decision.requeue_seconds = SOON
+    if other is not None:
+        decision.task, decision.message = task, f"{task.failure}; to be begun again: {other}"
+        return decision
+    again = tuple(
+        replace(one, state=MoveState.STARTED) if one.state is MoveState.FAILED else one
+        for one in task.records
+    )
+    decision.task = replace(
+        decision.task, phase=MigrationPhase.PENDING, failure="", records=again, progressed_at=None
+    )
+    decision.reason, decision.message = Reason.MIGRATING, "it is begun again"
+    decision.requeue_seconds = AT_ONCE
     return decision
 
 
@@ -104,6 +163,16 @@ def _listed_again(facts: Facts, task: Task) -> Task:
     known = {record.move.partition for record in task.records}
     rest = [Record(move) for move in task_moves(facts, task) if move.partition not in known]
     return replace(task, records=(*task.records, *rest), unlisted=0)
+
+
+def _give_up(task: Task, decision: TaskDecision, why: str) -> None:
+    """It has failed; what is under way stays as it is, at a safe stop."""
+    records = tuple(replace(one, state=MoveState.FAILED) if one.in_flight else one for one in task.records)
+    left = next((one for one in records if one.state is MoveState.FAILED), None)
+    if left is not None and "is left" not in why:
+        why += f"; partition {left.move.partition} is left as it was"
+    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))
+    decision.reason, decision.message, decision.requeue_seconds = Reason.FAILED, why, SOON
 
 
 def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
@@ -144,9 +213,17 @@ def _unknown_node(facts: Facts, task: Task) -> str | None:
 
 def options_of(facts: Facts, task: Task, move: Move) -> ChangeOptions:
     """How the migration carries out a change."""
-    name = facts.desired.copy_job(task.name, move.partition)
-    about = ObjectKey("WaltzMigration", task.name)
-    return ChangeOptions(name, task.name, task.rate_limit_bytes, task.allow_pause, about=about)
+    others = [one.move for one in task.under_way if one.move.same != move.same]
+    left = sum(one.state not in FINISHED_STATES for one in task.records)
+    jobs = max(1, min(task.parallel, left))
+    return ChangeOptions(
+        facts.desired.copy_job(task.name, move.partition),
+        task.name,
+        -(-task.rate_limit_bytes // jobs),
+        task.allow_pause,
+        still_to_copy(facts, others, move.target),
+        about=ObjectKey("WaltzMigration", task.name),
+    )
 
 
 def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) -> None:
@@ -158,27 +235,64 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
             Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text, record.move.partition)
         )
         decision.reason, decision.message, decision.requeue_seconds = Reason.WAITING_ITS_TURN, text, SOON
+        decision.counts = False
         return
     options = options_of(facts, task, record.move)
-    back = task.cancel or _in_the_way(facts, record.move) is not None
+    back = bool(task.cancel or task.failure) or _in_the_way(facts, record.move) is not None
     step = undo_step(facts, record.move, options) if back else None
     undone = step is not None
     if step is None:
         step = _forward(facts, record.move, options)
+    if not step.actions and not step.finished and _to_give_up(facts, task, record, step, decision):
+        return
+    if _assigns(step.actions) and _assigns(decision.actions):
+        decision.requeue_seconds = AT_ONCE
+        return  # one change of the assignments at a time: each is proven by what is there before it
     state = step.state
     if step.finished:
         state = MoveState.CANCELLED if undone else MoveState.DONE
     decision.actions.extend(step.actions)
     if step.blocked is not None:
         decision.blocked.append(step.blocked)
-    decision.reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
-    decision.message = step.message
+    leads = task.under_way[0] is record
+    if leads or step.blocked is not None:
+        decision.reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
+        decision.message = step.message
+    giving_up = task.cancel or decision.task.failure
     decision.task = replace(
-        task,
-        phase=MigrationPhase.CANCELLING if task.cancel else MigrationPhase.RUNNING,
-        records=_with(task.records, _told(facts, record, options, state, step)),
+        decision.task,
+        phase=MigrationPhase.CANCELLING if giving_up else MigrationPhase.RUNNING,
+        records=_with(decision.task.records, _told(facts, record, options, state, step)),
     )
-    decision.requeue_seconds = AT_ONCE if step.finished else SOON
+    decision.requeue_seconds = min(decision.requeue_seconds, AT_ONCE if step.finished else SOON)
+
+
+def _assigns(actions: Iterable[Action]) -> bool:
+    return any(isinstance(one, AssignInZooKeeper | UnassignInZooKeeper) for one in actions)
+
+
+def _to_give_up(facts: Facts, task: Task, record: Record, step: Step, decision: TaskDecision) -> bool:
+    """Whether that was decided: to take back what is under way, recorded before the first step back, or to
+    leave it, when that cannot be done or takes too long too."""
+    jobs = [facts.job(options_of(facts, task, one.move).job) for one in task.under_way]
+    late = expired(facts, task, jobs)
+    why = (
+        step.blocked.text
+        if step.blocked is not None
+        else f"partition {record.move.partition}: {step.message}"
+    )
+    reason = Reason(step.blocked.reason) if step.blocked is not None else Reason.MIGRATING
+    if not task.failure and late:
+        failure = f"{reason}: it got no further for {task.deadline_seconds} s: {why}"
+        decision.task = replace(decision.task, phase=MigrationPhase.CANCELLING, failure=failure)
+        decision.reason, decision.message, decision.requeue_seconds = reason, failure, AT_ONCE
+        return True
+    if task.failure and (late or step.blocked is not None or not undoable(facts, record.move)):
+        left = replace(record, state=MoveState.FAILED, message=why)
+        decision.task = replace(decision.task, records=_with(decision.task.records, left))
+        decision.reason, decision.message, decision.requeue_seconds = reason, task.failure, AT_ONCE
+        return True
+    return False
 
 
 def _forward(facts: Facts, move: Move, options: ChangeOptions) -> Step:
@@ -228,6 +342,7 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
     records = (*_keep(ended, todo), *(Record(move) for move in todo))
     decision.task = replace(task, records=records)
     if not task.approved or task.dry_run:
+        decision.counts = False
         decision.task = replace(decision.task, phase=MigrationPhase.PLANNED)
         decision.reason = Reason.DRY_RUN if task.dry_run else Reason.NOT_APPROVED
         decision.message = "this is the plan; " + (
@@ -242,19 +357,34 @@ def _go_on(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if other is not None:
         decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, other))
         decision.reason, decision.message = Reason.WAITING_ITS_TURN, other
+        decision.counts = False
         return
-    _begin(facts, decision, [move for move in todo if _its_turn(facts, move)])
+    _begin(facts, decision, [move for move in todo if _its_turn(facts, task, move)])
 
 
-def _its_turn(facts: Facts, move: Move) -> bool:
-    """Alongside a change that is suspended, only that one's partition; and nothing of a partition whose lost
-    copy is refilled first."""
+def _begin_more(facts: Facts, task: Task, decision: TaskDecision) -> None:
+    """Record further changes alongside those that are under way, unless somebody else is at work too."""
+    if _others_turn(facts, task) is not None:
+        return
+    busy = {record.move.partition for record in task.under_way}
+    todo = [move for move in task_moves(facts, task) if move.partition not in busy]
+    kept = [one for one in decision.task.records if one.state is not MoveState.PENDING]
+    records = (*_keep(kept, todo), *(Record(move) for move in todo))
+    decision.task = replace(decision.task, records=records)
+    _start(facts, decision, [move for move in todo if _its_turn(facts, task, move)], [])
+
+
+def _its_turn(facts: Facts, task: Task, move: Move) -> bool:
+    """Alongside changes of others that are suspended, only of their partitions; and nothing of a partition
+    whose lost copy is refilled first."""
     if move.kind is not MoveKind.REFILL:
         return refiller(facts, move.partition) is None
-    suspended = [task.in_flight.move.partition for task in facts.tasks if task.in_flight is not None]
+    suspended = {
+        record.move.partition for one in facts.tasks if one.name != task.name for record in one.under_way
+    }
     if facts.memory.operation is not None:
-        suspended.append(facts.memory.operation.partition)
-    return all(partition == move.partition for partition in suspended)
+        suspended.add(facts.memory.operation.partition)
+    return not suspended or move.partition in suspended
 
 
 def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
@@ -264,29 +394,44 @@ def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
 
 
 def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
-    """Record the first change that may be made now; its first step comes when the record is in the status."""
+    """Record the first changes that may be made now; their first step comes when they are in the status."""
     task = decision.task
-    for move in todo[:MAX_TRIED]:
-        obstacle = _in_the_way(facts, move)
-        step = next_step(facts, move, options_of(facts, task, move))
-        blocked = step.blocked
-        if obstacle is not None:  # begun, it would be taken back at once, and begun again
-            text = f"partition {move.partition}: {obstacle}"
-            blocked = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
-        if blocked is not None:
-            decision.blocked.append(blocked)
-            continue
-        started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
-        records = tuple(started if one.move.same == move.same else one for one in task.records)
-        decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
-        decision.reason, decision.message = Reason.MIGRATING, f"partition {move.partition} is begun"
-        decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
+    if _start(facts, decision, todo, decision.blocked):
+        decision.reason, decision.message = Reason.MIGRATING, "its first partitions are begun"
         return
     if not decision.blocked:
+        decision.counts = False
         text = "another migration refills lost copies first"
         decision.blocked.append(Blocked(f"migration {task.name}", Reason.WAITING_ITS_TURN, text))
     first = decision.blocked[0]
     decision.reason, decision.message = Reason(first.reason), first.text
+    if decision.counts and expired(facts, task):
+        why = f"{first.reason}: it got no further for {task.deadline_seconds} s: {first.text}"
+        _give_up(decision.task, decision, why)
+
+
+def _start(facts: Facts, decision: TaskDecision, todo: list[Move], blocked: list[Blocked]) -> bool:
+    """Record as many of these changes as may be made now and as there is space for; whether any was.
+    `blocked` gets what keeps the others."""
+    before = decision.task
+    for move in todo[:MAX_TRIED]:
+        task = decision.task
+        if len(task.under_way) >= task.parallel:
+            break
+        obstacle = _in_the_way(facts, move)
+        step = next_step(facts, move, options_of(facts, task, move))
+        hindrance = step.blocked
+        if obstacle is not None:  # begun, it would be taken back at once, and begun again
+            text = f"partition {move.partition}: {obstacle}"
+            hindrance = Blocked(f"migration {task.name}", Reason.NO_TARGET, text, move.partition)
+        if hindrance is not None:
+            blocked.append(hindrance)
+            continue
+        started = Record(move, MoveState.STARTED, source_txid=facts.highest(move.partition))
+        records = tuple(started if one.move.same == move.same else one for one in task.records)
+        decision.task = replace(task, phase=MigrationPhase.RUNNING, records=records)
+        decision.requeue_seconds = AT_ONCE  # its first step comes when this record is in the status
+    return decision.task is not before
 
 
 def _finish(facts: Facts, task: Task, records: tuple[Record, ...], decision: TaskDecision) -> None:
@@ -306,17 +451,18 @@ def _others_turn(facts: Facts, task: Task) -> str | None:
     if operation is not None and not refills(facts, task, operation.partition):
         return "the cluster itself has a replica change under way"
     for other in facts.tasks:
-        under_way = other.in_flight
-        if other.name == task.name or under_way is None:
+        if other.name == task.name or not other.under_way:
             continue
-        if other.kind is TaskKind.REPLACE or not refills(facts, task, under_way.move.partition):
+        held_up = any(refills(facts, task, record.move.partition) for record in other.under_way)
+        if other.kind is TaskKind.REPLACE or not held_up:
             return f"migration {other.name} has a partition under way"
     for other in facts.tasks:
         if other.name == task.name:
             return None
         if refill and other.kind is not TaskKind.REPLACE:
             continue
-        if other.phase is MigrationPhase.RUNNING and not other.over and not other.cancel:
+        able = not other.over and not other.cancel and _cannot_work(facts, other) is None
+        if other.phase is MigrationPhase.RUNNING and able:
             return f"migration {other.name} comes first"
     return None
 

@@ -11,6 +11,7 @@ that it does not have.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from waltz_cluster.replica_rules import NeverStarted, change_incomplete
@@ -51,13 +52,14 @@ COPY_PAUSE_SECONDS = 30.0
 @dataclass(frozen=True, slots=True)
 class ChangeOptions:
     """How a change is to be carried out: name of its copy job, rate (bytes per second, 0 = unlimited),
-    whether writes may pause, whether the files of a removed copy are deleted, what Events are about (None:
-    the cluster)."""
+    whether writes may pause, what other copies that are under way still take of the target's disk, whether
+    the files of a removed copy are deleted, what Events are about (None: the cluster)."""
 
     job: str
     migration: str = ""
     rate_limit_bytes: int = 0
     allow_pause: bool = False
+    reserved_bytes: int = 0
     delete_files: bool = True
     about: ObjectKey | None = None
 
@@ -170,7 +172,7 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
             )
         if isinstance(gate, Denied):
             return _stop(MoveState.STARTED, gate)
-        return _assign_offline(facts, move, target)
+        return _assign_offline(facts, move, target, options)
     step = _fill(facts, move, target, replica, options)
     if step is not None:
         return step
@@ -182,13 +184,15 @@ def _bring_in(facts: Facts, tree: TreeView, move: Move, target: str, options: Ch
     return Step(MoveState.TARGET_ONLINE, (assign,), message=gate.proof)
 
 
-def _assign_offline(facts: Facts, move: Move, target: str) -> Step:
+def _assign_offline(facts: Facts, move: Move, target: str, options: ChangeOptions) -> Step:
     view = facts.node(target)
     source = _copy_source(facts, move)
     needed = source[1].size_bytes if source is not None else None
     free = None if isinstance(view, Unknown) else view.disk_free_bytes
-    if needed is not None and free is not None and free < needed * DISK_MARGIN:
-        text = f"{target} has {free} bytes free, the copy takes {needed}"
+    taken = options.reserved_bytes
+    if needed is not None and free is not None and free < (needed + taken) * DISK_MARGIN:
+        others = f", others that are under way {taken}" if taken else ""
+        text = f"{target} has {free} bytes free, the copy takes {needed}{others}"
         return _stop(MoveState.STARTED, denied(_what(move), Reason.DISK_FULL, text, move.partition))
     port = facts.admin_port(target)
     return Step(
@@ -280,6 +284,18 @@ def _empty(source: NodeReplica, target: NodeReplica) -> bool:
     """Positively nothing to copy: the source reports that it has no record, and the target has none
     either."""
     return source.max_transaction_id == -1 and target.max_transaction_id == -1
+
+
+def still_to_copy(facts: Facts, moves: Iterable[Move], target: str | None) -> int:
+    """Bytes that these changes will still write to the target."""
+    total = 0
+    for move in moves:
+        source = _copy_source(facts, move) if move.target == target else None
+        here = facts.replica(move.partition, target or "")
+        if source is not None and target not in facts.holders(move.partition):
+            there = here.size_bytes if isinstance(here, NodeReplica) else 0
+            total += max(0, (source[1].size_bytes or 0) - (there or 0))
+    return total
 
 
 def _copy_source(facts: Facts, move: Move) -> tuple[str, NodeReplica] | None:

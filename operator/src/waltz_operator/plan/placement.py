@@ -160,7 +160,7 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
             yield Move(kind, partition, task.source, task.source)
         return
     if task.kind is TaskKind.REBALANCE:
-        yield from _rebalance(facts, task.group)
+        yield from _rebalance(facts, task)
         return
     chosen = [p for p in held if task.partitions is None or p in task.partitions]
     taken: dict[str, int] = {}
@@ -168,23 +168,36 @@ def task_moves(facts: Facts, task: Task) -> Iterator[Move]:
         group = facts.group(task.source) or ""
         target: str | None = task.target
         if task.kind is TaskKind.DRAIN:
-            target = pick(facts, group, partition, taken)
+            target = _second_copy(facts, partition, task.source) or pick(facts, group, partition, taken)
         if target is not None:
             taken[target] = taken.get(target, 0) + 1
             yield Move(kind, partition, task.source, target)
 
 
-def _rebalance(facts: Facts, group: str) -> Iterator[Move]:
-    """From the fullest to the emptiest node of the group, until they differ by one at most."""
+def _second_copy(facts: Facts, partition: int, node: str) -> str | None:
+    """Another node of the group that has a copy already: what a migration that failed has left."""
+    found = copies_in(facts, facts.group(node), partition)
+    closed = cordoned(facts)
+    return next((one for one in found if one != node and facts.staying(one) and one not in closed), None)
+
+
+def _rebalance(facts: Facts, task: Task) -> Iterator[Move]:
+    """From the fullest to the emptiest node of the group, until they differ by one at most; what is under way
+    counts as done."""
     if not isinstance(facts.tree, TreeView):
         return
     closed = cordoned(facts)
     held = {
         node: sorted(facts.tree.assignments.get(node, ()))
-        for node in group_nodes(facts, group)
+        for node in group_nodes(facts, task.group)
         if node not in closed
     }
     moved: set[int] = set()
+    for _, partition, source, target, _ in (record.move for record in task.under_way):
+        moved.add(partition)
+        for node, there in ((source, False), (target, True)):
+            if node in held and (partition in held[node]) is not there:
+                held[node] = sorted({*held[node]} ^ {partition})
     while held:
         fullest = max(held, key=lambda node: (len(held[node]), node))
         emptiest = min(held, key=lambda node: (len(held[node]), node))

@@ -17,7 +17,7 @@ def refills(facts: Facts, task: Task, partition: int) -> bool:
     if task.kind is not TaskKind.REPLACE or task.over:
         return False
     if task.in_flight is not None:
-        return task.in_flight.move.partition == partition
+        return any(record.move.partition == partition for record in task.under_way)
     if task.cancel or task.dry_run or not task.approved or not facts.staying(task.source):
         return False
     return task.source in facts.holders(partition) and facts.data_lost(partition, task.source)

@@ -12,6 +12,8 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
 from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.security import ClientAuthentication
+from waltz_operator.api.topology import server_name, storage_name
+from waltz_operator.resources.addresses import listen_address
 from waltz_operator.resources.config import common_keys
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
@@ -27,9 +29,16 @@ def _images(cluster: WaltzCluster, image: str | None) -> Obj:
     return {"image": image, "pull": _plain(cluster.spec.images, "pull_policy", "pull_secrets")}
 
 
-def storage_config_basis(cluster: WaltzCluster) -> Obj:
+def _listening(inputs: RenderInputs, service: str) -> Obj:
+    """The address that pods listen on, where it is not that of all clusters before there was a choice."""
+    address = listen_address(inputs, service)
+    return {} if address == "0.0.0.0" else {"listen": address}
+
+
+def storage_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Of the storage nodes' configuration file."""
     return {
+        **_listening(inputs, storage_name(cluster)),
         "common": common_keys(cluster),
         "tls": _plain(cluster.spec.tls, "mode"),
         "peers": _plain(cluster.spec.tls.allowed_peers, "storage", "admin"),
@@ -42,7 +51,7 @@ def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGro
     storage = cluster.spec.storage
     return {
         **_images(cluster, cluster.spec.images.storage),
-        "file": storage_config_basis(cluster),
+        "file": storage_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "storage"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
         "certificates": inputs.tls_hashes.get("storage", ""),
@@ -53,11 +62,12 @@ def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGro
     }
 
 
-def server_config_basis(cluster: WaltzCluster) -> Obj:
+def server_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Of the servers' configuration file."""
     spec = cluster.spec
     verifies = spec.tls.client_authentication is ClientAuthentication.REQUIRED
     return {
+        **_listening(inputs, server_name(cluster)),
         "common": common_keys(cluster),
         "tls": _plain(spec.tls, "mode", "client_authentication"),
         "peers": _plain(spec.tls.allowed_peers, "server") if verifies else None,
@@ -72,7 +82,7 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     servers = cluster.spec.servers
     return {
         **_images(cluster, cluster.spec.images.server),
-        "file": server_config_basis(cluster),
+        "file": server_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "server"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
         "certificates": inputs.tls_hashes.get("server", ""),

@@ -26,7 +26,6 @@ Keys = dict[str, object]
 STORAGE_FILE = "waltz-storage.yml"
 SERVER_FILE = "waltz-server.yml"
 DATA_DIRECTORY = "/var/lib/waltz"
-EVERYWHERE = "0.0.0.0"
 
 
 def common_keys(cluster: WaltzCluster) -> Keys:
@@ -46,15 +45,16 @@ def common_keys(cluster: WaltzCluster) -> Keys:
     return keys
 
 
-def storage_keys(cluster: WaltzCluster) -> Keys:
-    """Configuration of every storage node: they differ in nothing but their volume."""
+def storage_keys(cluster: WaltzCluster, listen: str) -> Keys:
+    """Configuration of every storage node: they differ in nothing but their volume. `listen`: the address to
+    bind."""
     return {
         **common_keys(cluster),
         "storage.port": STORAGE_PORT,
         "storage.admin.port": STORAGE_ADMIN_PORT,
         "storage.jetty.port": STORAGE_HTTP_PORT,
         "storage.directory": DATA_DIRECTORY,
-        "storage.bind.host": EVERYWHERE,
+        "storage.bind.host": listen,
         "storage.log.json": True,
         **_tls(cluster, "storage.ssl", verifies=True),
         **_allowed(cluster, "storage.ssl.allowedPeers", cluster.spec.tls.allowed_peers.storage, servers=True),
@@ -63,7 +63,7 @@ def storage_keys(cluster: WaltzCluster) -> Keys:
     }
 
 
-def server_keys(cluster: WaltzCluster) -> Keys:
+def server_keys(cluster: WaltzCluster, listen: str) -> Keys:
     """Configuration of every server. `{dashed-address}` is the pod's own address, see
     docs/configuration.md."""
     tls = cluster.spec.tls
@@ -73,7 +73,7 @@ def server_keys(cluster: WaltzCluster) -> Keys:
         **common_keys(cluster),
         "server.port": SERVER_PORT,
         "server.jetty.port": SERVER_HTTP_PORT,
-        "server.bind.host": EVERYWHERE,
+        "server.bind.host": listen,
         "server.advertised.host": f"{{dashed-address}}.{server_domain(cluster)}",
         "server.log.json": True,
         **_tls(cluster, "server.ssl", verifies=verifies),

@@ -39,4 +39,9 @@ class RenderInputs:
     """Number of servers that the managed ZooKeeper has or may have now; None: as many as are wanted."""
     storage_evictions: bool = True
     """Whether Kubernetes may evict a storage pod now (every partition is proven to be caught up)."""
+    broken_evictions: bool = False
+    """Whether the storage pods that are unready may be evicted whatever the others do (they are proven not to
+    run)."""
+    server_addresses: tuple[tuple[str, ...], ...] = ()
+    """IP addresses of every server pod."""
     live: Mapping[tuple[str, str], Mapping[str, Any]] = field(default_factory=dict)

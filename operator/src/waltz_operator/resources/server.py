@@ -6,6 +6,7 @@ from __future__ import annotations
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.parts import AdvertisedAddress
 from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
+from waltz_operator.resources.addresses import family_policy, listen_address, server_slices
 from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import server_basis, server_config_basis
 from waltz_operator.resources.common import (
@@ -34,8 +35,9 @@ def server_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     """Everything of the servers."""
     return [
         _config(cluster, inputs),
-        _headless(cluster),
-        _service(cluster),
+        _headless(cluster, inputs),
+        *server_slices(cluster, inputs, _ports()),
+        _service(cluster, inputs),
         _budget(cluster),
         _deployment(cluster, inputs),
     ]
@@ -43,8 +45,8 @@ def server_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = server_name(cluster)
-    data = {SERVER_FILE: to_yaml(server_keys(cluster))}
-    kept, annotations = settled_data(cluster, inputs, name, server_config_basis(cluster), data)
+    data = {SERVER_FILE: to_yaml(server_keys(cluster, listen_address(inputs, name)))}
+    kept, annotations = settled_data(cluster, inputs, name, server_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, SERVER, {"data": kept}, annotations=annotations)
 
 
@@ -52,9 +54,10 @@ def _ports() -> list[Obj]:
     return [{"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS]
 
 
-def _headless(cluster: WaltzCluster) -> Obj:
+def _headless(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """<dashed-pod-ip>.<this> is what a server advertises, from before it is ready until it has left."""
     spec = {
+        **family_policy(inputs, server_name(cluster)),
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": selector(cluster, SERVER),
@@ -65,9 +68,10 @@ def _headless(cluster: WaltzCluster) -> Obj:
     )
 
 
-def _service(cluster: WaltzCluster) -> Obj:
+def _service(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """For tools and people; clients learn the addresses of servers from ZooKeeper."""
-    spec = {"type": "ClusterIP", "selector": selector(cluster, SERVER), "ports": _ports()}
+    policy = family_policy(inputs, client_service(cluster))
+    spec = {**policy, "type": "ClusterIP", "selector": selector(cluster, SERVER), "ports": _ports()}
     return make(cluster, "v1", "Service", client_service(cluster), SERVER, {"spec": spec})
 
 

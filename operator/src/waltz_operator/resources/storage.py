@@ -19,6 +19,7 @@ from waltz_operator.api.topology import (
     storage_name,
     storage_nodes,
 )
+from waltz_operator.resources.addresses import family_policy, listen_address
 from waltz_operator.resources.affinity import over_zones, storage_affinity
 from waltz_operator.resources.basis import storage_basis, storage_config_basis
 from waltz_operator.resources.claims import claim
@@ -48,7 +49,7 @@ def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
     """Everything of the storage nodes that the specification wants; external ones have nothing here."""
     nodes = [node for node in storage_nodes(cluster) if not node.external]
     by_name = {group.name: group for group in groups(cluster)}
-    found = [_config(cluster, inputs), _service(cluster), _budget(cluster, inputs)]
+    found = [_config(cluster, inputs), _service(cluster, inputs), _budget(cluster, inputs)]
     for node in nodes:
         group = by_name[node.group]
         found += [_claim(cluster, inputs, group, node), _stateful_set(cluster, inputs, group, node)]
@@ -57,14 +58,15 @@ def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = storage_name(cluster)
-    data = {STORAGE_FILE: to_yaml(storage_keys(cluster))}
-    kept, annotations = settled_data(cluster, inputs, name, storage_config_basis(cluster), data)
+    data = {STORAGE_FILE: to_yaml(storage_keys(cluster, listen_address(inputs, name)))}
+    kept, annotations = settled_data(cluster, inputs, name, storage_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, STORAGE, {"data": kept}, annotations=annotations)
 
 
-def _service(cluster: WaltzCluster) -> Obj:
+def _service(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Gives every pod its DNS name, ready or not: a node must be reachable to become ready."""
     spec = {
+        **family_policy(inputs, storage_name(cluster)),
         "clusterIP": "None",
         "publishNotReadyAddresses": True,
         "selector": selector(cluster, STORAGE),
@@ -78,9 +80,10 @@ def _service(cluster: WaltzCluster) -> Obj:
 
 
 def _budget(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
-    """One storage pod may be evicted, and none while a copy is behind."""
+    """One storage pod may be evicted, and none while a copy is behind; but a broken one holds up no drain."""
     spec = {
         "maxUnavailable": 1 if inputs.storage_evictions else 0,
+        "unhealthyPodEvictionPolicy": "AlwaysAllow" if inputs.broken_evictions else "IfHealthyBudget",
         "selector": {"matchLabels": selector(cluster, STORAGE)},
     }
     return make(cluster, "policy/v1", "PodDisruptionBudget", storage_name(cluster), STORAGE, {"spec": spec})

@@ -8,6 +8,8 @@ in its status: a new process would fail in the same way, and stop for all others
 from __future__ import annotations
 
 import asyncio
+import errno
+import socket
 from collections.abc import Awaitable, Callable
 
 from aiohttp import web
@@ -18,6 +20,17 @@ from waltz_runtime.errors import HttpBindError
 
 Check = Callable[[], str]
 """What is wrong, in one line; empty when nothing is."""
+
+
+def _everywhere(port: int) -> socket.socket:
+    """One socket for both IP families; for IPv4 alone where the machine, or the pod, has no IPv6."""
+    if socket.has_dualstack_ipv6():
+        try:
+            return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        except OSError as error:
+            if error.errno != errno.EADDRNOTAVAIL:
+                raise
+    return socket.create_server(("", port))
 
 
 class HealthServer:
@@ -31,15 +44,16 @@ class HealthServer:
         self.port = 0
 
     async def start(self, host: str, port: int) -> None:
-        """HttpBindError, one line, when the address cannot be bound."""
+        """`host`: empty = every address, of both IP families where there are two. HttpBindError, one line,
+        when the address cannot be bound."""
         app = web.Application()
         app.router.add_get("/healthz", self._answer(self._alive))
         app.router.add_get("/readyz", self._answer(self._ready))
         app.router.add_get("/metrics", self._text)
         runner = web.AppRunner(app, access_log=None, handle_signals=False, shutdown_timeout=1.0)
         await runner.setup()
-        site = web.TCPSite(runner, host, port)
         try:
+            site = web.TCPSite(runner, host, port) if host else web.SockSite(runner, _everywhere(port))
             await site.start()
         except OSError as error:
             await runner.cleanup()

@@ -25,6 +25,7 @@ Wake = Callable[[tuple[str, str]], None]
 WATCHED = (
     kinds.CONFIG_MAP,
     kinds.DEPLOYMENT,
+    kinds.ENDPOINT_SLICE,
     kinds.JOB,
     kinds.NETWORK_POLICY,
     kinds.POD,

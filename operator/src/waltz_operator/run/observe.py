@@ -277,13 +277,13 @@ class Observer:
                     return kind.kind, [one for one in claims if is_ours(one)]
                 return kind.kind, await self._kube.list(kind, namespace, labels)
             except (KubeNotFoundError, KubeForbiddenError):
-                if kind not in kinds.EXTENSIONS:
+                if kind not in kinds.OPTIONAL:
                     raise
                 absent.add(kind.kind)
                 return kind.kind, []
 
         try:
-            lists = dict(await asyncio.gather(*(listed(kind) for kind in (*_KINDS, *kinds.EXTENSIONS))))
+            lists = dict(await asyncio.gather(*(listed(kind) for kind in (*_KINDS, *kinds.OPTIONAL))))
             expandable = await self._expandable(lists["PersistentVolumeClaim"])
         except KubeError as error:
             return Unknown(f"the objects of the cluster cannot be read: {one_line(error)}")

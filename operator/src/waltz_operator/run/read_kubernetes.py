@@ -151,7 +151,16 @@ def pod(obj: Object) -> PodView:
         beside,
         any(one.get("name") == ours and "running" in _part(one, "state") for one in containers),
         _members(obj),
+        _addresses(obj),
     )
+
+
+def _addresses(obj: Object) -> tuple[str, ...]:
+    status = _part(obj, "status")
+    if status.get("phase") in ("Failed", "Succeeded"):
+        return ()  # Kubernetes may give them to another pod
+    listed = [one.get("ip") for one in status.get("podIPs") or ()]
+    return tuple(dict.fromkeys(str(one) for one in (status.get("podIP"), *listed) if one))
 
 
 def _what_cannot_run(obj: Object, conditions: Mapping[str, Object], ours: str) -> tuple[str, str]:

@@ -147,7 +147,10 @@ def test_rules_name_fields_that_exist() -> None:
                     found += 1
                     assert rule["message"], path
                     if "fieldPath" in rule:
-                        assert rule["fieldPath"][1:] in target["properties"], f"{path} {rule}"
+                        inner = target
+                        for part in rule["fieldPath"][1:].split("."):
+                            assert part in inner["properties"], f"{path} {rule}"
+                            inner = inner["properties"][part]
     assert found >= 25
 
 

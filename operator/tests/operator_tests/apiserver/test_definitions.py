@@ -169,6 +169,40 @@ def test_the_server_refuses_changes_of_what_is_fixed(plane: Plane) -> None:
     on_the_server(plane, "fixed", work)
 
 
+def test_a_size_that_was_refused_can_be_set_back(plane: Plane) -> None:
+    """While the operator reports that it cannot be had; else a volume never shrinks."""
+    sizes: tuple[tuple[str, Spec, Spec], ...] = (
+        ("all", {}, {"storage": {"size": "20Gi"}}),
+        ("group", groups({"name": "1", "size": "10Gi"}), groups({"name": "1", "size": "20Gi"})),
+    )
+
+    async def work(kube: KubeClient) -> None:
+        for name, small, large in sizes:
+            before, after = merged(PLAIN, small), merged(PLAIN, large)
+            made = await kube.create(waltz_cluster("doors", before, name))
+            assert await refusal(kube, {**made, "spec": after}, changed=True) == ""
+
+            async def back(name: str = name, before: Spec = before) -> str:
+                found = await kube.get(WALTZ_CLUSTER, "doors", name)
+                assert found is not None
+                return await refusal(kube, {**found, "spec": before}, changed=True)
+
+            assert "a volume cannot shrink" in await back()
+            condition = {
+                "type": "Valid",
+                "status": "False",
+                "reason": "RefusedChange",
+                "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z",
+            }
+            found = await kube.get(WALTZ_CLUSTER, "doors", name)
+            path = WALTZ_CLUSTER.path("doors", name, "status")
+            await kube._call("PUT", path, None, {**(found or {}), "status": {"conditions": [condition]}})
+            assert await back() == ""
+
+    on_the_server(plane, "doors", work)
+
+
 def test_status_is_the_operators_and_scale_sets_servers(plane: Plane) -> None:
     async def work(kube: KubeClient) -> None:
         made = await kube.create({**waltz_cluster("scaled", PLAIN), "status": {"phase": "Made up"}})

@@ -72,6 +72,8 @@ def owned(namespace: str) -> list[tuple[Kind, dict[str, Any]]]:
         }
         if kind.kind in specs:
             body["spec"] = specs[kind.kind]
+        if kind.kind == "EndpointSlice":
+            body |= {"addressType": "IPv4", "endpoints": []}
         found.append((kind, body))
     return found
 

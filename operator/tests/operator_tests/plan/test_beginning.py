@@ -47,11 +47,22 @@ def rests(found: Facts, task: Task) -> str:
     return text
 
 
-def test_a_drain_does_not_begin_where_the_group_has_a_second_copy() -> None:
+def two_copies_in_a_group() -> Facts:
+    """Nodes 0, 3 and 4 are one group; 0 and 3 have a copy."""
     seen = cluster.facts(cluster.kube(nodes=(0, 1, 2, 3, 4)), nodes=(0, 1, 2, 3, 4), assigned=(0, 1, 2, 3))
-    found = one_group(seen, (0, 3, 4), (0, 1, 2, 3, 4))
+    return one_group(seen, (0, 3, 4), (0, 1, 2, 3, 4))
+
+
+def test_a_move_does_not_begin_where_the_group_has_a_second_copy() -> None:
+    move = Task("m", "u", TaskKind.MOVE, "t", source=name(0), target=name(4))
+    assert f"{name(3)} of the same group has a copy already" in rests(two_copies_in_a_group(), move)
+
+
+def test_a_drain_finishes_what_a_failed_migration_has_left() -> None:
+    """The group's second copy is what the drained node's partition moves to: nothing is copied."""
     drain = Task("m", "u", TaskKind.DRAIN, "t", source=name(0))
-    assert f"{name(3)} of the same group has a copy already" in rests(found, drain)
+    decision = decide_task(two_copies_in_a_group(), drain)
+    assert [(one.move.target, one.state.value) for one in decision.task.records] == [(name(3), "Started")]
 
 
 def test_a_move_does_not_begin_to_a_node_that_leaves() -> None:

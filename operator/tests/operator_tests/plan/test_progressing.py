@@ -54,6 +54,16 @@ def blocked(*reasons: Reason, held: bool = False) -> Decision:
 # ---------------------------------------------------------------------------------------------------- rest
 
 
+def test_a_change_that_current_copies_cannot_prove_waits_for_a_person() -> None:
+    """From two copies to one: both are needed for a quorum of two, and no waiting changes that."""
+    found = facts(kube(nodes=(0, 1)), nodes=(0, 1), assigned=(0, 1))
+    wanted = replace(found.desired, nodes=(identity(0),), by_connect={name(0): identity(0)})
+    found = replace(found, desired=wanted, leaving=(identity(1),))
+    status, reason, text = progressing(found, rendered((0,)))
+    assert (status, reason) == ("False", "UnsafeChange")
+    assert "2 are needed" in text
+
+
 def test_at_rest_it_is_false() -> None:
     assert progressing(facts())[:2] == ("False", "AsWanted")
 
@@ -108,7 +118,8 @@ def test_zookeeper_servers_that_start_are_progress() -> None:
     ],
 )
 def test_a_step_that_waits_for_time_is_progress(reason: Reason) -> None:
-    assert told(facts(), blocked(reason))[:2] == ("True", reason.value)
+    found = facts(says={1: SILENT}) if reason is Reason.UNSAFE_CHANGE else facts()
+    assert told(found, blocked(reason))[:2] == ("True", reason.value)
 
 
 def test_a_restart_that_waits_for_a_copy_to_catch_up_is_progress() -> None:

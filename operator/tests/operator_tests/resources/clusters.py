@@ -15,7 +15,11 @@ from waltz_operator.resources import RenderInputs, desired_objects
 Spec = dict[str, Any]
 Obj = Mapping[str, Any]
 UID = "3a1ad8c2-6f4d-4d0c-9d0e-3b8a8a6f2c11"
-INPUTS = RenderInputs(operator_image="waltz-operator:1", tls_hashes={"server": "s1", "storage": "t1"})
+INPUTS = RenderInputs(
+    operator_image="waltz-operator:1",
+    tls_hashes={"server": "s1", "storage": "t1"},
+    server_addresses=(("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")),
+)
 
 PLAIN: Spec = {
     "images": {"server": "waltz-server:1", "storage": "waltz-storage:1", "zookeeper": "waltz-zookeeper:1"},
@@ -131,6 +135,9 @@ CHANGES_REFUSED: list[tuple[Spec, Spec, str]] = [
     ({"zookeeper": {"adoptKey": UID}}, {"zookeeper": {"adoptKey": None}}, "the key of an adopted cluster is fixed"),
     ({}, {"storage": {"size": "9Gi"}}, "a volume cannot shrink"),
     ({"storage": {"size": "1Ti"}}, {"storage": {"size": "999G"}}, "a volume cannot shrink"),
+    ({}, {"replicas": 1}, "a cluster of two or more copies cannot go back to one"),
+    ({"replicas": 2}, {"replicas": 1}, "a cluster of two or more copies cannot go back to one"),
+    ({"replicas": 2}, {"replicas": None, "storage": {"groups": [{"name": "1"}]}}, "cannot go back to one"),
     ({}, {"storage": {"storageClassName": "fast"}}, "the storage class is fixed"),
     (_group(), _group(size="19Gi"), "a volume cannot shrink"),
     (_group(), _group(zone="y"), "the zone of a group is fixed"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -155,7 +156,7 @@ def test_the_hash_changes_exactly_when_pods_have_to(change: str) -> None:
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_change_is_taken_up_although_the_old_objects_are_live(change: str) -> None:
     before = objects(cluster())
-    inputs = RenderInputs(operator_image="x", tls_hashes=INPUTS.tls_hashes, live=live(before))
+    inputs = replace(INPUTS, operator_image="x", live=live(before))
     assert contents(objects(cluster(CHANGES[change]), inputs), hashed=True) == contents(
         objects(cluster(CHANGES[change])), hashed=True
     )
@@ -164,8 +165,8 @@ def test_a_change_is_taken_up_although_the_old_objects_are_live(change: str) -> 
 @pytest.mark.parametrize("change", CHANGES)
 def test_there_and_back_again(change: str) -> None:
     before = objects(cluster())
-    there = objects(cluster(CHANGES[change]), RenderInputs(tls_hashes=INPUTS.tls_hashes, live=live(before)))
-    back = objects(cluster(), RenderInputs(tls_hashes=INPUTS.tls_hashes, live=live(there)))
+    there = objects(cluster(CHANGES[change]), replace(INPUTS, live=live(before)))
+    back = objects(cluster(), replace(INPUTS, live=live(there)))
     assert back == before
 
 
@@ -189,7 +190,7 @@ def test_another_version_of_the_operator_restarts_nothing(
     fresh = objects(made)
     assert contents(fresh) != contents(before), "or this test could not fail"
     assert hashes(fresh) == hashes(before)
-    inputs = RenderInputs(operator_image="waltz-operator:2", tls_hashes=INPUTS.tls_hashes, live=live(before))
+    inputs = replace(INPUTS, operator_image="waltz-operator:2", live=live(before))
     after = objects(made, inputs)
     assert after == before
     # and the next change of the specification takes everything from the new version
@@ -202,7 +203,7 @@ def test_configuration_that_somebody_changed_is_put_right(monkeypatch: pytest.Mo
     before = objects(cluster())
     meddled = live(before)
     meddled["ConfigMap", "ledger-storage"]["data"]["waltz-storage.yml"] += "storage.port: 1\n"
-    inputs = RenderInputs(tls_hashes=INPUTS.tls_hashes, live=meddled)
+    inputs = replace(INPUTS, live=meddled)
     assert objects(cluster(), inputs) == before
 
 
@@ -211,7 +212,7 @@ def test_unreadable_annotations_do_no_harm() -> None:
     for text in ("", "{", "[]", "{}", "null"):
         meddled = live(before)
         meddled["Deployment", "ledger-server"]["metadata"]["annotations"]["waltz.dev/template"] = text
-        inputs = RenderInputs(tls_hashes=INPUTS.tls_hashes, live=meddled)
+        inputs = replace(INPUTS, live=meddled)
         assert objects(cluster(), inputs) == before
 
 
@@ -226,7 +227,7 @@ def test_new_certificates_and_a_persons_word_restart_pods() -> None:
     assert restarted() == set()
     assert restarted(RenderInputs(tls_hashes={"server": "s2", "storage": "t1"})) == {"server"}
     assert restarted(RenderInputs(tls_hashes={"server": "s1", "storage": "t2"})) == {"storage"}
-    assert restarted(RenderInputs(tls_hashes=INPUTS.tls_hashes, auth_hash="x")) == {"server", "storage"}
+    assert restarted(replace(INPUTS, auth_hash="x")) == {"server", "storage"}
     assert restarted(INPUTS, "restart-storage") == {"storage"}
     assert restarted(INPUTS, "restart-server") == {"server"}
     assert restarted(INPUTS, "restart-zookeeper") == {"zookeeper"}

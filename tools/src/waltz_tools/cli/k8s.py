@@ -226,6 +226,42 @@ def restart(
 
 
 @app.command()
+def shell(
+    cluster: ClusterArgument,
+    command: Annotated[
+        list[str] | None,
+        typer.Argument(help="What to run there, after --; default: a shell.", show_default=False),
+    ] = None,
+    image: Annotated[
+        str | None,
+        typer.Option("--image", help="Image of the tools; default: waltz-tools next to that of the servers."),
+    ] = None,
+    secret: Annotated[
+        str | None,
+        typer.Option("--secret", help="Secret with a client's certificate; default: the cluster's own."),
+    ] = None,
+    timeout: Annotated[float, typer.Option("--timeout", min=1, help="Seconds until the pod must run.")] = 120,
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+) -> None:
+    """Start a pod that has the waltz command, the cluster's certificate and configuration; run a shell, or a
+    command, in it; remove it. The exit code is the command's."""
+
+    async def work(session: Session) -> int:
+        from waltz_tools.k8s import shell as pods
+
+        pods.kubectl(session.place, "", (), terminal=False)  # before a pod is made for nothing
+        async with pods.opened(session, cluster, image, secret, timeout) as pod:
+            line = pods.kubectl(session.place, pod, command or (), terminal=sys.stdin.isatty())
+            return await pods.attach(line)
+
+    code = _run(work, namespace, kubeconfig, context)
+    if code:
+        raise typer.Exit(code)
+
+
+@app.command()
 def pause(
     cluster: ClusterArgument,
     resume: Annotated[bool, typer.Option("--resume", help="Resume.")] = False,

@@ -188,4 +188,5 @@ def phase(facts: Facts, decision: Decision, health: Health) -> str:
         return "Unknown"
     if health.unhealthy:
         return "Degraded" if health.healthy or health.caught_up else "Creating"
-    return "Changing" if decision.requeue_seconds < 10 else "Ready"
+    changing = decision.requeue_seconds < 10 and progressing(facts, decision)[0] == "True"
+    return "Changing" if changing else "Ready"

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from waltz_operator.api.cluster_status import Condition, ConditionStatus
+from waltz_operator.api.metadata import RETRY
 from waltz_operator.api.migration import (
     EarlierPartitions,
     MigrationPhase,
@@ -65,7 +66,10 @@ def migration_status(
         eta_seconds=None if finished or not begun else _eta(facts, started_at, total, copied),
         cancellable=not finished and _cancellable(facts, task),
         started_at=started_at,
-        finished_at=last.finished_at or (timestamp(facts.now) if finished else None),
+        finished_at=(last.finished_at or timestamp(facts.now)) if finished else None,
+        progressed_at=None if task.progressed_at is None or finished else timestamp(task.progressed_at),
+        failure=task.failure,
+        retried=last.retried if task.retry else migration.metadata.annotations.get(RETRY, ""),
     )
 
 
@@ -118,6 +122,7 @@ def listed(task: Task) -> tuple[tuple[Record, ...], Earlier, int]:
     if len(records) <= MAX_LISTED:
         return records, task.earlier, task.unlisted
     ended = [one for one in records if one.state in FINISHED_STATES]
+    ended.sort(key=lambda one: one.state is MoveState.FAILED)  # these are begun again, and never dropped
     begun = [one for one in records if one.in_flight]
     waiting = [one for one in records if one.state is MoveState.PENDING]
     last = ended[max(0, len(ended) - MAX_LISTED_ENDED) :]
@@ -162,8 +167,7 @@ def _eta(facts: Facts, started_at: str | None, total: int | None, copied: int | 
 
 
 def _cancellable(facts: Facts, task: Task) -> bool:
-    record = task.in_flight
-    return record is None or undoable(facts, record.move)
+    return all(undoable(facts, record.move) for record in task.under_way)
 
 
 def _conditions(
@@ -180,6 +184,7 @@ def _conditions(
         "Planned": (task.phase is not MigrationPhase.PENDING or bool(task.records), reason.value, ""),
         "Running": (running, reason.value, message if running else ""),
         "Complete": (task.phase is MigrationPhase.COMPLETED, reason.value, message),
+        "Failed": (task.phase is MigrationPhase.FAILED, reason.value, task.failure),
         "Blocked": (
             first is not None,
             Reason(first.reason).value if first is not None else Reason.AS_WANTED.value,

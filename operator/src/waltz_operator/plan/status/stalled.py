@@ -39,6 +39,8 @@ def stands_still(facts: Facts, blocked: Blocked) -> bool:
     if blocked.reason == Reason.POD_STUCK:
         return _copy_cannot_start(facts, blocked.partition)
     if blocked.reason in OF_COPIES and blocked.partition is not None:
+        if blocked.reason == Reason.UNSAFE_CHANGE and _all_current(facts, blocked.partition):
+            return True  # as many copies as there can be prove it, and they are too few
         return _no_copy_comes_back(facts, blocked.partition)
     return blocked.reason in OF_NODES and stuck_pod(facts) is not None and starting(facts) is None
 
@@ -55,6 +57,11 @@ def _no_copy_comes_back(facts: Facts, partition: int) -> bool:
     """Copies are missing, and none of them becomes current without help."""
     behind = [node for node in facts.holders(partition) if facts.not_current(partition, node)]
     return bool(behind) and all(_is_down(facts, partition, node) for node in behind)
+
+
+def _all_current(facts: Facts, partition: int) -> bool:
+    holders = facts.holders(partition)
+    return bool(holders) and len(facts.current(partition, holders)) == len(holders)
 
 
 def _is_down(facts: Facts, partition: int, node: str) -> bool:

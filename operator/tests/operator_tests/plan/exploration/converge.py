@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model.task import Task, TaskKind
 
 from . import nature
@@ -93,7 +96,16 @@ def check_reached(world: World, universe: Universe, *, lazy: bool = False) -> No
         world = settle(world._replace(tasks=(*world.tasks, repair)), universe, lazy=lazy)
     if beyond_repair(world):
         return
+    world = settle(_begun_again(world), universe, lazy=lazy)
     _check_as_asked(world, universe)
+
+
+def _begun_again(world: World) -> World:
+    """A person has the failed migrations begun again."""
+    tasks = (
+        replace(task, retry="1") if task.phase is MigrationPhase.FAILED else task for task in world.tasks
+    )
+    return world._replace(tasks=tuple(tasks))
 
 
 def _check_lost_tree(world: World, universe: Universe) -> None:

@@ -234,6 +234,40 @@ MUTANTS = {
         ),
         "is left",
     ),
+    "more_are_begun_as_if_nothing_were_under_way": Planted(
+        "a change that is under way stays recorded until it has ended",
+        "drain two partitions at a time",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "    kept = [one for one in decision.task.records if one.state is not MoveState.PENDING]\n",
+                "    kept = [one for one in decision.task.records if one.state in FINISHED_STATES]\n",
+            ),
+        ),
+    ),
+    "retry_forgets_what_was_left": Planted(
+        "a migration that failed and is begun again finishes what it has left",
+        "give a drain up",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "        replace(one, state=MoveState.STARTED) if one.state is MoveState.FAILED else one\n",
+                "        replace(one, state=MoveState.CANCELLED) if one.state is MoveState.FAILED else one\n",
+            ),
+        ),
+        "is left on",
+    ),
+    "given_up_and_never_over": Planted(
+        "what is given up is over",
+        "give a drain up",
+        (
+            (
+                f"{_OPERATOR}/plan/migration.py",
+                "    decision.task = replace(task, phase=MigrationPhase.FAILED, failure=why, records=_closed(records))\n",
+                "    decision.task = replace(task, failure=why, records=records)\n",
+            ),
+        ),
+    ),
     "refill_of_a_healthy_replica": Planted(
         "replace touches only what is lost",
         "replace a lost disk",

@@ -54,11 +54,20 @@ def requests(world: World, scenario: Scenario) -> Iterator[World]:
     if scenario.task is not None and not world.tasks:
         yield world._replace(tasks=(scenario.task,))
     for task in world.tasks:
+        if world.luck.deadlines and not task.over and task.progressed_at is not None:
+            yield world._replace(
+                tasks=(replace(task, progressed_at=LONG_AGO),),
+                luck=world.luck._replace(deadlines=world.luck.deadlines - 1),
+            )
         if world.luck.changes and not task.cancel and not task.over:
             yield world._replace(
                 tasks=(replace(task, cancel=True),),
                 luck=world.luck._replace(changes=world.luck.changes - 1),
             )
+
+
+LONG_AGO = -1e9
+"""When a migration got further last whose deadline has passed."""
 
 
 def _task(kind: TaskKind, **given: object) -> Task:
@@ -127,6 +136,20 @@ def scenarios() -> tuple[Scenario, ...]:
             {},
             Luck(crashes=1, jobs=1, changes=1),
             task=_task(TaskKind.DRAIN, source=connect(0)),
+        ),
+        Scenario(
+            "drain two partitions at a time",
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            {0: (1,), 1: (0,)},
+            Luck(crashes=1, jobs=1, changes=1, disks=1),
+            task=_task(TaskKind.DRAIN, source=connect(0), parallel=2),
+        ),
+        Scenario(
+            "give a drain up",
+            Universe(_SPARE, 2, (Spec((0, 1, 2, 3)), Spec((1, 2, 3)))),
+            {0: (1,), 1: (0,)},
+            Luck(crashes=1, jobs=1, changes=1, deadlines=2),
+            task=_task(TaskKind.DRAIN, source=connect(0), deadline_seconds=60, parallel=2),
         ),
         Scenario(
             "take a node out of its group",

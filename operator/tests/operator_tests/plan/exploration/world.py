@@ -102,13 +102,14 @@ class Job(NamedTuple):
 
 class Luck(NamedTuple):
     """What may still happen: crashes of nodes, lost disks, failed copies, changes of mind, the loss of
-    ZooKeeper's data."""
+    ZooKeeper's data, deadlines of migrations that pass."""
 
     crashes: int = 0
     disks: int = 0
     jobs: int = 0
     changes: int = 0
     trees: int = 0
+    deadlines: int = 0
 
 
 class World(NamedTuple):
