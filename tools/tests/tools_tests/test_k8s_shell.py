@@ -119,6 +119,7 @@ def test_the_pod_is_restricted_ends_one_day_and_is_no_part_of_the_cluster() -> N
     assert pod["spec"]["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
     assert pod["spec"]["activeDeadlineSeconds"] == 4 * 3600
     assert pod["metadata"]["labels"]["app.kubernetes.io/component"] == "client"
+    assert pod["metadata"]["labels"]["waltz.dev/client"] == "true", "the managed ZooKeeper lets it in"
     assert "app.kubernetes.io/managed-by" not in pod["metadata"]["labels"]
 
 

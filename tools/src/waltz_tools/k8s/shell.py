@@ -19,7 +19,7 @@ import yaml
 
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import LABEL_COMPONENT, LABEL_INSTANCE, LABEL_NAME
+from waltz_operator.api.metadata import LABEL_CLIENT, LABEL_COMPONENT, LABEL_INSTANCE, LABEL_NAME
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.kube import kinds
@@ -106,6 +106,7 @@ def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) 
                 LABEL_NAME: "waltz",
                 LABEL_INSTANCE: cluster.metadata.name,
                 LABEL_COMPONENT: "client",
+                LABEL_CLIENT: "true",
             },
             "annotations": {ANNOTATION: yaml.safe_dump(client_keys(cluster), sort_keys=True)},
         },
