@@ -9,6 +9,6 @@ number=${HOSTNAME##*-}
 case $number in '' | *[!0-9]*) number=0 ;; esac
 printf '%d\n' "$((number + 1))" >"$directory/myid"
 exec java "-Xmx${ZOOKEEPER_HEAP_MB:-256}m" -XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData -XX:+ExitOnOutOfMemoryError \
-    -Dlog4j2.configurationFile=/opt/zookeeper/log4j2.properties -Dzookeeper.admin.enableServer=false \
+    -Djava.security.properties=/opt/zookeeper/java.security -Dlog4j2.configurationFile=/opt/zookeeper/log4j2.properties -Dzookeeper.admin.enableServer=false \
     -Dsnappy.disable=true -Djava.io.tmpdir="$directory" \
     -cp '/opt/zookeeper/lib/*' org.apache.zookeeper.server.quorum.QuorumPeerMain "$configuration"

@@ -3,8 +3,9 @@
 import asyncio
 import re
 import signal
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, closing
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,15 @@ async def office(place: Path, name: str) -> AsyncIterator[Office]:
             await process.wait()
 
 
+async def _applied(database: Path, bookings: int) -> None:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            with closing(sqlite3.connect(database)) as connection:
+                if connection.execute("select count(*) from bookings").fetchone() == (bookings,):
+                    return
+            await asyncio.sleep(0.05)
+
+
 async def test_the_page(place: Path) -> None:
     async with AsyncExitStack() as open_offices:
         east = await open_offices.enter_async_context(office(place, "east"))
@@ -94,6 +104,7 @@ async def test_the_page(place: Path) -> None:
         assert [line[:6] for line in answers] == ["seat 2", "seat 3"]
         assert {line.split()[-1] for line in answers} == {"bob", "carol"}
 
+        await _applied(place / "east.db", 3)  # what is printed is not committed yet
         east.process.send_signal(signal.SIGQUIT)  # Ctrl-\ in its terminal
         async with asyncio.timeout(SECONDS):
             assert await east.process.wait() == -signal.SIGQUIT

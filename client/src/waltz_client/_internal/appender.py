@@ -204,7 +204,7 @@ class Appender:
                 high_water_mark=known,
                 detail=" as far as this client knows (high_water_mark() asks)",
             )
-        if not partition.can_send:
+        if not partition.may_send_now:
             self._life.check_open()
             if not partition.mounted:
                 raise PartitionUnavailableError(

@@ -26,6 +26,8 @@ class Answer:
 
 
 DONE = Answer(True, "done")
+MOST_MONEY = 10**15
+"""In one request: what is in the log must fit the tables of everybody who follows it, for good."""
 
 
 async def carry_out(
@@ -83,15 +85,23 @@ def _transfer(wish: Transfer, store: Store) -> tuple[Event | None, Answer]:
 def opening(book: str, body: dict[str, object]) -> Opened:
     """The wish of a request; ValueError or KeyError for one that makes no sense."""
     balance = int(str(body["balance"]))
-    if balance < 0:
-        raise ValueError("a balance is not negative")
-    return Opened(book, str(body["account"]), balance)
+    account = str(body["account"])
+    _check_names(book, account)
+    if not 0 <= balance <= MOST_MONEY:
+        raise ValueError(f"a balance is 0 to {MOST_MONEY}")
+    return Opened(book, account, balance)
 
 
 def transferring(book: str, body: dict[str, object]) -> Transfer:
     """The wish of a request; ValueError or KeyError for one that makes no sense."""
     amount = int(str(body["amount"]))
     source, target = str(body["from"]), str(body["to"])
-    if amount <= 0 or source == target:
-        raise ValueError("a transfer has a positive amount and two accounts")
+    _check_names(book, str(body["id"]), source, target)
+    if not 0 < amount <= MOST_MONEY or source == target:
+        raise ValueError(f"a transfer has an amount of 1 to {MOST_MONEY} and two accounts")
     return Transfer(book, str(body["id"]), source, target, amount)
+
+
+def _check_names(*names: str) -> None:
+    if not all(0 < len(name) <= 64 for name in names):
+        raise ValueError("names have 1 to 64 characters")

@@ -115,7 +115,7 @@ def decode(content: bytes) -> ClusterTree:
         raise AdminError(f"the file has more than {MAX_FILE_BYTES} bytes: it is no export of a cluster")
     try:
         body = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         raise AdminError("the file is no export of a cluster, or not all of it is there") from None
     if not isinstance(body, dict) or body.get("format") != FORMAT:
         raise AdminError(f"the file is no export of a cluster: it does not say that it is a {FORMAT}")

@@ -201,9 +201,10 @@ def zookeeper_replicas(cluster: WaltzCluster, managed: ManagedZooKeeper) -> int:
     return managed.replicas or (ENSEMBLE if len(groups(cluster)) >= ENSEMBLE else 1)
 
 
-def connect_string(cluster: WaltzCluster) -> str:
-    """`zookeeper.connectString` of every role. A managed ensemble is named pod by pod: clients try each."""
-    pods = zookeeper_pods(cluster)
+def connect_string(cluster: WaltzCluster, members: int | None = None) -> str:
+    """`zookeeper.connectString` of every role. A managed ensemble is named pod by pod: clients try each.
+    `members`: how many it has; it may have more than are wanted now, since it never shrinks."""
+    pods = zookeeper_pods(cluster, max(_servers(cluster, None), members or 0))
     if pods:
         return ",".join(f"{pod}:{ZOOKEEPER_PORT}" for pod in pods)
     return cluster.spec.zookeeper.connect_string or ""

@@ -11,6 +11,9 @@ from __future__ import annotations
 from waltz_operator.model.desired import Desired
 from waltz_operator.model.snapshot import KubeView
 
+STEADY_SECONDS = 20.0
+"""A second server that has run for so long comes up; one that is out of memory does not."""
+
 
 def members(desired: Desired, kube: KubeView) -> int:
     """The number that the StatefulSet is to have now: what it has, or one more; of a new ensemble, which has
@@ -22,13 +25,12 @@ def members(desired: Desired, kube: KubeView) -> int:
 
 
 def _present(desired: Desired, kube: KubeView) -> int:
-    """As the StatefulSet says. Where it does not (one of an earlier release, whose number never changed), or
-    is gone, the claims show how many there were."""
+    """As the StatefulSet says. One of an earlier release says it by its pods, whose number never changed;
+    claims beyond them are of an earlier life. Where it is gone, the claims show how many there were."""
     view = kube.statefulsets.get(desired.zookeeper_set)
-    if view is not None and view.members:
-        return view.members
-    by_claim = max((number + 1 for number in claims(desired, kube).values()), default=0)
-    return max(by_claim, view.replicas if view is not None else 0)
+    if view is not None and (view.members or view.replicas):
+        return view.members or view.replicas
+    return max((number + 1 for number in claims(desired, kube).values()), default=0)
 
 
 def claims(desired: Desired, kube: KubeView) -> dict[str, int]:
@@ -65,11 +67,13 @@ def servers(desired: Desired, kube: KubeView) -> tuple[str, ...]:
     return tuple(f"{desired.zookeeper_set}-{number}" for number in range(count))
 
 
-def joins(desired: Desired, kube: KubeView, name: str) -> bool:
+def joins(desired: Desired, kube: KubeView, name: str, now: float) -> bool:
     """Whether the pod is the single server that the second one waits for: none can serve beside one that does
-    not know of an ensemble, so this one goes down when the second one runs."""
+    not know of an ensemble, so this one goes down when the second one runs, and is not one that crashes again
+    and again."""
     view, pod = kube.statefulsets.get(desired.zookeeper_set), kube.pods.get(name)
     second = kube.pods.get(f"{desired.zookeeper_set}-1")
     if view is None or view.members != 2 or pod is None or second is None or name.endswith("-1"):
         return False
-    return pod.members != 2 and second.members == 2 and second.running and not second.deleting
+    steady = second.running_since is not None and now - second.running_since >= STEADY_SECONDS
+    return pod.members != 2 and second.members == 2 and steady and not second.deleting

@@ -158,11 +158,11 @@ class DeploymentView:
 
 @dataclass(frozen=True, slots=True)
 class PodView:
-    """A pod of the cluster. `stuck`: why our container in it can't be running as it is (image,
-    configuration, crash loop, unschedulable), empty when it runs or may still come up. `beside`:
-    the first other container that can't run, and why: it makes the pod unready and no more. `component` is
-    its label (storage, server, zookeeper, migration). `running`: our container runs. `members`: as in
-    `StatefulSetView`. `addresses`: its IP addresses, empty before it has any."""
+    """A pod of the cluster. `stuck`: why our container in it can't be running as it is (image, configuration,
+    crash loop, unschedulable), empty when it runs or may still come up. `beside`: the first other container
+    that can't run, and why: it makes the pod unready and no more. `component` is its label (storage, server,
+    zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
+    `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any."""
 
     uid: str
     component: str
@@ -171,7 +171,7 @@ class PodView:
     deleting: bool = False
     stuck: str = ""
     beside: str = ""
-    running: bool = False
+    running_since: float | None = None
     members: int = 0
     addresses: tuple[str, ...] = ()
 

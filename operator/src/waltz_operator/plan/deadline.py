@@ -29,11 +29,15 @@ _BEHIND_THE_COPY = frozenset(
 
 def expired(facts: Facts, task: Task, jobs: Iterable[JobView | None] = ()) -> bool:
     """Whether it has got no further for too long. `jobs`: the copy jobs of what it has under way."""
-    if any(job is not None and job.state == "active" and not job.waits for job in jobs):
+    seen = [job for job in jobs if job is not None]
+    if any(job.state == "active" and not job.waits for job in seen):
         return False
-    if task.progressed_at is None or task.deadline_seconds <= 0:
+    since = task.progressed_at
+    if since is None or task.deadline_seconds <= 0:
         return False
-    return facts.now - task.progressed_at >= task.deadline_seconds
+    # how long the last copy ran does not count either, now that it has ended
+    ran = max((job.ended_at - max(job.started_at, since) for job in seen), default=0.0)
+    return facts.now - since - max(0.0, ran) >= task.deadline_seconds
 
 
 def timed(facts: Facts, before: Task, after: Task, *, counts: bool) -> Task:

@@ -39,7 +39,7 @@ from waltz_operator.plan.move_steps import (
     undo_step,
     undoable,
 )
-from waltz_operator.plan.placement import copies_in, task_moves
+from waltz_operator.plan.placement import able_first, copies_in, task_moves
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
 from waltz_operator.plan.status.events import migration_events
@@ -69,7 +69,9 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     migration = {one.metadata.name: one for one in snapshot.migrations}[name]
     facts = facts_of(snapshot)
     task = next(one for one in facts.tasks if one.name == name)
-    decision = decide_task(facts, task) if snapshot.failed is None else _told_only(task, snapshot.failed)
+    decision = (
+        decide_task(facts, task) if snapshot.failed is None else _told_only(facts, task, snapshot.failed)
+    )
     status = migration_status(
         migration, facts, decision.task, decision.blocked, decision.reason, decision.message
     )
@@ -84,11 +86,22 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     )
 
 
-def _told_only(task: Task, failed: Failure) -> TaskDecision:
-    """A write of this pass failed: that is reported, and what the next pass reads back stays."""
+def _told_only(facts: Facts, task: Task, failed: Failure) -> TaskDecision:
+    """A write of this pass failed: that is reported, and what the next pass reads back stays, until it has
+    failed for as long as the deadline says."""
     reason = Reason.REFUSED_CHANGE if failed.for_good else Reason.WRITE_FAILED
     blocked = Blocked(f"migration {task.name}", reason, failed.text)
-    return TaskDecision(task, blocked=[blocked], reason=reason, message=failed.text)
+    decision = TaskDecision(task, blocked=[blocked], reason=reason, message=failed.text)
+    jobs = [facts.job(options_of(facts, task, one.move).job) for one in task.under_way]
+    if not task.over and expired(facts, task, jobs):
+        why = f"{reason}: it got no further for {task.deadline_seconds} s: {failed.text}"
+        if task.under_way and not task.failure:
+            decision.task = replace(
+                task, phase=MigrationPhase.CANCELLING, failure=why, progressed_at=facts.now
+            )
+        else:
+            _give_up(task, decision, task.failure or why)
+    return decision
 
 
 def decide_task(facts: Facts, task: Task) -> TaskDecision:
@@ -149,9 +162,17 @@ def _ended(facts: Facts, task: Task) -> TaskDecision:
     again = tuple(
         replace(one, state=MoveState.STARTED) if one.state is MoveState.FAILED else one
         for one in task.records
+        if one.state is not MoveState.CANCELLED
     )
     decision.task = replace(
-        decision.task, phase=MigrationPhase.PENDING, failure="", records=again, progressed_at=None
+        decision.task,
+        phase=MigrationPhase.PENDING,
+        failure="",
+        records=again,
+        # what was not done is to be done again, and counts once
+        earlier=task.earlier._replace(cancelled=0),
+        unlisted=task.unlisted + task.earlier.cancelled + len(task.records) - len(again),
+        progressed_at=None,
     )
     decision.reason, decision.message = Reason.MIGRATING, "it is begun again"
     decision.requeue_seconds = AT_ONCE
@@ -388,9 +409,9 @@ def _its_turn(facts: Facts, task: Task, move: Move) -> bool:
 
 
 def _keep(ended: list[Record], todo: list[Move]) -> list[Record]:
-    """Records that ended, unless the same change is to be done again."""
-    again = {move.same for move in todo}
-    return [record for record in ended if record.move.same not in again]
+    """Records that ended, unless the partition is to be moved again: each is listed and counted once."""
+    again = {move.partition for move in todo}
+    return [record for record in ended if record.move.partition not in again]
 
 
 def _begin(facts: Facts, decision: TaskDecision, todo: list[Move]) -> None:
@@ -414,7 +435,7 @@ def _start(facts: Facts, decision: TaskDecision, todo: list[Move], blocked: list
     """Record as many of these changes as may be made now and as there is space for; whether any was.
     `blocked` gets what keeps the others."""
     before = decision.task
-    for move in todo[:MAX_TRIED]:
+    for move in able_first(facts, todo, allow_pause=before.allow_pause)[:MAX_TRIED]:
         task = decision.task
         if len(task.under_way) >= task.parallel:
             break

@@ -3,7 +3,7 @@ deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from waltz_cluster.replica_rules import NeverStarted
 from waltz_operator.api.migration import MigrationPhase
@@ -15,6 +15,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.task import Task, TaskKind, move_kind
+from waltz_operator.plan.safety_gates import Denied, may_change
 
 
 def group_nodes(facts: Facts, group: str) -> tuple[str, ...]:
@@ -212,3 +213,13 @@ def _rebalance(facts: Facts, task: Task) -> Iterator[Move]:
 
 def _movable(source: Collection[int], target: Collection[int], moved: Collection[int]) -> int | None:
     return next((p for p in sorted(source, reverse=True) if p not in target and p not in moved), None)
+
+
+def able_first(facts: Facts, moves: Sequence[Move], *, allow_pause: bool) -> list[Move]:
+    """Those whose copies prove the change first: what holds up many others must not hide them."""
+
+    def denied(move: Move) -> bool:
+        new = {*facts.holders(move.partition), *([move.target] if move.target else [])}
+        return isinstance(may_change(facts, "", move.partition, new, allow_pause=allow_pause), Denied)
+
+    return sorted(moves, key=denied)

@@ -48,10 +48,16 @@ def _rests_on(body: Mapping[str, Any]) -> Iterator[ObjectKey]:
     spec = body.get("spec") or {}
     if "serviceName" in spec:
         yield ObjectKey("Service", str(spec["serviceName"]))
+    for one in spec.get("volumeClaimTemplates") or ():
+        for number in range(spec.get("replicas") or 0):
+            claim = f"{one['metadata']['name']}-{body['metadata']['name']}-{number}"
+            yield ObjectKey("PersistentVolumeClaim", claim)
     template = spec.get("template") or {}
     if not isinstance(template, Mapping):
         return
-    for volume in (template.get("spec") or {}).get("volumes") or ():
+    volumes = (template.get("spec") or {}).get("volumes") or ()
+    for volume in (one for one in volumes if isinstance(one, Mapping)):
         for source, name, kind in _SOURCES:
-            if source in volume:
-                yield ObjectKey(kind, str(volume[source].get(name, "")))
+            said = volume.get(source)
+            if isinstance(said, Mapping):  # a person's volumes are what they are
+                yield ObjectKey(kind, str(said.get(name, "")))

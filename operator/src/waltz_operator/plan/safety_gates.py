@@ -210,7 +210,7 @@ def may_restart_zookeeper(facts: Facts, name: str) -> Answer:
         return Allowed("none of the servers serves: nothing is taken down")
     if pod is not None and not pod.ready and len(serving) >= quorum_of(len(others) + 1):
         return Allowed(f"it does not serve, and {len(serving)} others do")
-    if joins(facts.desired, kube, name):
+    if joins(facts.desired, kube, name, facts.now):
         return Allowed("it is the only one, and the second one runs and waits for it")
     for one in others:
         if one not in serving or kube.pods[one].deleting:

@@ -13,6 +13,8 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Any
 
+import yaml
+
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import MANAGED_BY
 from waltz_operator.api.topology import server_name
@@ -31,11 +33,29 @@ def family_policy(inputs: RenderInputs, service: str) -> Obj:
 
 
 def listen_address(inputs: RenderInputs, service: str) -> str:
-    """Address on which the pods behind a Service listen: every one of the families that it has."""
-    families = _live_spec(inputs, service).get("ipFamilies") or [IPV4]
+    """Address on which the pods behind a Service listen: every one of the families that it has. While
+    somebody has deleted it, what the configuration of the same name says."""
+    spec = _live_spec(inputs, service)
+    said = None if spec else _said(inputs, service)
+    if said is not None:
+        return said
+    families = spec.get("ipFamilies") or [IPV4]
     if IPV6 not in families:
         return "0.0.0.0"
     return "" if IPV4 in families else "::"
+
+
+def _said(inputs: RenderInputs, name: str) -> str | None:
+    data = inputs.live.get(("ConfigMap", name), {}).get("data")
+    for text in data.values() if isinstance(data, Mapping) else ():
+        try:
+            keys = yaml.safe_load(str(text))
+        except yaml.YAMLError:
+            continue
+        for key, value in keys.items() if isinstance(keys, Mapping) else ():
+            if str(key).endswith(".bind.host") and value in ("", "::", "0.0.0.0"):
+                return str(value)
+    return None
 
 
 def _live_spec(inputs: RenderInputs, service: str) -> Mapping[str, Any]:

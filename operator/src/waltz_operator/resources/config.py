@@ -28,11 +28,11 @@ SERVER_FILE = "waltz-server.yml"
 DATA_DIRECTORY = "/var/lib/waltz"
 
 
-def common_keys(cluster: WaltzCluster) -> Keys:
+def common_keys(cluster: WaltzCluster, members: int | None = None) -> Keys:
     """What every role needs to find the cluster."""
     zookeeper = cluster.spec.zookeeper
     keys: Keys = {
-        "zookeeper.connectString": connect_string(cluster),
+        "zookeeper.connectString": connect_string(cluster, members),
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
         "cluster.root": cluster_root(cluster),
     }
@@ -45,11 +45,11 @@ def common_keys(cluster: WaltzCluster) -> Keys:
     return keys
 
 
-def storage_keys(cluster: WaltzCluster, listen: str) -> Keys:
+def storage_keys(cluster: WaltzCluster, listen: str, members: int | None = None) -> Keys:
     """Configuration of every storage node: they differ in nothing but their volume. `listen`: the address to
     bind."""
     return {
-        **common_keys(cluster),
+        **common_keys(cluster, members),
         "storage.port": STORAGE_PORT,
         "storage.admin.port": STORAGE_ADMIN_PORT,
         "storage.jetty.port": STORAGE_HTTP_PORT,
@@ -63,14 +63,14 @@ def storage_keys(cluster: WaltzCluster, listen: str) -> Keys:
     }
 
 
-def server_keys(cluster: WaltzCluster, listen: str) -> Keys:
+def server_keys(cluster: WaltzCluster, listen: str, members: int | None = None) -> Keys:
     """Configuration of every server. `{dashed-address}` is the pod's own address, see
     docs/configuration.md."""
     tls = cluster.spec.tls
     verifies = tls.client_authentication is ClientAuthentication.REQUIRED
     listener = cluster.spec.servers.external_listener
     keys: Keys = {
-        **common_keys(cluster),
+        **common_keys(cluster, members),
         "server.port": SERVER_PORT,
         "server.jetty.port": SERVER_HTTP_PORT,
         "server.bind.host": listen,

@@ -60,7 +60,8 @@ def _merged_list(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
     known = {entry[key]: position for position, entry in enumerate(ours)}
     result = list(ours)
     for entry in theirs:
-        position = known.get(entry.get(key)) if isinstance(entry, Mapping) else None
+        said = entry.get(key) if isinstance(entry, Mapping) else None
+        position = known.get(said) if isinstance(said, str | int) else None
         if position is None:
             result.append(entry)
         else:

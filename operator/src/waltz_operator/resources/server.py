@@ -45,7 +45,9 @@ def server_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = server_name(cluster)
-    data = {SERVER_FILE: to_yaml(server_keys(cluster, listen_address(inputs, name)))}
+    data = {
+        SERVER_FILE: to_yaml(server_keys(cluster, listen_address(inputs, name), inputs.zookeeper_members))
+    }
     kept, annotations = settled_data(cluster, inputs, name, server_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, SERVER, {"data": kept}, annotations=annotations)
 

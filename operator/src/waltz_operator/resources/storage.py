@@ -58,7 +58,9 @@ def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = storage_name(cluster)
-    data = {STORAGE_FILE: to_yaml(storage_keys(cluster, listen_address(inputs, name)))}
+    data = {
+        STORAGE_FILE: to_yaml(storage_keys(cluster, listen_address(inputs, name), inputs.zookeeper_members))
+    }
     kept, annotations = settled_data(cluster, inputs, name, storage_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, STORAGE, {"data": kept}, annotations=annotations)
 

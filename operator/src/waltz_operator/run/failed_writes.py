@@ -79,6 +79,9 @@ class FailedWrites:
 
 
 def _digest(action: ApplyObject | DeleteObject) -> str:
-    """Of what would be written."""
+    """Of what would be written. A Secret's contents are made anew for each attempt, so why it is
+    written represents them."""
     body = action.body if isinstance(action, ApplyObject) else {"delete": action.uid}
+    if isinstance(action, ApplyObject) and action.key.kind == "Secret":
+        body = {**body, "data": action.reason}
     return hashlib.sha256(json.dumps(body, sort_keys=True, default=str).encode()).hexdigest()

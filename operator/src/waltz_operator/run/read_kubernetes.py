@@ -34,6 +34,7 @@ from waltz_operator.model.snapshot import (
     PVCView,
     StatefulSetView,
 )
+from waltz_operator.model.times import seconds
 
 Object = Mapping[str, Any]
 
@@ -149,10 +150,17 @@ def pod(obj: Object) -> PodView:
         _deleting(obj),
         stuck,
         beside,
-        any(one.get("name") == ours and "running" in _part(one, "state") for one in containers),
+        next(
+            (since for one in containers if one.get("name") == ours and (since := _running_since(one))), None
+        ),
         _members(obj),
         _addresses(obj),
     )
+
+
+def _running_since(container: Object) -> float:
+    """0 when it does not run."""
+    return seconds(_part(container, "state", "running").get("startedAt"))
 
 
 def _addresses(obj: Object) -> tuple[str, ...]:

@@ -331,7 +331,7 @@ class Reconciler:
         name = migration.metadata.name
         if (resting := self._at_rest_since(migration, observation)) is not None:
             return resting
-        observation = await self._observer.observe(*key)
+        look, observation = observation, await self._observer.observe(*key)
         found = next((one for one in observation.snapshot.migrations if one.metadata.name == name), None)
         if found is None:
             return PassResult(self._resync_seconds, False)
@@ -344,6 +344,7 @@ class Reconciler:
         plan = self._planner.plan_migration(name, observation.snapshot)
         outcome = await self._applier.apply(plan.actions, observation)
         result = await self._result(key, outcome, observation, plan.requeue_seconds, name)
+        look.own_writes.update(observation.own_writes)  # it does not show them, so it is not kept
         if result.error and result.needs_person:
             return PassResult(LATER, False, left_out=f"WaltzMigration {name}: {result.error}")
         if metadata.deleting and plan.teardown_complete and not result.ends_pass:

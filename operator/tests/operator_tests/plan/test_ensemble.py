@@ -76,7 +76,12 @@ def view(world: World) -> KubeView:
     """What an observer sees."""
     pods = {
         f"{SET}-{n}": PodView(
-            "uid", "zookeeper", f"t{pod.members}", serves(world, n), running=pod.running, members=pod.members
+            "uid",
+            "zookeeper",
+            f"t{pod.members}",
+            serves(world, n),
+            running_since=0.0 if pod.running else None,
+            members=pod.members,
         )
         for n, pod in enumerate(world.pods)
         if pod is not None

@@ -29,6 +29,7 @@ from waltz_tools.cli.confirmation import DryRunOption, YesOption, confirm
 from waltz_tools.errors import ToolError, UsageError
 
 _NUMBERS_BEGIN = datetime(2020, 1, 1, tzinfo=UTC)
+_NOT_BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
 FileArgument = Annotated[Path, typer.Argument(help="The file.", show_default=False)]
 
@@ -165,7 +166,12 @@ def _now() -> str:
 def _first_number() -> int:
     """Seconds since 2020: above every id that was counted up from 0 or from an earlier rebuild, as long as
     fewer than one per second were given out."""
-    return int((datetime.now(UTC) - _NUMBERS_BEGIN).total_seconds())
+    now = datetime.now(UTC)
+    if now < _NOT_BEFORE:
+        raise ToolError(
+            f"the clock of this machine shows {now:%Y-%m-%d}: ids would be given out twice; set it"
+        )
+    return int((now - _NUMBERS_BEGIN).total_seconds())
 
 
 def _key(text: str) -> UUID:
@@ -178,7 +184,7 @@ def _key(text: str) -> UUID:
 def _node(text: str) -> NodeGiven:
     endpoint, _, rest = text.partition("/")
     admin_port, _, group = rest.partition("/")
-    if not (admin_port.isdigit() and group.isdigit()):
+    if not (admin_port.isdecimal() and group.isdecimal()):
         raise UsageError(f"--node is HOST:PORT/ADMIN_PORT/GROUP, not {text!r}")
     return NodeGiven(str(parse_endpoint(endpoint)), int(admin_port), int(group))
 
@@ -194,6 +200,8 @@ def _read(file: Path) -> ClusterTree:
 
 def _write(file: Path, content: bytes) -> None:
     """Whole or not at all, for the owner's eyes: the cluster key is in it."""
+    if file.is_dir():
+        raise ToolError(f"{file} is a directory: name the file")
     part = file.with_name(f".{file.name}.part")
     try:
         with open(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as opened:

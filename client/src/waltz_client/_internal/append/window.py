@@ -143,6 +143,8 @@ class AppendWindow:
                 self.dropped_seq_num = entry.seq_num
             if self._observers is not None:
                 self._observers.append_ended(entry.sent, entry)
+            if self.line:
+                self.line.wake(self.room)  # before `on_done`, which may send: who waits came first
             try:
                 entry.on_done(entry)
             except Exception:

@@ -387,6 +387,12 @@ class StreamPartition:
         line = self.window.line
         return not line and not line.woken and self.can_send
 
+    @property
+    def may_send_now(self) -> bool:
+        """`can_send`, beside all who were woken for it and did not run yet."""
+        woken = self.window.line.woken
+        return self.can_send and (not woken or self.window.room > woken)
+
     def send_append(self, handle: PendingAppend, request: AppendRequest) -> None:
         """Send one append now; the caller has seen `can_send`. Its view is noted in `handle`.
         AppendFailedError: the server's version lacks a kind of lock."""

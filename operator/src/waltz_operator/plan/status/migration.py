@@ -63,7 +63,7 @@ def migration_status(
         progress=_progress(task),
         transactions_total=total,
         transactions_copied=copied,
-        eta_seconds=None if finished or not begun else _eta(facts, started_at, total, copied),
+        eta_seconds=None if finished or not begun or blocked else _eta(facts, started_at, total, copied),
         cancellable=not finished and _cancellable(facts, task),
         started_at=started_at,
         finished_at=(last.finished_at or timestamp(facts.now)) if finished else None,
