@@ -73,7 +73,7 @@ class Refused(Transfer):
     lock on the id lets only one of them be the answer.
     """
 
-    why: str
+    why: str = "not enough money"
 
     def locks(self) -> Locks:
         """Depends on the accounts, and leaves them as they are."""
