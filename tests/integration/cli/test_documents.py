@@ -147,6 +147,7 @@ BENCHMARKS = {
     "--runs 3": ("--only memory --quick", ["memory"], 3),
     "--only writing": ("--quick", ["tasks", "writing"], 1),
     "--only hostile": ("--quick", ["hostile"], 1),
+    "--only window": ("--quick", ["window"], 1),
 }
 
 
