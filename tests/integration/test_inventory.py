@@ -253,7 +253,7 @@ async def test_nothing_is_oversold_while_servers_and_instances_are_killed(
     # Every reservation that was acknowledged is in the log exactly once, and so is every refusal.
     assert truth.reserved == dict.fromkeys(customers.reserved, 1)
     assert truth.refused == dict.fromkeys(customers.refused, 1)
-    # What a customer was told about its end is what the log says; the others have expired.
+    # The end that a customer had as an answer is what the log says; the others have expired.
     assert truth.ended == dict.fromkeys(customers.reserved, "expired") | customers.ended
     assert set(truth.ended.values()) == {"shipped", "cancelled", "expired"}
     assert customers.refused, "no order was refused: the last piece was never at stake"

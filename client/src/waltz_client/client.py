@@ -352,9 +352,10 @@ class WaltzClient:
         its outcome.
 
         `pending.committed`, `.transaction_id`, `.error`, `.context`. No retry, no deadline. WindowFullError
-        when `client.maxConcurrentTransactions` or `client.maxConcurrentBytes` are on their way (wait with
-        `writable`), PartitionUnavailableError when it is not mounted, ViewAheadError when `as_of` is beyond
-        what this client has received or a server has named: nothing was sent.
+        when `client.maxConcurrentTransactions` or `client.maxConcurrentBytes` are on their way, or others
+        have waited for what is free now (wait with `writable`), PartitionUnavailableError when it is not
+        mounted, ViewAheadError when `as_of` is beyond what this client has received or a server has named:
+        nothing was sent.
         """
         core = self._entered
         request = append_request(

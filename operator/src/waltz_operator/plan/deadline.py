@@ -2,7 +2,8 @@
 
 It got further when a partition was begun, was done, or came to a step behind its verified copy, or when more
 was copied. The steps before that do not count: a copy that fails is made again, and would go through them
-forever. While a copy runs nothing is given up: to compare a large partition takes long, and shows nothing.
+without end. While a copy runs nothing is given up: to compare a large partition takes long, and shows
+nothing.
 """
 
 from __future__ import annotations

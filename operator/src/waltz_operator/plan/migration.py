@@ -70,7 +70,9 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     facts = facts_of(snapshot)
     task = next(one for one in facts.tasks if one.name == name)
     decision = (
-        decide_task(facts, task) if snapshot.failed is None else _told_only(facts, task, snapshot.failed)
+        decide_task(facts, task)
+        if snapshot.failed is None
+        else _reported_failure(facts, task, snapshot.failed)
     )
     status = migration_status(
         migration, facts, decision.task, decision.blocked, decision.reason, decision.message
@@ -86,7 +88,7 @@ def plan_migration(name: str, snapshot: Snapshot) -> Plan:
     )
 
 
-def _told_only(facts: Facts, task: Task, failed: Failure) -> TaskDecision:
+def _reported_failure(facts: Facts, task: Task, failed: Failure) -> TaskDecision:
     """A write of this pass failed: that is reported, and what the next pass reads back stays, until it has
     failed for as long as the deadline says."""
     reason = Reason.REFUSED_CHANGE if failed.for_good else Reason.WRITE_FAILED
@@ -283,7 +285,7 @@ def _continue(facts: Facts, task: Task, record: Record, decision: TaskDecision) 
     decision.task = replace(
         decision.task,
         phase=MigrationPhase.CANCELLING if giving_up else MigrationPhase.RUNNING,
-        records=_with(decision.task.records, _told(facts, record, options, state, step)),
+        records=_with(decision.task.records, _reported(facts, record, options, state, step)),
     )
     decision.requeue_seconds = min(decision.requeue_seconds, AT_ONCE if step.finished else SOON)
 
@@ -342,7 +344,7 @@ def _in_the_way(facts: Facts, move: Move) -> str | None:
     return f"{', '.join(others)} of the same group has a copy already" if others else None
 
 
-def _told(facts: Facts, record: Record, options: ChangeOptions, state: MoveState, step: Step) -> Record:
+def _reported(facts: Facts, record: Record, options: ChangeOptions, state: MoveState, step: Step) -> Record:
     job = facts.job(options.job)
     replica = facts.replica(record.move.partition, record.move.target or "")
     copied = getattr(replica, "low_water_mark", None)

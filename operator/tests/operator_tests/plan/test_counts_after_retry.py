@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import replace
 
-from operator_tests.plan.cluster import NOW, SESSION, replica
-from operator_tests.plan.cluster import listed as in_metadata
+from operator_tests.plan.cluster import NOW
 from operator_tests.plan.test_placement import look, task
-from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.model.desired import Move, MoveKind
-from waltz_operator.model.facts import Facts, placement_of
-from waltz_operator.model.snapshot import NodeView, TreeView, Unknown
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import Unknown
 from waltz_operator.model.task import Record, TaskKind
 from waltz_operator.plan.migration import decide_task
 from waltz_operator.plan.status.migration import listed
@@ -22,21 +20,10 @@ MANY = 250
 
 def big(*, done: tuple[int, ...] = (), silent: bool = False) -> Facts:
     """a0 has 250 partitions but those that are done, which a1 has."""
-    found = look({"a0": (), "b0": ()}, nodes=("a0", "a1", "b0"))
     left = tuple(p for p in range(MANY) if p not in done)
     held = {"a0": left, "a1": done, "b0": tuple(range(MANY)), "b1": ()}
-    metadata = {
-        p: PartitionMetadata(0, SESSION, {n: in_metadata(n) for n, has in held.items() if p in has})
-        for p in range(MANY)
-    }
-    assert isinstance(found.tree, TreeView)
-    tree = replace(found.tree, num_partitions=MANY, assignments=held, partitions=metadata)
-    nodes: dict[str, NodeView | Unknown] = {
-        n: NodeView({p: replica(size_bytes=1) for p in has}, NOW) for n, has in held.items()
-    }
-    if silent:
-        nodes["a1"] = Unknown("it does not answer")
-    return replace(found, tree=tree, nodes=nodes, placement=placement_of(tree))
+    away = {"a1": Unknown("it does not answer")} if silent else None
+    return look(held, nodes=("a0", "a1", "b0"), says=away, partitions=MANY)
 
 
 def test_a_migration_that_failed_and_is_begun_again_has_as_many_partitions_as_before() -> None:

@@ -42,16 +42,17 @@ def look(
     started: bool = True,
     says: Mapping[str, NodeView | Unknown] | None = None,
     tasks: tuple[Task, ...] = (),
+    partitions: int = PARTITIONS,
 ) -> Facts:
     """One look. `assigned`: by ZooKeeper; `nodes`: those of the specification, the others leave; all
     copies are current."""
     everybody = sorted({*ALL, *assigned})
     wanted_nodes = tuple(identity(node) for node in nodes)
-    holders = {p: [node for node, held in assigned.items() if p in held] for p in range(PARTITIONS)}
+    holders = {p: [node for node, held in assigned.items() if p in held] for p in range(partitions)}
     tree = TreeView(
         "c",
         KEY,
-        PARTITIONS,
+        partitions,
         dict.fromkeys(everybody, 1),
         {node: tuple(assigned.get(node, ())) for node in everybody},
         dict.fromkeys(everybody, 2),
@@ -68,7 +69,7 @@ def look(
         node: NodeView({p: replica() for p in assigned.get(node, ())}, NOW) for node in everybody
     }
     return Facts(
-        desired=Desired("c", "c", PARTITIONS, wanted_nodes, KEY, "copy-{}-{}".format, by_connect=by_connect),
+        desired=Desired("c", "c", partitions, wanted_nodes, KEY, "copy-{}-{}".format, by_connect=by_connect),
         memory=Memory(KEY),
         kube=KubeView(),
         tree=tree,

@@ -1,4 +1,4 @@
-"""Everybody is told of every ZooKeeper server that there is, also of those beyond what is wanted now."""
+"""The connect string names every ZooKeeper server that there is, also those beyond what is wanted now."""
 
 from dataclasses import replace
 

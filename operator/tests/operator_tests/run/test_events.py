@@ -95,7 +95,7 @@ async def test_what_is_remembered_is_bounded() -> None:
     assert not await stage.emit(text="2999")
 
 
-async def test_the_same_loss_at_another_time_is_told_again() -> None:
+async def test_the_same_loss_at_another_time_is_reported_again() -> None:
     stage = Stage()
     assert await stage.emit(at="10:00")
     assert not await stage.emit(at="10:00")

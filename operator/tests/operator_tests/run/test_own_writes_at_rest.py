@@ -27,15 +27,15 @@ async def test_a_status_that_a_migration_had_for_a_moment_does_not_stay() -> Non
     async with stage(waltz_cluster(), waltz_migration("m1"), planner=planner) as found:
         server = await at_rest(found)
 
-        def told() -> str:
+        def reported() -> str:
             return str(server.objects["WaltzMigration", "m1"]["status"]["message"])
 
-        assert told() == "it waits"
+        assert reported() == "it waits"
         found.loop.looks.changed(("demo", "ledger"))
         await found.settle(3)
         planner.says = "its node is silent"
         await found.one_pass()
-        assert told() == "its node is silent"
+        assert reported() == "its node is silent"
         planner.says = "it waits"
         await found.settle(30)
-        assert told() == "it waits"
+        assert reported() == "it waits"

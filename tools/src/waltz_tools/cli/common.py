@@ -57,6 +57,14 @@ PartitionsOption = Annotated[
         "--partition", "-p", help="Partition ids and ranges, such as 0-6,7,10-16.", show_default=False
     ),
 ]
+LostOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--lost",
+        help="host:port of a storage node whose disk is lost for good; may be repeated.",
+        show_default=False,
+    ),
+]
 ServerOption = Annotated[
     str, typer.Option("--server", "-s", help="host:port of the server.", show_default=False)
 ]

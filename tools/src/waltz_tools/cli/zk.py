@@ -20,6 +20,7 @@ from waltz_tools.cli.common import (
     Context,
     Listing,
     LoggerOption,
+    LostOption,
     OutputFormat,
     OutputOption,
     PartitionsOption,
@@ -226,14 +227,7 @@ def auto_assign(
 def accept_restored_(
     config: ConfigOption,
     partition: PartitionsOption,
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lost",
-            help="host:port of a storage node whose disk is lost for good; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    lost: LostOption = None,
     removed: Annotated[
         list[str] | None,
         typer.Option(

@@ -18,6 +18,7 @@ from waltz_tools.cli.common import (
     ConfigOption,
     Context,
     Listing,
+    LostOption,
     OutputFormat,
     OutputOption,
     parse_endpoint,
@@ -115,14 +116,7 @@ def rebuild(
             show_default=False,
         ),
     ],
-    lost: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--lost",
-            help="host:port of a storage node whose disk is lost for good; may be repeated.",
-            show_default=False,
-        ),
-    ] = None,
+    lost: LostOption = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
