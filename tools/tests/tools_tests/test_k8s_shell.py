@@ -72,6 +72,11 @@ def test_a_command_runs_in_a_pod_that_is_gone_afterwards(kubernetes: Running, ku
     assert kubernetes.pods() == []
 
 
+def test_a_cluster_of_a_newer_definition_gets_a_shell_too(kubernetes: Running, kubectl: Path) -> None:
+    kubernetes.add(kinds.WALTZ_CLUSTER, "newer", spec={**LEDGER["spec"], "ofTheNextVersion": True})
+    assert run(["k8s", "shell", "newer"]) == 0
+
+
 def test_the_exit_code_is_that_of_the_command(kubernetes: Running, kubectl: Path) -> None:
     (kubectl.parent / "code").write_text("7")
     assert run(["k8s", "shell", "ledger"]) == 7

@@ -20,7 +20,7 @@ import yaml
 from waltz_operator.api import topology
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import LABEL_CLIENT, LABEL_COMPONENT, LABEL_INSTANCE, LABEL_NAME
-from waltz_operator.api.parse import parse_cluster
+from waltz_operator.api.parse import stored_cluster
 from waltz_operator.api.security import TlsMode
 from waltz_operator.kube import kinds
 from waltz_operator.kube.errors import KubeNotFoundError
@@ -126,7 +126,7 @@ async def opened(
     session: Session, name: str, image: str | None, secret: str | None, timeout_seconds: float
 ) -> AsyncIterator[str]:
     """A pod that is ready; removed afterwards, also when it never came up. ToolError, KubeError."""
-    cluster = parse_cluster(await session.cluster(name))
+    cluster = stored_cluster(await session.cluster(name))
     pod_name = f"{name}-shell-{secrets.token_hex(3)}"
     body = shell_pod(cluster, pod_name, image_of(cluster, image), secret)
     made = await session.kube.create(body)
