@@ -10,19 +10,21 @@ from waltz_client import WaltzClient
 from waltz_client._internal.append.line import WritersLine
 from waltz_protocol.aio.tasks import spawn
 
-SECONDS = 1.0
+ROUNDS = 6
+"""Appends that there are for each writer; all take from the one sum, so that some can take more than others."""
 
 
 async def _appends_of(client: WaltzClient, writers: int, data: bytes) -> list[int]:
     """How many appends each of as many writers got through that begin the next one at once."""
     await client.append(partition=0, data=b"first")
     counts = [0] * writers
-    loop = asyncio.get_running_loop()
-    end = loop.time() + SECONDS
+    left = ROUNDS * writers
 
     async def write(number: int) -> None:
-        while loop.time() < end:
-            await client.append(partition=0, data=data, deadline_seconds=60)
+        nonlocal left
+        while left > 0:
+            left -= 1
+            await client.append(partition=0, data=data, deadline_seconds=120)
             counts[number] += 1
 
     await asyncio.gather(*(write(number) for number in range(writers)))
