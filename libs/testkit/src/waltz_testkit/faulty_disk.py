@@ -137,7 +137,9 @@ class FaultyDisk:
         self.failed_sync_drops_pages = False  # else they look clean, and are lost at the next crash only
         self.read_only = False
         self._crashed = False
-        self._changed_at: dict[str, float] = {}  # path -> when its name was made or taken away
+        self._changed_at: dict[
+            str, dict[str, float]
+        ] = {}  # directory -> name -> when it was made or taken away
         self._dir_syncs = 0
         self._landed_dir_syncs: dict[str, int] = {}
 
@@ -155,7 +157,7 @@ class FaultyDisk:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             self.call("create", path)
             names[name] = Inode()
-            self._changed_at[path] = self.now()
+            self._name_changed(directory, name)
         inode = names[name]
         if inode is None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -183,7 +185,7 @@ class FaultyDisk:
         directory, name = posixpath.split(path)
         self._directory(directory)[name] = None
         self._names[path] = {}
-        self._changed_at[path] = self.now()
+        self._name_changed(directory, name)
 
     def unlink(self, path: str) -> None:
         """See the seam."""
@@ -191,7 +193,7 @@ class FaultyDisk:
         directory, name = posixpath.split(path)
         if self._directory(directory).pop(name, None) is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        self._changed_at[path] = self.now()
+        self._name_changed(directory, name)
 
     def sync_dir(self, path: str) -> None:
         """See the seam."""
@@ -199,15 +201,16 @@ class FaultyDisk:
         if self.take_sync_failure(path + "/"):
             raise OSError(errno.EIO, os.strerror(errno.EIO), path)
         seen, platter = self._directory(path), self._platter_names.get(path, {})
-        late = {  # made or taken away after this, by a job that runs ahead of its time
-            name
-            for name in (*seen, *platter)
-            if self._changed_at.get(posixpath.join(path, name), 0.0) > self.now()
-        }
+        changed, now = self._changed_at.get(path, {}), self.now()
+        # made or taken away after this, by a job that runs ahead of its time
+        late = {name for name, at in changed.items() if at > now}
         names = {name: inode for name, inode in seen.items() if name not in late}
         names |= {name: inode for name, inode in platter.items() if name in late}
         number = self._dir_syncs = self._dir_syncs + 1
         self.when_done(lambda: self._land_names(path, names, number))
+
+    def _name_changed(self, directory: str, name: str) -> None:
+        self._changed_at.setdefault(directory, {})[name] = self.now()
 
     def _land_names(self, path: str, names: dict[str, Inode | None], number: int) -> None:
         if number < self._landed_dir_syncs.get(path, 0):
@@ -316,9 +319,10 @@ class FaultyDisk:
         while queue:
             path = queue.pop()
             seen, platter = self._names.get(path, {}), self._platter_names.get(path, {})
+            changed_at = self._changed_at.get(path, {})
             for name in sorted({*seen, *platter}):
                 changed = seen.get(name, self) is not platter.get(name, self)
-                happened = self._changed_at.get(posixpath.join(path, name), 0.0) <= self.now()
+                happened = changed_at.get(name, 0.0) <= self.now()
                 at_stake = changed and happened and mode is CrashMode.SOME
                 source = seen if at_stake and chance.random() < share else platter
                 if name in source:
