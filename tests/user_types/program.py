@@ -10,7 +10,13 @@ import sqlalchemy as sa
 from sqlalchemy.ext.asyncio import AsyncConnection, AsyncEngine
 
 import waltz_client as wc
-from waltz_client.blocking import BlockingDataFeed, BlockingFeed, BlockingRangeRead, BlockingWaltzClient
+from waltz_client.blocking import (
+    BlockingDataFeed,
+    BlockingDataRangeRead,
+    BlockingFeed,
+    BlockingRangeRead,
+    BlockingWaltzClient,
+)
 from waltz_client.sql import (
     BlockingSqlApplier,
     DatabaseUnavailableError,
@@ -87,13 +93,19 @@ async def feeds(client: wc.WaltzClient) -> None:
         assert_type(bare, wc.FeedTransaction)
         assert_type(bare.data, bytes | None)
     async with client.read_range(0, 0, 9) as read:
-        assert_type(read, wc.RangeRead)
+        assert_type(read, wc.DataRangeRead)
         async for batch in read:
-            assert_type(batch, wc.RangeBatch)
-            assert_type(batch.data, bytes | None)
+            assert_type(batch, wc.DataRangeBatch)
+            assert_type(batch.data, bytes)
+            assert_type(batch.data[batch.offsets[0] : batch.offsets[1]], bytes)
             for transaction_id in batch.transaction_ids:
                 assert_type(transaction_id, int)
-            assert_type(batch.transactions(), list[wc.FeedTransaction])
+            assert_type(batch.transactions(), list[wc.DataTransaction])
+    async with client.read_range(0, 0, 9, with_data=False) as bare_read:
+        assert_type(bare_read, wc.RangeRead)
+        async for bare_batch in bare_read:
+            assert_type(bare_batch, wc.RangeBatch)
+            assert_type(bare_batch.data, bytes | None)
 
 
 async def decisions(client: wc.WaltzClient) -> None:
@@ -189,9 +201,11 @@ def without_a_loop(engine: sa.Engine) -> None:
         assert_type(iter(client.feed(0)), Iterator[wc.DataTransaction])
         assert_type(client.feed(0, headers_only=True), BlockingFeed)
         with client.read_range(0, 0, 3) as read:
-            assert_type(read, BlockingRangeRead)
+            assert_type(read, BlockingDataRangeRead)
             for batch in read:
-                assert_type(batch, wc.RangeBatch)
+                assert_type(batch, wc.DataRangeBatch)
+                assert_type(batch.data, bytes)
+        assert_type(client.read_range(0, 0, 3, with_data=False), BlockingRangeRead)
         with BlockingSqlApplier(client, SqlApplier(engine, apply)) as applier:
             applier.run(0, until=3)
             assert_type(applier.lag(), dict[int, int])

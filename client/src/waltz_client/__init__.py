@@ -47,7 +47,7 @@ from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.serializers import BYTES, JSON, STRING, Deserializer, Serializer
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, DataTransaction, FeedTransaction, Transacted, Transaction
-from waltz_client.with_data import DataFeed
+from waltz_client.with_data import DataFeed, DataRangeBatch, DataRangeRead
 from waltz_protocol import __version__
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
@@ -73,6 +73,8 @@ __all__ = [
     "ConnectError",
     "ConnectionLostError",
     "DataFeed",
+    "DataRangeBatch",
+    "DataRangeRead",
     "DataTransaction",
     "DeadlineExceededError",
     "Deserializer",

@@ -21,7 +21,12 @@ from typing import Any, Literal, Self, TypeVar, overload
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.appender import Append
-from waltz_client._internal.blocking_reads import BlockingDataFeed, BlockingFeed, BlockingRangeRead
+from waltz_client._internal.blocking_reads import (
+    BlockingDataFeed,
+    BlockingDataRangeRead,
+    BlockingFeed,
+    BlockingRangeRead,
+)
 from waltz_client._internal.loop_thread import LoopThread, in_daemon_thread
 from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import SettingsSource, WaltzClient
@@ -41,6 +46,7 @@ T = TypeVar("T")
 
 __all__ = [
     "BlockingDataFeed",
+    "BlockingDataRangeRead",
     "BlockingFeed",
     "BlockingRangeRead",
     "BlockingServerRequests",
@@ -392,6 +398,32 @@ class BlockingWaltzClient:
 
         return self._call(begin())
 
+    @overload
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: Literal[True] = True,
+        where: HeaderTest | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> BlockingDataRangeRead: ...
+    @overload
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: bool = True,
+        where: HeaderTest | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> BlockingRangeRead: ...
     def read_range(
         self,
         partition: int,

@@ -38,7 +38,7 @@ from waltz_client.serializers import Deserializer, value_of
 from waltz_client.servers import ServerRequests
 from waltz_client.settings import ClientSettings
 from waltz_client.transaction import Committed, Transacted
-from waltz_client.with_data import DataFeed
+from waltz_client.with_data import DataFeed, DataRangeRead
 from waltz_cluster.config.files import flatten
 from waltz_cluster.manager import ClusterManager
 from waltz_cluster.store import ZooKeeperStore
@@ -441,6 +441,32 @@ class WaltzClient:
         wanted = False if headers_only else with_data
         return open_feed(self._open, self._settings, partitions, after, wanted, where, until)
 
+    @overload
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: Literal[True] = True,
+        where: HeaderTest | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> DataRangeRead: ...
+    @overload
+    def read_range(
+        self,
+        partition: int,
+        first: int,
+        last: int,
+        *,
+        with_data: bool = True,
+        where: HeaderTest | None = None,
+        batch_transactions: int = BATCH_TRANSACTIONS,
+        batch_bytes: int = BATCH_BYTES,
+        timeout_seconds: float = 60.0,
+    ) -> RangeRead: ...
     def read_range(
         self,
         partition: int,

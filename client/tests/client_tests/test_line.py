@@ -11,7 +11,7 @@ from waltz_client._internal.append.line import WritersLine
 from waltz_protocol.aio.tasks import spawn
 
 ROUNDS = 6
-"""Appends that there are for each writer; all take from the one sum, so that some can take more than others."""
+"""Appends that there are for each writer; all take from one sum, so that some can take more than others."""
 
 
 async def _appends_of(client: WaltzClient, writers: int, data: bytes) -> list[int]:

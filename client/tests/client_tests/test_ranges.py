@@ -2,6 +2,7 @@
 
 import asyncio
 from array import array
+from collections.abc import Sequence
 
 import pytest
 
@@ -29,7 +30,7 @@ async def read(
     return [batch async for batch in batches]
 
 
-def ids(batches: list[RangeBatch]) -> list[int]:
+def ids(batches: Sequence[RangeBatch]) -> list[int]:
     return [transaction_id for batch in batches for transaction_id in batch.transaction_ids]
 
 

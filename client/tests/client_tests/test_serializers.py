@@ -12,10 +12,14 @@ from waltz_client import (
     JSON,
     STRING,
     DataFeed,
+    DataRangeBatch,
+    DataRangeRead,
     DataTransaction,
     Feed,
     FeedTransaction,
     PayloadError,
+    RangeBatch,
+    RangeRead,
     Transaction,
     TransactionBuilder,
     UsageError,
@@ -104,6 +108,7 @@ def test_what_cannot_be_read_without_a_loop(log: InProcessLog) -> None:
 async def test_the_types_say_whether_there_is_a_payload(log: InProcessLog) -> None:
     """Held by mypy; nothing of it is there when a program runs."""
     assert (DataFeed, DataTransaction) == (Feed, FeedTransaction)
+    assert (DataRangeRead, DataRangeBatch) == (RangeRead, RangeBatch)
     async with log.client() as client:
         with_data = client.feed(0, until=0)
         assert_type(with_data, DataFeed)
@@ -116,6 +121,10 @@ async def test_the_types_say_whether_there_is_a_payload(log: InProcessLog) -> No
         assert_type(client.feed(0, with_data=lambda header: header > 3), Feed)
         bare = await anext(client.feed(0, with_data=False))
         assert_type(bare.data, bytes | None)
+        async for columns in client.read_range(0, 0, 0):
+            assert_type(columns.data, bytes)
+        async for bare_columns in client.read_range(0, 0, 0, with_data=False):
+            assert_type(bare_columns.data, bytes | None)
 
 
 def test_the_types_without_a_loop(log: InProcessLog) -> None:

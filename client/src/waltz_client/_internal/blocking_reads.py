@@ -14,6 +14,9 @@ from waltz_client.feed import Feed
 from waltz_client.ranges import RangeBatch, RangeRead
 from waltz_client.transaction import DataTransaction, FeedTransaction
 
+if TYPE_CHECKING:
+    from waltz_client.with_data import DataRangeBatch
+
 B = TypeVar("B")
 
 
@@ -163,3 +166,14 @@ class BlockingRangeRead(_Reader[RangeBatch], Iterator[RangeBatch]):
         if batch is None:
             raise StopIteration
         return batch
+
+
+if TYPE_CHECKING:
+
+    class BlockingDataRangeRead(BlockingRangeRead):
+        """As `DataRangeRead`: the payloads were asked for."""
+
+        def __next__(self) -> DataRangeBatch: ...
+
+else:
+    BlockingDataRangeRead = BlockingRangeRead
