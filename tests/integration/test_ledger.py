@@ -44,7 +44,7 @@ def statements_database(tmp_path: Path) -> Iterator[str]:
     """PostgreSQL where the machine has it: the two services need not even have the same kind of database."""
     binaries = find_binaries()
     if binaries is None:
-        yield f"sqlite:///{tmp_path}/statements.db"
+        yield f"sqlite+aiosqlite:///{tmp_path}/statements.db"
     else:
         with postgres_server(binaries) as server:
             yield server.create_database("statements")

@@ -12,6 +12,7 @@ from pathlib import Path
 import sqlalchemy as sa
 import yaml
 from aiohttp import web
+from sqlalchemy.ext.asyncio import AsyncEngine, create_async_engine
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,15 @@ def open_database(url: str) -> sa.Engine:
     if engine.dialect.name == "sqlite":
         with engine.connect() as connection:
             connection.exec_driver_sql("PRAGMA journal_mode=WAL")
+    return engine
+
+
+async def open_async_database(url: str) -> AsyncEngine:
+    """The same with a driver for the event loop: `sqlite+aiosqlite://`, `postgresql+asyncpg://`."""
+    engine = create_async_engine(url)
+    if engine.dialect.name == "sqlite":
+        async with engine.connect() as connection:
+            await connection.exec_driver_sql("PRAGMA journal_mode=WAL")
     return engine
 
 

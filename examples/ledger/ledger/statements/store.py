@@ -1,9 +1,14 @@
 """The service's database: a line per movement with the balance after it, and totals per book. Written by
-`apply` only."""
+`apply` only.
+
+The engine is an asynchronous one, used on the event loop without threads; `apply` is a plain function all the
+same, and runs as in `AsyncConnection.run_sync`.
+"""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
+from sqlalchemy.ext.asyncio import AsyncEngine
 
 from ledger.events import Opened, Transferred, decode
 from waltz_client import DataTransaction
@@ -71,23 +76,24 @@ def _count(connection: sa.Connection, book: str, **more: int) -> None:
 
 
 class Store:
-    """Reading. Synchronous: call it in a thread."""
+    """Reading."""
 
-    def __init__(self, engine: sa.Engine) -> None:
+    def __init__(self, engine: AsyncEngine) -> None:
         self._engine = engine
 
-    def summary(self, book: str) -> dict[str, object] | None:
+    async def summary(self, book: str) -> dict[str, object] | None:
         """Totals of a book."""
-        with self._engine.connect() as connection:
-            row = connection.execute(sa.select(BOOKS).where(BOOKS.c.book == book)).one_or_none()
+        async with self._engine.connect() as connection:
+            found = await connection.execute(sa.select(BOOKS).where(BOOKS.c.book == book))
+        row = found.one_or_none()
         return None if row is None else dict(row._mapping)
 
-    def statement(self, book: str, account: str) -> list[dict[str, object]]:
+    async def statement(self, book: str, account: str) -> list[dict[str, object]]:
         """The lines of an account, oldest first."""
-        with self._engine.connect() as connection:
-            rows = connection.execute(
+        async with self._engine.connect() as connection:
+            rows = await connection.execute(
                 sa.select(LINES.c.number, LINES.c.text, LINES.c.amount, LINES.c.balance)
                 .where(LINES.c.book == book, LINES.c.account == account)
                 .order_by(LINES.c.number)
             )
-            return [dict(row._mapping) for row in rows]
+        return [dict(row._mapping) for row in rows]
