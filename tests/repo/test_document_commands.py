@@ -62,6 +62,7 @@ COVERED: list[tuple[str, str, str]] = [
     ("docs/tutorial.md", r"\.venv/bin/pytest -s tests/integration/test_ledger.py", "make integration"),
     ("docs/tutorial.md", r".*", TUTORIAL),
     ("examples/inventory/README.md", r".*", "tests/integration/test_inventory_page.py::test_the_page"),
+    ("examples/ledger/README.md", r".*", "tests/integration/test_ledger_branch.py::test_its_page"),
     ("manifests/compose/README.md", r".*", "tests/integration/test_compose.py::test_the_commands_of_the_page"),
     ("services/server/README.md", r".*CONFIG\.yaml", SERVICES),
     ("services/storage/README.md", r".*CONFIG\.yaml", SERVICES),

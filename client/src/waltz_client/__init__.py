@@ -51,6 +51,7 @@ from waltz_client.with_data import DataFeed, DataRangeBatch, DataRangeRead
 from waltz_protocol import __version__
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
+from waltz_protocol.types import Endpoint
 
 __all__ = [
     "BYTES",
@@ -78,6 +79,7 @@ __all__ = [
     "DataTransaction",
     "DeadlineExceededError",
     "Deserializer",
+    "Endpoint",
     "Feed",
     "FeedTransaction",
     "HeaderNamespace",
