@@ -95,6 +95,25 @@ def test_what_makes_no_sense_and_what_failed(branch: Flask, waltz_log: InProcess
     assert waltz_log.partition(PARTITION).transactions == []
 
 
+def test_an_append_without_an_answer(waltz_log: InProcessLog, tmp_path: Path) -> None:
+    engine = sa.create_engine(f"sqlite:///{tmp_path}/branch.db")
+    partition = waltz_log.partition(PARTITION)
+    settings = {"client.mockDriver": waltz_log}
+    with service(settings, engine, OpenTelemetryObserver(), deadline_seconds=0.5) as branch:
+        http = branch.test_client()
+        assert http.post(f"/books/{BOOK}/accounts", json=BOTH[:1]).status_code == 200
+        partition.hold()
+        answer = http.post(f"/books/{BOOK}/accounts", json=BOTH)
+        assert answer.status_code == 503
+        assert "did not answer" in str(answer.json)
+        partition.release()
+        assert http.post(f"/books/{BOOK}/accounts", json=BOTH).json == {
+            "alice": "the account exists",
+            "bob": "the account exists",
+        }
+    engine.dispose()
+
+
 def test_health_and_outages(branch: Flask, waltz_log: InProcessLog, caplog: pytest.LogCaptureFixture) -> None:
     http, partition = branch.test_client(), waltz_log.partition(PARTITION)
     header, data = encode(Opened(BOOK, "alice", 1))

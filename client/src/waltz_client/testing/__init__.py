@@ -11,7 +11,8 @@ the shipped ones. See `InProcessLog` (clients, connections) and `LogPartition` (
 on demand).
 
 `log` is the whole, `partition` the server's side of one partition, `feeds` its feeds, `connection`
-the messages of one connection, `values` what these hand to one another, `transport` the wire.
+the messages of one connection, `values` what these hand to one another, `transport` the wire, `home` calls
+from the threads of tests.
 """
 
 from waltz_client.testing.log import InProcessLog

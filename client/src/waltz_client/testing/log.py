@@ -10,6 +10,7 @@ from waltz_client.callbacks import WaltzClientCallbacks
 from waltz_client.client import WaltzClient
 from waltz_client.errors import UsageError
 from waltz_client.testing.connection import LogConnection
+from waltz_client.testing.home import Home, on_the_loop
 from waltz_client.testing.locks import SERVER_LOCK_TABLE_SIZE
 from waltz_client.testing.partition import LogPartition
 from waltz_client.testing.transport import MemoryTransport
@@ -31,7 +32,8 @@ class _Cluster:
 
 
 class InProcessLog:
-    """A cluster with one server and no storage. All clients of one log belong to one event loop.
+    """A cluster with one server and no storage. All clients of one log belong to one event loop; a test may
+    work on the log from another thread.
 
     Nothing is random and nothing waits: the same test does the same every time. Two ways to a client of it:
     `client`, or the object as `client.mockDriver` in the settings that the application gives to
@@ -54,6 +56,7 @@ class InProcessLog:
             raise UsageError("a log has at least one partition")
         self._cluster = _Cluster(name, num_partitions)
         self._seed = seed
+        self.home = Home()
         self._partitions = {
             number: LogPartition(
                 number,
@@ -61,6 +64,7 @@ class InProcessLog:
                 first_transaction_id,
                 Random(f"{seed}/{number}"),
                 self._announce,
+                self.home,
             )
             for number in range(num_partitions)
         }
@@ -85,6 +89,7 @@ class InProcessLog:
         except KeyError:
             raise UsageError(f"the log has no partition {number}") from None
 
+    @on_the_loop
     def disconnect(self) -> None:
         """Cut every connection; clients come back by themselves. What they have sent and is not decided yet
         is decided later."""
@@ -92,11 +97,13 @@ class InProcessLog:
             if connection.channel is not None:
                 connection.channel.abort("the test cut the connection")
 
+    @on_the_loop
     def go_down(self) -> None:
         """Cut every connection and accept none, until `come_up`."""
         self._reachable = False
         self.disconnect()
 
+    @on_the_loop
     def come_up(self) -> None:
         """Undo `go_down`."""
         self._reachable = True
@@ -126,6 +133,7 @@ class InProcessLog:
 
     async def new_client_id(self) -> int:
         """1, 2, ..."""
+        self.home.enter()
         self._last_client_id += 1
         return self._last_client_id
 

@@ -17,6 +17,7 @@ from typing import NamedTuple
 
 from waltz_client.errors import UsageError
 from waltz_client.testing.feeds import MIN_CREDIT, Feeds
+from waltz_client.testing.home import Home, on_the_loop
 from waltz_client.testing.locks import make_locks
 from waltz_client.testing.values import ClientConnection, LoggedTransaction
 from waltz_protocol.frames.append import Append
@@ -42,7 +43,7 @@ class _Waiting(NamedTuple):
 
 
 class LogPartition:
-    """See the module. Get it with `log.partition(number)`.
+    """See the module. Get it with `log.partition(number)`. What a test uses may be called from any thread.
 
     Invariants: ids are dense from `first_transaction_id` on, Python integers of any size up to 63 bits; a
     transaction, once committed, never changes.
@@ -55,8 +56,10 @@ class LogPartition:
         first_transaction_id: int,
         random: Random,
         on_change: Callable[[], None],
+        home: Home,
     ) -> None:
         self.partition_id = partition_id
+        self.home = home
         self.generation = 0
         self.served = True
         self._first_id = first_transaction_id
@@ -88,10 +91,12 @@ class LogPartition:
         return list(self._log)
 
     @property
+    @on_the_loop
     def waiting(self) -> int:
         """Appends that have arrived and are not decided."""
         return sum(isinstance(one, _Waiting) for one in self._queue)
 
+    @on_the_loop
     def commit(
         self,
         data: bytes,
@@ -129,11 +134,13 @@ class LogPartition:
         OutcomeUnknownError."""
         self._held = True
 
+    @on_the_loop
     def release(self) -> None:
         """Decide what was held back, as usual, and hold no more."""
         self._held = False
         self._work()
 
+    @on_the_loop
     def drop(self) -> None:
         """Everything held back fails, and nothing is held any longer."""
         self._held = False
@@ -148,6 +155,7 @@ class LogPartition:
         """Clients hear of no more commits, their own included."""
         self._feeds.paused = True
 
+    @on_the_loop
     def resume_feed(self) -> None:
         """Undo `pause_feed`."""
         self._feeds.paused = False
@@ -157,6 +165,7 @@ class LogPartition:
         """The next requests for payload fail (the client asks again)."""
         self._failing_reads = count
 
+    @on_the_loop
     def remount(self) -> None:
         """As if the partition moved to another server: a new generation, clients mount again, undecided
         appends are dropped, and the lock table starts anew at the high-water mark (older views conflict)."""
@@ -165,6 +174,7 @@ class LogPartition:
         self.generation += 1
         self._on_change()
 
+    @on_the_loop
     def withdraw(self) -> None:
         """No server serves the partition, until `remount`."""
         self._reset()
