@@ -47,7 +47,7 @@ def statements_database(tmp_path: Path) -> Iterator[str]:
         yield f"sqlite+aiosqlite:///{tmp_path}/statements.db"
     else:
         with postgres_server(binaries) as server:
-            yield server.create_database("statements")
+            yield server.create_database("statements").replace("+psycopg", "+asyncpg")
 
 
 @pytest.fixture
