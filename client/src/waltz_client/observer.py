@@ -7,11 +7,12 @@ Give observers to `WaltzClient.connect(..., observers=[...])`. `waltz_client.pro
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple, Protocol
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client._internal.append.transaction_monitor import Cause
-from waltz_client.errors import AppendError
+from waltz_client.errors import AppendError, WaltzClientError
 from waltz_protocol.types import Endpoint
 
 
@@ -96,6 +97,33 @@ class ClientStatus(NamedTuple):
     """Transaction contexts between two attempts."""
     closing: bool
     """It takes no new appends."""
+
+
+class Watched(Protocol):
+    """A client whose status is asked now and then: `WaltzClient` or `BlockingWaltzClient`."""
+
+    def status(self) -> ClientStatus: ...
+
+
+class WatchedClients:
+    """The clients that an observer serves gauges of, by name. Any thread."""
+
+    def __init__(self) -> None:
+        self._clients: dict[str, Watched] = {}
+
+    def watch(self, client: Watched, name: str) -> None:
+        """In place of an earlier one of this name."""
+        self._clients[name] = client
+
+    def partitions(self) -> Iterator[tuple[str, PartitionStatus]]:
+        """Those of all clients that are open, with the client's name."""
+        for name, client in list(self._clients.items()):
+            try:
+                found = client.status().partitions
+            except WaltzClientError:  # it is closed, or not entered yet
+                continue
+            for one in found:
+                yield name, one
 
 
 def outcome_word(append: PendingAppend) -> str:

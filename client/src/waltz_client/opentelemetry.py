@@ -1,8 +1,9 @@
 """OpenTelemetry spans and metrics of clients: `waltz-client[opentelemetry]`.
 
 ```python
-async with WaltzClient.connect("client.yaml", observers=[OpenTelemetryObserver()]) as client:
-    ...
+telemetry = OpenTelemetryObserver()
+async with WaltzClient.connect("client.yaml", observers=[telemetry]) as client:
+    telemetry.watch(client)
 ```
 
 A span `waltz append` lasts from the sending of an append to its outcome, below the span in which it was made;
@@ -13,9 +14,11 @@ is decided by the SDK that the application sets up, without one they go nowhere.
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Iterable, Sequence
 
 try:
     from opentelemetry import metrics, trace
+    from opentelemetry.metrics import CallbackOptions, Observation
     from opentelemetry.trace import Span, SpanKind, Status, StatusCode
 except ModuleNotFoundError:
     raise ImportError(
@@ -24,10 +27,38 @@ except ModuleNotFoundError:
 
 from waltz_client._internal.append.pending import PendingAppend
 from waltz_client.errors import AppendError
-from waltz_client.observer import ClientObserver, outcome_word
+from waltz_client.observer import ClientObserver, PartitionStatus, Watched, WatchedClients, outcome_word
 from waltz_protocol.types import Endpoint
 
 SCOPE = "waltz_client"
+
+_Gauge = tuple[str, str, str, Callable[[PartitionStatus], int | None]]
+_GAUGES: Sequence[_Gauge] = (
+    (
+        "waltz.client.partition.available",
+        "1",
+        "1 while appends to the partition can be sent, else 0.",
+        lambda one: int(one.available),
+    ),
+    (
+        "waltz.client.window.appends",
+        "{append}",
+        "Appends that were sent and have no outcome yet.",
+        lambda one: one.appends,
+    ),
+    (
+        "waltz.client.window.size",
+        "By",
+        "Bytes of the frames of appends that were sent and have no outcome yet.",
+        lambda one: one.append_bytes,
+    ),
+    (
+        "waltz.client.lag",
+        "{transaction}",
+        "Transactions known to be committed that the callbacks have not applied yet.",
+        lambda one: one.lag,
+    ),
+)
 
 
 class OpenTelemetryObserver(ClientObserver):
@@ -58,6 +89,25 @@ class OpenTelemetryObserver(ClientObserver):
         self._losses = meter.create_counter(
             "waltz.client.partition.losses", "{loss}", "How often a partition became unavailable to a client."
         )
+        self._watched = WatchedClients()
+        for name, unit, description, value_of in _GAUGES:
+            meter.create_observable_gauge(name, [self._observed(value_of)], unit, description)
+
+    def watch(self, client: Watched, name: str = "") -> None:
+        """Report the gauges of this client (attribute `waltz.client`), in place of an earlier one of this
+        name, until it is closed."""
+        self._watched.watch(client, name)
+
+    def _observed(
+        self, value_of: Callable[[PartitionStatus], int | None]
+    ) -> Callable[[CallbackOptions], Iterable[Observation]]:
+        def observe(_: CallbackOptions) -> Iterable[Observation]:
+            for name, one in self._watched.partitions():
+                value = value_of(one)
+                if value is not None:
+                    yield Observation(value, {"waltz.client": name, "waltz.partition": one.partition})
+
+        return observe
 
     def connected(self, server: Endpoint) -> None:
         """See ClientObserver."""

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
 
 try:
     from prometheus_client import REGISTRY, CollectorRegistry, Counter, Gauge, Histogram
@@ -26,8 +25,8 @@ except ModuleNotFoundError:
     ) from None
 
 from waltz_client._internal.append.pending import PendingAppend
-from waltz_client.errors import AppendError, WaltzClientError
-from waltz_client.observer import ClientObserver, ClientStatus, PartitionStatus, outcome_word
+from waltz_client.errors import AppendError
+from waltz_client.observer import ClientObserver, PartitionStatus, Watched, WatchedClients, outcome_word
 from waltz_protocol.types import Endpoint
 
 SECONDS_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
@@ -57,12 +56,6 @@ _GAUGES: Sequence[_Gauge] = (
 )
 
 
-class Watched(Protocol):
-    """A client: `WaltzClient` or `BlockingWaltzClient`."""
-
-    def status(self) -> ClientStatus: ...
-
-
 class PrometheusObserver(ClientObserver, Collector):
     """See the module. `buckets`: of both histograms, in seconds. Every method may be called on any loop."""
 
@@ -70,7 +63,7 @@ class PrometheusObserver(ClientObserver, Collector):
         self, registry: CollectorRegistry = REGISTRY, *, buckets: Sequence[float] = SECONDS_BUCKETS
     ) -> None:
         """ValueError when the registry has these metrics already: make one observer per registry."""
-        self._watched: dict[str, Watched] = {}
+        self._watched = WatchedClients()
         self._append_seconds = Histogram(
             "waltz_client_append_seconds",
             "From the sending of an append to its outcome (committed, conflict, failed, unknown).",
@@ -113,7 +106,7 @@ class PrometheusObserver(ClientObserver, Collector):
     def watch(self, client: Watched, name: str = "") -> None:
         """Serve the gauges of this client (label `client`), in place of an earlier one of this name, until it
         is closed."""
-        self._watched[name] = client
+        self._watched.watch(client, name)
 
     # -- asked by the registry, on any thread ------------------------------------------------------------
 
@@ -127,16 +120,11 @@ class PrometheusObserver(ClientObserver, Collector):
             (GaugeMetricFamily(name, help_text, labels=["client", "partition"]), value)
             for name, help_text, value in _GAUGES
         ]
-        for name, client in list(self._watched.items()):
-            try:
-                partitions = client.status().partitions
-            except WaltzClientError:  # it is closed, or not entered yet
-                continue
-            for one in partitions:
-                for family, value_of in families:
-                    value = value_of(one)
-                    if value is not None:
-                        family.add_metric([name, str(one.partition)], value)
+        for name, one in self._watched.partitions():
+            for family, value_of in families:
+                value = value_of(one)
+                if value is not None:
+                    family.add_metric([name, str(one.partition)], value)
         return [family for family, _ in families]
 
     # -- ClientObserver ----------------------------------------------------------------------------------

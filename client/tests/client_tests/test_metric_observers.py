@@ -5,7 +5,7 @@ import random
 
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
-from opentelemetry.sdk.metrics.export import InMemoryMetricReader
+from opentelemetry.sdk.metrics.export import InMemoryMetricReader, Metric, NumberDataPoint
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -70,6 +70,28 @@ async def test_prometheus_serves_what_happened_and_what_is_now(cluster: FakeClus
         PrometheusObserver(registry)
 
 
+def gauges(reader: InMemoryMetricReader) -> dict[str, dict[tuple[object, object], object]]:
+    """The gauges of watched clients: values by client and partition."""
+    found: dict[str, dict[tuple[object, object], object]] = {}
+    for metric in metrics_of(reader):
+        for point in metric.data.data_points:
+            attributes = dict(point.attributes or {})
+            if "waltz.client" in attributes and isinstance(point, NumberDataPoint):
+                key = (attributes["waltz.client"], attributes["waltz.partition"])
+                found.setdefault(metric.name, {})[key] = point.value
+    return found
+
+
+def metric_names(reader: InMemoryMetricReader) -> set[str]:
+    return {metric.name for metric in metrics_of(reader)}
+
+
+def metrics_of(reader: InMemoryMetricReader) -> list[Metric]:
+    data = reader.get_metrics_data()
+    assert data is not None
+    return [m for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics]
+
+
 async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_caller(
     cluster: FakeCluster,
 ) -> None:
@@ -78,8 +100,10 @@ async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_calle
     tracing.add_span_processor(SimpleSpanProcessor(exporter))
     observer = OpenTelemetryObserver(tracing, MeterProvider([reader]))
     async with observed(cluster, observer, application) as client:
+        observer.watch(client, "ledger")
         with tracing.get_tracer("test").start_as_current_span("request") as request:
             await some_of_everything(cluster, client, application)
+        found = gauges(reader)
     spans = exporter.get_finished_spans()
     appends = [span for span in spans if span.name == "waltz append"]
     attributes = [dict(span.attributes or {}) for span in appends]
@@ -90,10 +114,12 @@ async def test_opentelemetry_gets_a_span_for_each_append_below_that_of_its_calle
     applies = [span for span in spans if span.name == "waltz apply"]
     assert [span.status.is_ok for span in applies] == [False, True]
     assert applies[0].events[0].name == "exception"
-    data = reader.get_metrics_data()
-    assert data is not None
-    names = {m.name for r in data.resource_metrics for s in r.scope_metrics for m in s.metrics}
-    assert names == {
+    assert found["waltz.client.partition.available"] == {("ledger", 0): 1, ("ledger", 1): 1}
+    assert found["waltz.client.lag"][("ledger", 0)] == 0
+    assert found["waltz.client.window.appends"][("ledger", 0)] == 0
+    assert found["waltz.client.window.size"][("ledger", 0)] == 0
+    assert not any(name.startswith("waltz.client.window") for name in gauges(reader)), "it is closed"
+    assert metric_names(reader) == {
         "waltz.client.append.duration",
         "waltz.client.append.size",
         "waltz.client.append.retries",
