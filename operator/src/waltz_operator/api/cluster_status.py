@@ -79,7 +79,7 @@ class NodeStatus(StatusModel):
     )
     restart_needed: str | None = Field(
         default=None,
-        description="Why it waits for a restart (image, configuration, certificate …). Default: it does not.",
+        description="Why it waits for a restart (image, configuration, authority …). Default: it does not.",
     )
     message: str = Field(default="", description="What is the matter, for a person.")
 

@@ -30,6 +30,9 @@ ZOOKEEPER_ACCESS = f"{GROUP}/zookeeper-access"
 
 APPLIED_HASH = f"{GROUP}/applied-hash"
 TEMPLATE_HASH = f"{GROUP}/template-hash"
+BASIS_HASH = f"{GROUP}/basis-hash"
+"""Annotation of what carries a pod template: digest of what was decided about the pods. `TEMPLATE_HASH` names
+the template that was made of it, there and on the pods."""
 TEMPLATE = f"{GROUP}/template"
 DATA_HASH = f"{GROUP}/data-hash"
 RESTART_STORAGE = f"{GROUP}/restart-storage"

@@ -308,7 +308,7 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
     return RenderInputs(
         operator_image=snapshot.operator_image,
         operator_namespace=snapshot.operator_namespace,
-        tls_hashes=snapshot.tls_hashes,
+        tls_digests=snapshot.tls_digests,
         auth_hash=snapshot.auth_hash,
         volumes={
             name: VolumeFacts(view.requested_bytes, view.storage_class) for name, view in claims.items()

@@ -19,6 +19,7 @@ from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
+from waltz_operator.tls.secrets import MaterialDigests
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +280,7 @@ class Snapshot:
     the look ended.
 
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
-    id. `installation`: of the operator, which the status records. `tls_hashes`, `auth_hash`,
+    id. `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`,
     `operator_image`, `operator_namespace`: as the renderer's inputs say. `problems`: what is wrong with the
     specification beyond what the API server checks (one line each); nothing but status is written while there
     are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
@@ -294,7 +295,7 @@ class Snapshot:
     servers: Mapping[int, ServerView | Unknown]
     now: float
     migrations: tuple[WaltzMigration, ...] = ()
-    tls_hashes: Mapping[str, str] = field(default_factory=dict)
+    tls_digests: Mapping[str, MaterialDigests] = field(default_factory=dict)
     auth_hash: str = ""
     operator_image: str = ""
     operator_namespace: str = "waltz-system"

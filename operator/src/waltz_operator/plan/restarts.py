@@ -1,5 +1,5 @@
 """Restarts of storage nodes whose pod is not what its StatefulSet says (image, configuration, resources,
-certificates), or whose volume grows with a restart. One at a time: those that can't run first, then unready
+authorities), or whose volume grows with a restart. One at a time: those that can't run first, then unready
 ones, then the most lagging, each through the gate. Pure."""
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
 """What a person decides about pods: the input of their template's hash. Nothing else restarts them.
 
-Left out on purpose: the version of the operator, sizes of volumes, numbers of pods, lifetimes of certificates
-(new certificates come in through their digest). Defaults are left out too, so that a field that a later
-version adds changes no hash.
+Left out on purpose: the version of the operator, sizes of volumes, numbers of pods, keys, certificates and
+their lifetimes (processes follow their files). Who signs certificates and who is trusted is in it: a new
+authority comes in rounds, and that all pods have restarted is the proof that the next round may begin (ADR
+19). Defaults are left out, so that a field that a later version adds changes no hash.
 """
 
 from __future__ import annotations
@@ -16,6 +17,8 @@ from waltz_operator.api.topology import server_name, storage_name
 from waltz_operator.resources.addresses import listen_address
 from waltz_operator.resources.config import common_keys
 from waltz_operator.resources.inputs import Obj, RenderInputs
+
+AUTHORITIES = "authorities"
 
 
 def _plain(model: Model | None, *fields: str) -> Obj | None:
@@ -33,6 +36,18 @@ def _listening(inputs: RenderInputs, service: str) -> Obj:
     """The address that pods listen on, where it is not that of all clusters before there was a choice."""
     address = listen_address(inputs, service)
     return {} if address == "0.0.0.0" else {"listen": address}
+
+
+def _authorities(inputs: RenderInputs, role: str) -> Obj:
+    found = inputs.tls_digests.get(role)
+    return {AUTHORITIES: found.authorities if found is not None else ""}
+
+
+def with_material(basis: Obj, inputs: RenderInputs, role: str) -> Obj:
+    """The basis in the form of earlier operators, for which every new certificate is a decision."""
+    found = inputs.tls_digests.get(role)
+    rest = {key: value for key, value in basis.items() if key != AUTHORITIES}
+    return rest | {"certificates": found.material if found is not None else ""}
 
 
 def storage_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
@@ -54,7 +69,7 @@ def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGro
         "file": storage_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "storage"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
-        "certificates": inputs.tls_hashes.get("storage", ""),
+        **_authorities(inputs, "storage"),
         "resources": (group.resources or storage.resources).model_dump(mode="json"),
         "place": [group.zone, storage.spread.value],
         "template": _plain(storage.pod_template),
@@ -85,7 +100,7 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
         "file": server_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "server"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
-        "certificates": inputs.tls_hashes.get("server", ""),
+        **_authorities(inputs, "server"),
         "resources": servers.resources.model_dump(mode="json"),
         "drain": servers.drain_seconds,
         "template": _plain(servers.pod_template),

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from waltz_operator.tls.secrets import MaterialDigests
+
 Obj = dict[str, Any]
 
 
@@ -29,8 +31,8 @@ class RenderInputs:
     operator_image: str = ""
     """Image of copy jobs."""
     operator_namespace: str = "waltz-system"
-    tls_hashes: Mapping[str, str] = field(default_factory=dict)
-    """By role (server, storage): a digest of the certificates that its pods mount."""
+    tls_digests: Mapping[str, MaterialDigests] = field(default_factory=dict)
+    """By role (server, storage): of the Secret that its pods mount."""
     auth_hash: str = ""
     """Digest of the Secret with the credentials for ZooKeeper; empty without one."""
     volumes: Mapping[str, VolumeFacts] = field(default_factory=dict)

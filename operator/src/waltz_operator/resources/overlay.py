@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from waltz_operator.api.cluster import WaltzCluster
-from waltz_operator.api.metadata import DATA_HASH, TEMPLATE, TEMPLATE_HASH
+from waltz_operator.api.metadata import BASIS_HASH, DATA_HASH, TEMPLATE, TEMPLATE_HASH
 from waltz_operator.api.parts import PodTemplate
 from waltz_operator.resources.common import digest
 from waltz_operator.resources.inputs import Obj, RenderInputs
@@ -70,26 +70,38 @@ def _merged_list(ours: list[Any], theirs: list[Any], key: str) -> list[Any]:
 
 
 def settled(
-    cluster: WaltzCluster, inputs: RenderInputs, kind: str, name: str, basis: object, template: Obj
+    cluster: WaltzCluster,
+    inputs: RenderInputs,
+    kind: str,
+    name: str,
+    basis: object,
+    template: Obj,
+    *,
+    before: object = None,
 ) -> tuple[Obj, dict[str, str]]:
     """The template to apply and the annotations of the object that carries it.
 
-    `basis`: everything a person or a certificate decides about the pods. While its digest is what the live
-    object says, its template is kept, whatever this version of the operator would make of it; the annotation
-    has it as it was applied.
+    `basis`: everything that is decided about the pods. While its digest is what the live object says, its
+    template is kept, whatever this version of the operator would make of it; the annotation has it as it was
+    applied. `before`: the same in the form of earlier operators, where that is another one. Their objects
+    have no digest but this one, and a template that is made now is named by it, so that neither an upgrade of
+    the operator nor the way back restarts a pod.
     """
-    hash_ = digest({"cluster": cluster.metadata.name, "basis": basis})
-    kept = _kept(inputs, kind, name, hash_)
+    decided = digest({"cluster": cluster.metadata.name, "basis": basis})
+    named = decided if before is None else digest({"cluster": cluster.metadata.name, "basis": before})
+    live = _annotations(inputs, kind, name)
+    same = live[BASIS_HASH] == decided if BASIS_HASH in live else live.get(TEMPLATE_HASH) == named
+    hash_ = live.get(TEMPLATE_HASH, named) if same else named
+    kept = _kept(live) if same else None
     if kept is None:
         annotations = {**template["metadata"].get("annotations", {}), TEMPLATE_HASH: hash_}
         kept = {**template, "metadata": {**template["metadata"], "annotations": annotations}}
     text = json.dumps(kept, sort_keys=True, separators=(",", ":"))
-    return kept, {TEMPLATE_HASH: hash_, TEMPLATE: text}
+    return kept, {TEMPLATE_HASH: hash_, BASIS_HASH: decided, TEMPLATE: text}
 
 
-def _kept(inputs: RenderInputs, kind: str, name: str, hash_: str) -> Obj | None:
-    annotations = _annotations(inputs, kind, name)
-    if annotations.get(TEMPLATE_HASH) != hash_ or TEMPLATE not in annotations:
+def _kept(annotations: Mapping[str, str]) -> Obj | None:
+    if TEMPLATE not in annotations:
         return None
     try:
         template = json.loads(annotations[TEMPLATE])

@@ -8,7 +8,7 @@ from waltz_operator.api.parts import AdvertisedAddress
 from waltz_operator.api.topology import SERVER_HTTP_PORT, SERVER_PORT, client_service, server_name
 from waltz_operator.resources.addresses import family_policy, listen_address, server_slices
 from waltz_operator.resources.affinity import apart, over_zones
-from waltz_operator.resources.basis import server_basis, server_config_basis
+from waltz_operator.resources.basis import server_basis, server_config_basis, with_material
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
     SERVER,
@@ -95,7 +95,9 @@ def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """One server at a time; the new one comes first, except where both need the same port of the machine."""
     servers, name = cluster.spec.servers, server_name(cluster)
     fresh = overlaid(_template(cluster), servers.pod_template)
-    template, annotations = settled(cluster, inputs, "Deployment", name, server_basis(cluster, inputs), fresh)
+    basis = server_basis(cluster, inputs)
+    before = with_material(basis, inputs, SERVER)
+    template, annotations = settled(cluster, inputs, "Deployment", name, basis, fresh, before=before)
     surge = 0 if _on_host_port(cluster) else 1
     spec = {
         "replicas": servers.replicas,

@@ -21,7 +21,7 @@ from waltz_operator.api.topology import (
 )
 from waltz_operator.resources.addresses import family_policy, listen_address
 from waltz_operator.resources.affinity import over_zones, storage_affinity
-from waltz_operator.resources.basis import storage_basis, storage_config_basis
+from waltz_operator.resources.basis import storage_basis, storage_config_basis, with_material
 from waltz_operator.resources.claims import claim
 from waltz_operator.resources.common import (
     CONFIG_DIRECTORY,
@@ -112,7 +112,10 @@ def _stateful_set(
 ) -> Obj:
     fresh = overlaid(_template(cluster, group, node), cluster.spec.storage.pod_template)
     basis = storage_basis(cluster, inputs, group)
-    template, annotations = settled(cluster, inputs, "StatefulSet", node.statefulset, basis, fresh)
+    before = with_material(basis, inputs, STORAGE)
+    template, annotations = settled(
+        cluster, inputs, "StatefulSet", node.statefulset, basis, fresh, before=before
+    )
     names = {"group": node.group, "node": node.name}
     spec = {
         "replicas": 1,

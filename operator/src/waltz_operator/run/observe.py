@@ -52,7 +52,7 @@ from waltz_operator.run.read_waltz import node_view, server_view, tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
-from waltz_operator.tls.secrets import TlsSecrets, material_hash, secret_data
+from waltz_operator.tls.secrets import TlsSecrets, material_digests, secret_data
 from waltz_protocol.aio.tls import TlsSettings
 from waltz_protocol.errors import WaltzProtocolError
 from waltz_protocol.types import Endpoint
@@ -192,7 +192,7 @@ class Observer:
         nodes, servers = await asyncio.gather(
             self._nodes(cluster, kube, tree, access), self._servers(tree, access)
         )
-        hashes = {role: material_hash(data) for role, data in access.secrets.contents.items()}
+        digests = {role: material_digests(data) for role, data in access.secrets.contents.items()}
         snapshot = Snapshot(
             cluster=cluster,
             kube=migrations if isinstance(migrations, Unknown) else kube,
@@ -201,7 +201,7 @@ class Observer:
             servers=servers,
             now=self._wall_clock(),
             migrations=() if isinstance(migrations, Unknown) else migrations,
-            tls_hashes={role: found for role, found in hashes.items() if found is not None},
+            tls_digests={role: found for role, found in digests.items() if found is not None},
             auth_hash=access.auth_hash,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,

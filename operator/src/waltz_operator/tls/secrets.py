@@ -11,7 +11,7 @@ import binascii
 import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from waltz_admin.authority import (
     CertificateInfo,
@@ -66,12 +66,30 @@ def secret_data(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
     return found
 
 
-def material_hash(data: Data) -> str | None:
-    """Changes whenever a pod has to take over something new; None while the Secret is not complete."""
+class MaterialDigests(NamedTuple):
+    """Of what the Secret of a role holds. `material` changes with every new key or certificate, which
+    processes take over while they run; `authorities` only with who has signed the certificate or who is
+    trusted, for which pods are restarted."""
+
+    material: str
+    authorities: str
+
+
+def material_digests(data: Data) -> MaterialDigests | None:
+    """None while the Secret is not complete. What cannot be read as certificates counts as other authorities
+    with every change."""
     keys = ("tls.crt", "tls.key", "ca.crt")
     if any(not data.get(key) for key in keys):
         return None
-    return hashlib.sha256(b"\0".join(data[key] for key in keys)).hexdigest()[:_HASH_DIGITS]
+    material = _digest(data[key] for key in keys)
+    certified = read_certificate(data)
+    if certified is None or not certified.trusts:
+        return MaterialDigests(material, material)
+    return MaterialDigests(material, _digest((certified.info.issuer_key_id, *sorted(certified.trusts))))
+
+
+def _digest(parts: Iterable[bytes]) -> str:
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()[:_HASH_DIGITS]
 
 
 def read_authorities(ca: Data, roles: Iterable[Data], now: float) -> Authorities | None:

@@ -11,13 +11,14 @@ from waltz_operator.api.metadata import API_VERSION
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.api.validate import problems
 from waltz_operator.resources import RenderInputs, desired_objects
+from waltz_operator.tls.secrets import MaterialDigests
 
 Spec = dict[str, Any]
 Obj = Mapping[str, Any]
 UID = "3a1ad8c2-6f4d-4d0c-9d0e-3b8a8a6f2c11"
 INPUTS = RenderInputs(
     operator_image="waltz-operator:1",
-    tls_hashes={"server": "s1", "storage": "t1"},
+    tls_digests={"server": MaterialDigests("s1", "a1"), "storage": MaterialDigests("t1", "a1")},
     server_addresses=(("10.1.2.3", "fd00:1::3"), ("10.1.2.4", "fd00:1::4")),
 )
 

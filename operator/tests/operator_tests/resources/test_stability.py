@@ -24,7 +24,7 @@ from operator_tests.resources.clusters import (
     pods,
 )
 from waltz_operator.api.crd import cluster_definition
-from waltz_operator.api.metadata import TEMPLATE_HASH
+from waltz_operator.api.metadata import BASIS_HASH, TEMPLATE_HASH
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.resources import (
     RenderInputs,
@@ -35,6 +35,7 @@ from waltz_operator.resources import (
     storage,
     zookeeper,
 )
+from waltz_operator.tls.secrets import MaterialDigests
 
 MIB = 1024 * 1024
 
@@ -216,7 +217,45 @@ def test_unreadable_annotations_do_no_harm() -> None:
         assert objects(cluster(), inputs) == before
 
 
-def test_new_certificates_and_a_persons_word_restart_pods() -> None:
+def certificates(server: str, storage: str, *, signed_by: str = "a1") -> dict[str, MaterialDigests]:
+    materials = {"server": server, "storage": storage}
+    return {role: MaterialDigests(material, signed_by) for role, material in materials.items()}
+
+
+@pytest.mark.parametrize("variant", VARIANTS)
+def test_renewed_certificates_restart_nothing(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes take them over while they run; also where an earlier operator has made the objects, for which
+    every certificate was a reason."""
+    made = cluster(VARIANTS[variant])
+    before = objects(made)
+    earlier = live(before)
+    for obj in earlier.values():
+        obj["metadata"].get("annotations", {}).pop(BASIS_HASH, None)
+    assert objects(made, replace(INPUTS, live=earlier)) == before, (
+        "an upgrade of the operator restarts nothing"
+    )
+    renewed = replace(INPUTS, tls_digests=certificates("s2", "t2"))
+    assert objects(made, replace(renewed, live=live(before))) == before
+    another_version(monkeypatch)
+    assert objects(made, replace(renewed, live=live(before))) == before
+    authority = replace(INPUTS, tls_digests=certificates("s2", "t2", signed_by="a2"), live=live(before))
+    after = hashes(objects(made, authority))
+    restarted = {name for name, old in hashes(before).items() if after[name] != old}
+    assert restarted == {name for name in after if "zookeeper" not in name}
+
+
+def test_templates_have_the_names_that_earlier_operators_gave_them() -> None:
+    """So an operator that is rolled back restarts nothing."""
+    assert hashes(objects(cluster())) == {
+        "StatefulSet ledger-zookeeper": "49f1e14d3ca1d3be",
+        "StatefulSet ledger-storage-1-0": "8294e67cc1ed61c6",
+        "StatefulSet ledger-storage-2-0": "8294e67cc1ed61c6",
+        "StatefulSet ledger-storage-3-0": "8294e67cc1ed61c6",
+        "Deployment ledger-server": "6ba2add62bc8a844",
+    }
+
+
+def test_a_new_authority_and_a_persons_word_restart_pods() -> None:
     plain = hashes(objects(cluster()))
 
     def restarted(inputs: RenderInputs = INPUTS, *told: str) -> set[str]:
@@ -225,8 +264,9 @@ def test_new_certificates_and_a_persons_word_restart_pods() -> None:
         return {name.partition("-")[2].partition("-")[0] for name in plain if plain[name] != new[name]}
 
     assert restarted() == set()
-    assert restarted(RenderInputs(tls_hashes={"server": "s2", "storage": "t1"})) == {"server"}
-    assert restarted(RenderInputs(tls_hashes={"server": "s1", "storage": "t2"})) == {"storage"}
+    other = {role: MaterialDigests("x", "a2") for role in ("server", "storage")}
+    for role, digests in other.items():
+        assert restarted(RenderInputs(tls_digests={**INPUTS.tls_digests, role: digests})) == {role}
     assert restarted(replace(INPUTS, auth_hash="x")) == {"server", "storage"}
     assert restarted(INPUTS, "restart-storage") == {"storage"}
     assert restarted(INPUTS, "restart-server") == {"server"}

@@ -1,5 +1,8 @@
-"""A small world for the certificates of one cluster: Secrets, pods with the material they started with, and
-the operator.
+"""A small world for the certificates of one cluster: Secrets, pods with the material they have taken over,
+and the operator.
+
+A pod takes over what its Secret holds at any moment after it was written. The operator knows that it has when
+the pod was restarted, which it does where the authorities have changed.
 
 An operator that dies forgets what it wanted to write. Every event ends with the question whether all who talk
 to each other still can.
@@ -20,7 +23,7 @@ from waltz_admin.authority import describe, make_authority, split
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.model.actions import ApplyObject
 from waltz_operator.plan.certificates import certificate_steps
-from waltz_operator.tls.secrets import TlsSecrets, secret_data
+from waltz_operator.tls.secrets import MaterialDigests, TlsSecrets, material_digests, secret_data
 from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 
 DAY = 86_400.0
@@ -100,6 +103,8 @@ class World:
     now: float = BEGIN
     secrets: dict[str, dict[str, bytes]] = field(default_factory=dict)
     pods: list[Material] = field(default_factory=list)
+    templates: list[str] = field(default_factory=list)
+    """Of each pod, the authorities that its template was made for."""
     handshakes: bool = True
     """Also by real handshakes, which take their time, at every event."""
     log: list[str] = field(default_factory=list)
@@ -117,6 +122,7 @@ class World:
             self,
             secrets={name: dict(data) for name, data in self.secrets.items()},
             pods=list(self.pods),
+            templates=list(self.templates),
             log=list(self.log),
             pending=list(self.pending),
             own_fields=set(self.own_fields),
@@ -151,8 +157,17 @@ class World:
 
     @property
     def outdated(self) -> list[int]:
-        """Pods that run with something else than what stands in the Secrets."""
-        return [n for n, role in enumerate(PODS) if self.pods[n] != self.material(role)]
+        """Pods that have to be restarted."""
+        return [n for n, role in enumerate(PODS) if self.templates[n] != self.digests(role).authorities]
+
+    def digests(self, role: str) -> MaterialDigests:
+        found = material_digests(self.secrets[role])
+        assert found is not None
+        return found
+
+    def restart(self, pod: int) -> None:
+        role = PODS[pod]
+        self.pods[pod], self.templates[pod] = self.material(role), self.digests(role).authorities
 
     def install(self) -> None:
         """Certificates, then pods."""
@@ -169,6 +184,7 @@ class World:
     def restart_all(self) -> None:
         """All pods at once, as a person does who deletes them."""
         self.pods = [self.material(role) for role in PODS]
+        self.templates = [self.digests(role).authorities for role in PODS]
 
     def turn(self, rng: random.Random, *, crash: float) -> bool:
         """One event: a write, a restart, or the operator's death. False: there is nothing to do any more."""
@@ -186,6 +202,10 @@ class World:
         else:
             pod = rng.choice(outdated)
             self.log.append(f"restart {PODS[pod]}")
+            self.restart(pod)
+        if rng.random() < 0.3:
+            pod = rng.randrange(len(PODS))
+            self.log.append(f"{PODS[pod]} follows its files")
             self.pods[pod] = self.material(PODS[pod])
         self.check()
         return True

@@ -20,7 +20,7 @@ from waltz_operator.api.validate import validate
 from waltz_operator.model.actions import ApplyObject
 from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.resources import RenderInputs, desired_objects
-from waltz_operator.tls.secrets import TlsSecrets, material_hash, secret_data
+from waltz_operator.tls.secrets import TlsSecrets, material_digests, secret_data
 from waltz_tools.errors import ToolError, UsageError
 
 _MAX_STEPS = 5
@@ -65,11 +65,11 @@ def render(body: Mapping[str, Any], *, certificates: bool, now: float) -> list[M
         )
     secrets = _certificates(cluster, now) if self_signed else []
     by_name = {one["metadata"]["name"]: one for one in secrets}
-    hashes = {
-        role.role: material_hash(secret_data(by_name.get(role.secret)))
+    digests = {
+        role.role: material_digests(secret_data(by_name.get(role.secret)))
         for role in topology.tls_roles(cluster)
     }
-    inputs = RenderInputs(tls_hashes={role: found for role, found in hashes.items() if found is not None})
+    inputs = RenderInputs(tls_digests={role: found for role, found in digests.items() if found is not None})
     return [_unowned(one) for one in (*secrets, *desired_objects(cluster, inputs))]
 
 
