@@ -85,6 +85,7 @@ def operator_settings(options: argparse.Namespace) -> settings.OperatorSettings:
         http_host=options.http_host,
         http_port=options.http_port,
         resync_seconds=options.resync_seconds,
+        images=settings.image_defaults(),
     )
 
 

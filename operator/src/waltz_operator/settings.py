@@ -3,18 +3,29 @@
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+from waltz_operator.resources.images import NAMES, ImageDefaults
 
 SERVICE_ACCOUNT_NAMESPACE = "/var/run/secrets/kubernetes.io/serviceaccount/namespace"
 DEFAULT_NAMESPACE = "waltz-system"
 DEFAULT_HTTP_PORT = 8080
+_DIGEST = re.compile(rf"({'|'.join(NAMES.values())}):[0-9.]+@sha256:[0-9a-f]{{64}}\Z")
+
+
+class SettingsError(Exception):
+    """A setting of the operator cannot be used; one line for a person."""
+
+    retriable = False
+    user_error = True
 
 
 @dataclass(frozen=True, slots=True)
 class OperatorSettings:
-    """`namespaces`: the ones to work in; empty = all. Times in seconds.
+    """`images`: see `image_defaults`. `namespaces`: the ones to work in; empty = all. Times in seconds.
 
     `resync_seconds`: every object is looked at again after so long, whatever happens. `identity`: this
     process, in the Lease and in Events. `operator_image`: what copy jobs run.
@@ -32,6 +43,28 @@ class OperatorSettings:
     concurrent_reconciles: int = 8
     log_level: str = "INFO"
     log_json: bool = False
+    images: ImageDefaults = field(default_factory=ImageDefaults)
+
+
+def image_defaults() -> ImageDefaults:
+    """Where images come from that follow from a version, by the environment: `WALTZ_IMAGE_REGISTRY`,
+    `WALTZ_IMAGE_DIGESTS` (`waltz-server:0.1.0@sha256:…`, separated by commas), `WALTZ_IMAGE_PULL_SECRETS`
+    (names, separated by commas). SettingsError."""
+    digests = {}
+    for one in _listed("WALTZ_IMAGE_DIGESTS"):
+        name, _, digest = one.partition("@")
+        if not _DIGEST.match(one):
+            raise SettingsError(
+                f"WALTZ_IMAGE_DIGESTS has {one!r}: an entry is a name, a version and a digest, as "
+                "waltz-server:0.1.0@sha256:…"
+            )
+        digests[name] = digest
+    registry = os.environ.get("WALTZ_IMAGE_REGISTRY", "").strip().rstrip("/")
+    return ImageDefaults(registry, digests, _listed("WALTZ_IMAGE_PULL_SECRETS"))
+
+
+def _listed(name: str) -> tuple[str, ...]:
+    return tuple(one.strip() for one in os.environ.get(name, "").split(",") if one.strip())
 
 
 def own_namespace() -> str:

@@ -49,6 +49,7 @@ ALL = (
     Scenario("images are small and end in order", images.hold_and_stop, disturbed=False),
     Scenario("planned storage restart", rolling.restart_storage),
     Scenario("planned server restart", rolling.restart_servers),
+    Scenario("restarts wait for the window", rolling.restart_in_window),
     Scenario("pods are killed", failures.kill_pods),
     Scenario("a typing error, and objects deleted", tenants.typing_error, disturbed=False),
     Scenario("a group grows to two nodes, replicas move", moves.move),

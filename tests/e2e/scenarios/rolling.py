@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime, timedelta
+
 from tests.e2e.images import NEXT_TAG
 from tests.e2e.kubectl import wait_until
 from tests.e2e.scenarios.command import waltz
@@ -29,6 +31,25 @@ def restart_servers(world: World) -> None:
     waltz(world, "restart", CLUSTER, "server")
     world.wait_replaced(SERVERS, before, WAIT_SECONDS)
     world.settle()
+
+
+def restart_in_window(world: World) -> None:
+    """Restarts wait for the window, and the condition names it; without one they are done at once."""
+    before = world.pods(STORAGE)
+    world.change(restarts={"window": {"start": _in_half_a_day(), "durationMinutes": 60}})
+    waltz(world, "restart", CLUSTER, "storage")
+    world.wait_for("RestartRequired", "True", WAIT_SECONDS)
+    world.settle()
+    if world.pods(STORAGE) != before:
+        raise AssertionError("pods were restarted outside of the window")
+    world.change(restarts={"window": None})
+    world.wait_replaced(STORAGE, before, WAIT_SECONDS)
+    world.wait_for("RestartRequired", "False", WAIT_SECONDS)
+    world.settle()
+
+
+def _in_half_a_day() -> str:
+    return f"{datetime.now(UTC) + timedelta(hours=12):%H:%M}"
 
 
 def upgrade_images(world: World) -> None:

@@ -92,6 +92,53 @@ def test_the_plan_is_asked_of_a_running_operator(
     assert capsys.readouterr().err == "Error: exec in waltz-system/op: not permitted\n"
 
 
+def test_an_upgrade_is_planned_or_begun_or_refused(
+    kubernetes: FakeKubernetes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"app.kubernetes.io/name": "waltz-operator"}
+    kubernetes.add(kinds.POD, "op", "waltz-system", labels=labels, status={"phase": "Running"})
+    spec = kubernetes.objects["WaltzCluster", "default", "ledger"]["spec"]
+    spec["images"] = {}
+    step = {
+        "pod": "ledger-storage-1-0-0",
+        "component": "storage",
+        "from": "a",
+        "to": "b",
+        "why": "c",
+        "waits": "",
+    }
+    kubernetes.answers = [json.dumps({**PLAN, "restarts": [step]})]
+    found = output(capsys, "upgrade", "ledger", "0.1.0", "--plan")
+    assert found == {"version": "0.1.0", "restarts": [step], "refused": ""}
+    command = list(kubernetes.commands[0])
+    assert json.loads(command[command.index("--spec") + 1])["version"] == "0.1.0"
+    assert "version" not in spec
+    kubernetes.answers = [json.dumps({**PLAN, "restarts": [step]})]
+    output(capsys, "upgrade", "ledger", "0.1.0")
+    assert kubernetes.objects["WaltzCluster", "default", "ledger"]["spec"]["version"] == "0.1.0"
+    valid = {"type": "Valid", "status": "False", "message": "go to 0.2, first"}
+    kubernetes.answers = [json.dumps({**PLAN, "restarts": [], "status": {"conditions": [valid]}})]
+    assert run(["k8s", "upgrade", "ledger", "0.3.0"]) == 1
+    assert "go to 0.2, first" in capsys.readouterr().err
+    assert kubernetes.objects["WaltzCluster", "default", "ledger"]["spec"]["version"] == "0.1.0"
+    kubernetes.answers = [json.dumps(PLAN)]
+    assert run(["k8s", "upgrade", "ledger", "0.1.0"]) == 1
+    assert "the operator knows no versions" in capsys.readouterr().err
+
+
+def test_an_upgrade_does_not_pass_over_explicit_images(
+    kubernetes: FakeKubernetes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    labels = {"app.kubernetes.io/name": "waltz-operator"}
+    kubernetes.add(kinds.POD, "op", "waltz-system", labels=labels, status={"phase": "Running"})
+    spec = kubernetes.objects["WaltzCluster", "default", "ledger"]["spec"]
+    spec["images"] = {"server": "mine:1", "storage": "mine:1"}
+    kubernetes.answers = [json.dumps({**PLAN, "restarts": []})]
+    assert run(["k8s", "upgrade", "ledger", "0.1.0"]) == 1
+    assert "images.server, images.storage" in capsys.readouterr().err
+    assert "version" not in spec
+
+
 def test_a_migration_is_made_as_it_was_said(
     kubernetes: FakeKubernetes, capsys: pytest.CaptureFixture[str]
 ) -> None:

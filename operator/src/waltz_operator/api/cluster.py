@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from waltz_operator.api.base import Model, ResourceName, immutable, list_map, rule, rules
+from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import ObjectMeta
 from waltz_operator.api.parts import Servers, Storage, ZooKeeper
@@ -27,6 +27,7 @@ __all__ = [
     "WaltzClusterStatus",
 ]
 
+VERSION_PATTERN = r"^(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})\.(0|[1-9][0-9]{0,4})$"
 MAX_PARTITIONS = 4096
 MAX_REPLICAS = 9
 DEFAULT_REPLICAS = 3
@@ -54,19 +55,77 @@ class PullSecret(Model):
 
 
 class Images(Model):
-    """What the containers run."""
+    """What the containers run. An image that is given wins over the version."""
 
-    server: str = Field(description="Image of the servers.", min_length=1, max_length=512)
-    storage: str = Field(description="Image of the storage nodes.", min_length=1, max_length=512)
+    registry: str | None = Field(
+        default=None,
+        description="What comes before the names waltz-server, waltz-storage and waltz-zookeeper of the images that follow "
+        "from version. Default: as the operator is set up, else nothing.",
+        pattern=r"^[a-zA-Z0-9]([-a-zA-Z0-9._:/]*[a-zA-Z0-9])?$",
+        max_length=400,
+    )
+    server: str | None = Field(
+        default=None,
+        description="Image of the servers. Default: that of version.",
+        min_length=1,
+        max_length=512,
+    )
+    storage: str | None = Field(
+        default=None,
+        description="Image of the storage nodes. Default: that of version.",
+        min_length=1,
+        max_length=512,
+    )
     zookeeper: str | None = Field(
         default=None,
-        description="Image of the managed ZooKeeper; needed with zookeeper.managed. Default: none.",
+        description="Image of the managed ZooKeeper. Default: that of version.",
         min_length=1,
         max_length=512,
     )
     pull_policy: PullPolicy = Field(default=PullPolicy.IF_NOT_PRESENT, description="When images are fetched.")
     pull_secrets: Annotated[tuple[PullSecret, ...], Field(json_schema_extra=list_map("name"))] = Field(
-        default=(), description="Secrets with credentials of the registry.", max_length=16
+        default=(),
+        description="Secrets with credentials of the registry. Default: as the operator is set up.",
+        max_length=16,
+    )
+
+
+class Day(StrEnum):
+    """A day of the week."""
+
+    MON = "Mon"
+    TUE = "Tue"
+    WED = "Wed"
+    THU = "Thu"
+    FRI = "Fri"
+    SAT = "Sat"
+    SUN = "Sun"
+
+
+class RestartWindow(Model):
+    """When pods may be restarted."""
+
+    days: Annotated[tuple[Day, ...], Field(json_schema_extra=LIST_SET)] = Field(
+        default=(), description="Days on which it opens. Default: every day.", max_length=7
+    )
+    start: str = Field(
+        description="When it opens, as 02:00, UTC.", pattern=r"^([01][0-9]|2[0-3]):[0-5][0-9]$", max_length=5
+    )
+    duration_minutes: int = Field(
+        default=120,
+        description="How long restarts may begin, in minutes. One that has begun is finished.",
+        ge=10,
+        le=1440,
+    )
+
+
+class Restarts(Model):
+    """When pods are restarted that have to be."""
+
+    window: RestartWindow | None = Field(
+        default=None,
+        description="Pods that run are restarted in this window only, for whatever reason; the condition RestartRequired "
+        "names it. Default: none (at once).",
     )
 
 
@@ -76,8 +135,9 @@ _EITHER = rule(
     "replicas",
 )
 _IMAGE = rule(
-    "!has(self.zookeeper.managed) || has(self.images.zookeeper)",
-    "images.zookeeper is needed for a managed ZooKeeper",
+    "has(self.version) || has(self.images) && has(self.images.server) && has(self.images.storage) && "
+    "(!has(self.zookeeper.managed) || has(self.images.zookeeper))",
+    "give version, or images.server, images.storage and, for a managed ZooKeeper, images.zookeeper",
     "images",
 )
 
@@ -99,7 +159,17 @@ class WaltzClusterSpec(Model):
 
     model_config = Model.model_config | {"json_schema_extra": rules(_EITHER, _IMAGE, _NOT_TO_ONE)}
 
-    images: Images = Field(description="What the containers run. A change is rolled out, one pod at a time.")
+    version: str | None = Field(
+        default=None,
+        description="Release of Waltz that the cluster runs, as 0.1.0: its images follow from it. It goes up and down by one "
+        "release at a time. Default: none (images names them).",
+        pattern=VERSION_PATTERN,
+        max_length=20,
+    )
+    images: Images = Field(
+        default_factory=Images,
+        description="What the containers run. A change is rolled out, one pod at a time.",
+    )
     partitions: int = Field(
         description="Number of partitions of the log. It can never be changed.",
         ge=1,
@@ -117,6 +187,11 @@ class WaltzClusterSpec(Model):
     storage: Storage = Field(default_factory=Storage, description="The storage nodes.")
     servers: Servers = Field(default_factory=Servers, description="The servers.")
     tls: Tls = Field(default_factory=Tls, description="Encryption and certificates of all connections.")
+    restarts: Restarts = Field(
+        default_factory=Restarts,
+        description="When pods are restarted that have to be: for another image, configuration or authority, or a volume that "
+        "grows with a restart.",
+    )
     reclaim_policy: ReclaimPolicy = Field(
         default=ReclaimPolicy.RETAIN,
         description="What becomes of volumes when a node has been drained or the cluster is deleted: Retain keeps them; "

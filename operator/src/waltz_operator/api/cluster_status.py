@@ -20,6 +20,7 @@ class ConditionType(StrEnum):
     REPLICAS_CAUGHT_UP = "ReplicasCaughtUp"
     VALID = "Valid"
     PAUSED = "Paused"
+    RESTART_REQUIRED = "RestartRequired"
 
 
 ConditionStatus = Literal["True", "False", "Unknown"]
@@ -82,6 +83,18 @@ class NodeStatus(StatusModel):
         description="Why it waits for a restart (image, configuration, authority …). Default: it does not.",
     )
     message: str = Field(default="", description="What is the matter, for a person.")
+
+
+class RunningImage(StatusModel):
+    """Pods of one part of the cluster that run the same image."""
+
+    component: str = Field(description="What they are: storage, server or zookeeper.")
+    image: str = Field(description="Image of their container.", max_length=1024)
+    version: str | None = Field(
+        default=None, description="Release that the tag of the image names. Default: not known."
+    )
+    pods: int = Field(description="Number of pods.")
+    names: tuple[str, ...] = Field(default=(), description="Names of the first of them, at most 10.")
 
 
 class PartitionSummary(StatusModel):
@@ -159,13 +172,23 @@ class WaltzClusterStatus(StatusModel):
     )
     conditions: Annotated[tuple[Condition, ...], Field(json_schema_extra=list_map("type"))] = Field(
         default=(),
-        description="Available, Progressing, Degraded, ReplicasCaughtUp, Valid, Paused.",
+        description="Available, Progressing, Degraded, ReplicasCaughtUp, Valid, Paused, RestartRequired.",
         max_length=32,
     )
     phase: str = Field(default="", description="The state of the whole, in one word.")
     reason: str = Field(default="", description="The one word that matters most now.")
     replicas: str = Field(default="", description="Caught-up groups of all groups, as 3/3.")
     server_counts: str = Field(default="", description="Ready servers of all servers, as 2/2.")
+    version: str | None = Field(
+        default=None,
+        description="Release that the cluster has or is brought to: the last spec.version that was accepted. Default: none.",
+    )
+    running_versions: str = Field(
+        default="", description="Releases that the pods run, as 0.1.0 or, during an upgrade, 0.1.0, 0.2.0."
+    )
+    running: tuple[RunningImage, ...] = Field(
+        default=(), description="What the pods run: the first 32 kinds of image.", max_length=32
+    )
     nodes: Annotated[tuple[NodeStatus, ...], Field(json_schema_extra=list_map("name"))] = Field(
         default=(), description="Every storage node."
     )

@@ -48,6 +48,7 @@ _CLUSTER_COLUMNS = (
     Column("Partitions", "integer", ".spec.partitions", "Number of partitions."),
     Column("Replicas", "string", ".status.replicas", "Caught-up copies of all copies."),
     Column("Servers", "string", ".status.serverCounts", "Ready servers of all servers."),
+    Column("Version", "string", ".status.runningVersions", "Releases that the pods run."),
     Column("Reason", "string", ".status.reason", "The one word that matters most now."),
     Column("Operation", "string", ".status.operation.kind", "What the operator is at.", wide=True),
     Column("Step", "string", ".status.operation.step", "The step that is due or under way.", wide=True),

@@ -50,6 +50,7 @@ def problems(cluster: WaltzCluster) -> list[Problem]:
 def validate(spec: WaltzClusterSpec) -> list[Problem]:
     """Everything that is wrong with a specification; empty = it can be worked on."""
     return [
+        *_check_images(spec),
         *_check_zookeeper(spec),
         *_check_groups(spec),
         *_check_tls(spec),
@@ -66,13 +67,18 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
     ]
 
 
+def _check_images(spec: WaltzClusterSpec) -> Iterable[Problem]:
+    roles = ("server", "storage", *(("zookeeper",) if spec.zookeeper.managed is not None else ()))
+    for role in roles:
+        if spec.version is None and getattr(spec.images, role) is None:
+            yield Problem(f"spec.images.{role}", "is needed where spec.version is not given")
+
+
 def _check_zookeeper(spec: WaltzClusterSpec) -> Iterable[Problem]:
     zookeeper = spec.zookeeper
     if (zookeeper.connect_string is None) == (zookeeper.managed is None):
         yield Problem("spec.zookeeper", "give connectString or managed, exactly one of them")
     if zookeeper.managed is not None:
-        if spec.images.zookeeper is None:
-            yield Problem("spec.images.zookeeper", "is needed for a managed ZooKeeper")
         yield from check_pod_template("spec.zookeeper.managed.podTemplate", zookeeper.managed.pod_template)
     for part in (zookeeper.root or "/").split("/")[1:]:
         if part in (".", ".."):

@@ -43,6 +43,8 @@ from waltz_operator.model.snapshot import (
 )
 from waltz_operator.model.task import Task, task_of
 from waltz_operator.model.times import seconds
+from waltz_operator.model.versions import VersionPlan, own_version, version_plan
+from waltz_operator.model.windows import closed
 from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, impossible_changes
 
 MAX_RESTART_LAG = 10_000
@@ -58,7 +60,8 @@ class Facts:
 
     `leaving`: nodes that the specification no longer has and that are still somewhere. `unreadable`: what
     may be in progress with the copies and cannot be read (one line each). `unknown_fields`: of the
-    specification, which another version of the operator knows."""
+    specification, which another version of the operator knows. `version`: which release is run.
+    `restarts_wait`: why no pod that runs is restarted now (the window is closed); empty when it may be."""
 
     desired: Desired
     memory: Memory
@@ -73,6 +76,8 @@ class Facts:
     unreadable: tuple[str, ...] = ()
     unknown_fields: tuple[str, ...] = ()
     placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    version: VersionPlan = field(default_factory=VersionPlan)
+    restarts_wait: str = ""
 
     # -- identities
 
@@ -215,6 +220,10 @@ def placement_of(tree: object) -> dict[int, tuple[str, ...]]:
 def facts_of(snapshot: Snapshot) -> Facts:
     """The facts of one look."""
     desired = desired_of(snapshot.cluster)
+    version = version_plan(snapshot.cluster, snapshot.kube, own_version())
+    problems = snapshot.problems
+    if version.refused and version.target is None:  # there is no version to keep
+        problems = (*problems, f"spec.version: {version.refused}")
     references = {node.reference: node.connect_string for node in desired.nodes}
     leaving = tuple(_leaving(snapshot, desired))
     references |= {node.reference: node.connect_string for node in leaving}
@@ -229,10 +238,12 @@ def facts_of(snapshot: Snapshot) -> Facts:
         now=snapshot.now,
         leaving=leaving,
         tasks=tuple(sorted(tasks, key=lambda task: (task.created, task.name))),
-        problems=snapshot.problems,
+        problems=problems,
         unknown_fields=snapshot.cluster.unknown,
         unreadable=(*snapshot.unreadable, *operation_of_another_version(snapshot.cluster.status)),
         placement=placement_of(snapshot.tree),
+        version=version,
+        restarts_wait=closed(snapshot.cluster.spec.restarts.window, snapshot.now),
     )
 
 
@@ -308,6 +319,8 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
     return RenderInputs(
         operator_image=snapshot.operator_image,
         operator_namespace=snapshot.operator_namespace,
+        images=snapshot.images,
+        version=facts.version.target,
         tls_digests=snapshot.tls_digests,
         auth_hash=snapshot.auth_hash,
         volumes={
@@ -358,6 +371,8 @@ def impossible(snapshot: Snapshot, facts: Facts) -> tuple[str, ...]:
         return ()
     inputs, absent = inputs_of(snapshot, facts), snapshot.kube.absent
     lines = [f"{one.path}: {one.text}" for one in impossible_changes(snapshot.cluster, inputs)]
+    if facts.version.refused:
+        lines.append(f"spec.version: {facts.version.refused}")
     if absent:
         wanted = {str(body["kind"]) for body in desired_objects(snapshot.cluster, inputs)}
         lines += [

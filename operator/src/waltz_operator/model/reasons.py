@@ -47,6 +47,8 @@ class Reason(StrEnum):
     NOT_EMPTY = "NotEmpty"
     ROLL_NOT_SEEN = "RollNotSeen"
     STORAGE_FIRST = "StorageFirst"
+    SERVERS_FIRST = "ServersFirst"
+    OUTSIDE_WINDOW = "OutsideWindow"
     # something is missing or broken
     NO_TARGET = "NoTarget"
     NO_SOURCE = "NoSource"

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from waltz_operator.api.metadata import APPLIED_HASH, TEMPLATE_HASH
+from waltz_operator.api.metadata import APPLIED_HASH, BASIS_HASH, TEMPLATE, TEMPLATE_HASH
 from waltz_operator.model.snapshot import ObjectKey
 
 
@@ -33,6 +33,30 @@ def rendered(body: Mapping[str, Any]) -> Rendered:
         {**body, "metadata": metadata},
         digest,
         template_hash_of(body),
+    )
+
+
+def keeping_template(one: Rendered, live: Mapping[str, Any]) -> Rendered:
+    """The desired Deployment with the pod template that the live one was applied with; as it is where that
+    cannot be read."""
+    found = (live.get("metadata") or {}).get("annotations") or {}
+    kept = {key: found[key] for key in (TEMPLATE_HASH, BASIS_HASH, TEMPLATE) if key in found}
+    try:
+        template = json.loads(kept.get(TEMPLATE, ""))
+    except ValueError:
+        return one
+    metadata = one.body["metadata"]
+    annotations = {
+        key: value
+        for key, value in metadata["annotations"].items()
+        if key not in (APPLIED_HASH, TEMPLATE_HASH, BASIS_HASH, TEMPLATE)
+    }
+    return rendered(
+        {
+            **one.body,
+            "metadata": {**metadata, "annotations": annotations | kept},
+            "spec": {**one.body["spec"], "template": template},
+        }
     )
 
 

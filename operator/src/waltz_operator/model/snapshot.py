@@ -19,6 +19,7 @@ from waltz_cluster.replica_rules import NeverStarted
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
+from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.tls.secrets import MaterialDigests
 
 
@@ -163,7 +164,8 @@ class PodView:
     crash loop, unschedulable), empty when it runs or may still come up. `beside`: the first other container
     that can't run, and why: it makes the pod unready and no more. `component` is its label (storage, server,
     zookeeper, migration). `running_since`: since when our container runs, UNIX time; None when it does not.
-    `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any."""
+    `members`: as in `StatefulSetView`. `addresses`: its IP addresses, empty before it has any. `image`: of
+    our container."""
 
     uid: str
     component: str
@@ -175,6 +177,7 @@ class PodView:
     running_since: float | None = None
     members: int = 0
     addresses: tuple[str, ...] = ()
+    image: str = ""
 
     @property
     def problem(self) -> str:
@@ -281,9 +284,9 @@ class Snapshot:
 
     `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
     id. `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`,
-    `operator_image`, `operator_namespace`: as the renderer's inputs say. `problems`: what is wrong with the
-    specification beyond what the API server checks (one line each); nothing but status is written while there
-    are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
+    `operator_image`, `operator_namespace`, `images`: as the renderer's inputs say. `problems`: what is wrong
+    with the specification beyond what the API server checks (one line each); nothing but status is written
+    while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
     each). `rejected` and `failed`: what came of writes of this very pass; then it is planned anew with that
     known.
     """
@@ -299,6 +302,7 @@ class Snapshot:
     auth_hash: str = ""
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
+    images: ImageDefaults = field(default_factory=ImageDefaults)
     installation: str = ""
     problems: tuple[str, ...] = ()
     unreadable: tuple[str, ...] = ()

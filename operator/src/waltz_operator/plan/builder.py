@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from waltz_operator.model.actions import Action, Blocked
 from waltz_operator.model.desired import Memory, Move
+from waltz_operator.model.outstanding import Outstanding
 from waltz_operator.model.reasons import Reason
 
 AT_ONCE = 0.1
@@ -27,7 +29,8 @@ class Decision:
     (type, text), nothing is written but the status. `step`: the step of the operation under way, for a
     person. `rejected`: writes that the API server does not take, a line each, with their reason;
     `unable`: parts of the specification that cannot be done (a line each). `failed`: what ended the pass
-    early, when this only reports it.
+    early, when this only reports it. `restarts`: what has to be restarted still, in the order in which it
+    will be.
     """
 
     memory: Memory
@@ -44,6 +47,7 @@ class Decision:
     rejected: tuple[Reason, str] | None = None
     unable: list[str] = field(default_factory=list)
     failed: tuple[Reason, str] | None = None
+    restarts: Sequence[Outstanding] = ()
 
     def soon(self) -> None:
         """Look again soon."""

@@ -23,6 +23,7 @@ from waltz_operator.model.snapshot import KubeView, ObjectKey, Rejection, Snapsh
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.nodes import equalise, release_nodes, seed
 from waltz_operator.plan.objects import apply_objects
+from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.plan.rejected_objects import held_back, holds_up, reported
 from waltz_operator.plan.replica_changes import begin_change, continue_change, tidy_jobs
 from waltz_operator.plan.restarts import Restart, due, restart_next, storage_busy
@@ -71,6 +72,8 @@ def decide(
     if facts.problems:
         decision.invalid = (Reason.INVALID_SPEC, "; ".join(facts.problems))
         return decision
+    if isinstance(facts.kube, KubeView):
+        decision.restarts = outstanding(facts, facts.kube, objects)
     check_tree(facts, decision)
     if decision.invalid is not None or facts.desired.paused:
         return decision

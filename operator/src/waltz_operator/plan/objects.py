@@ -2,8 +2,8 @@
 
 Storage nodes come after the key was recorded (they need the tree), servers after the first assignments are
 there in ZooKeeper (so that no partition starts with half its replicas). A changed template of the servers
-waits until storage is calm; the Deployment's own roll-out then takes one server at a time, each handing its
-partitions over.
+waits until storage is calm, but on the way to an earlier release (ADR 20), and for the window of restarts;
+the Deployment's own roll-out then takes one server at a time, each handing its partitions over.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from waltz_operator.api.base import quantity_bytes
 from waltz_operator.model.actions import ApplyObject, Blocked, DeleteObject
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
-from waltz_operator.model.rendered import Rendered
+from waltz_operator.model.rendered import Rendered, keeping_template
 from waltz_operator.model.snapshot import (
     KubeView,
     ObjectKey,
@@ -37,8 +37,11 @@ def apply_objects(
     """All objects that differ and whose time has come, but those that are `held` back; then those that are
     no longer rendered."""
     storage = {name for node in facts.desired.nodes for name in (node.statefulset, node.pvc)}
-    for one in objects:
+    for wanted in objects:
+        one = wanted
         live = kube.objects.get(one.key)
+        if one.key.kind == "Deployment" and live is not None and _servers_wait(facts, kube):
+            one = keeping_template(one, live.body or {})
         why = difference(one, live)
         if not why or one.key in held or _cannot_grow(kube, one, decision):
             continue
@@ -80,7 +83,7 @@ def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool
             return True
         decision.wait(Reason.CREATING, "servers start when the partitions are assigned")
         return False
-    if one.template_hash == kube.deployment.template_hash or not storage_busy:
+    if one.template_hash == kube.deployment.template_hash or not storage_busy or facts.version.down:
         return True
     if not kube.deployment.calm:
         return True  # they are not in order as they are
@@ -90,6 +93,12 @@ def _servers_may(facts: Facts, kube: KubeView, one: Rendered, storage_busy: bool
         )
     )
     return False
+
+
+def _servers_wait(facts: Facts, kube: KubeView) -> bool:
+    """Whether the servers keep their pods for now. One that cannot run is not waited for."""
+    servers = [pod for pod in kube.pods.values() if pod.component == "server"]
+    return bool(facts.restarts_wait) and not any(pod.stuck for pod in servers)
 
 
 def seeded(facts: Facts) -> bool:

@@ -74,12 +74,26 @@ def _to_come(facts: Facts, node: NodeIdentity) -> bool:
     return isinstance(answer, Allowed) or not stands_still(facts, answer.blocked)
 
 
+def servers_done(kube: KubeView, objects: Sequence[Rendered]) -> bool:
+    """Whether all servers are of the wanted template, or there are none."""
+    found = [one for one in objects if one.key.kind == "Deployment"]
+    if not found or kube.deployment is None:
+        return True
+    return kube.deployment.calm and kube.deployment.template_hash == found[0].template_hash
+
+
 def restart_next(
     facts: Facts, kube: KubeView, objects: Sequence[Rendered], restarts: Sequence[Restart], decision: Decision
 ) -> None:
     """Restart the first one that may be, once its StatefulSet would bring it back as it should be."""
     wanted = {one.key.name: one.template_hash for one in objects if one.key.kind == "StatefulSet"}
     for one in restarts:
+        if facts.restarts_wait and not one.pod.stuck:
+            continue
+        if facts.version.down and not one.pod.stuck and not servers_done(kube, objects):
+            first = "on the way to an earlier release the servers come first"
+            decision.block(Blocked(f"restart of {one.node.pod}", Reason.SERVERS_FIRST, first))
+            return
         view = kube.statefulsets.get(one.node.statefulset)
         if (
             view is None

@@ -28,11 +28,13 @@ def restart_zookeeper(
         (pod := kube.pods.get(name)) is not None and pod.ready for name in present
     ):
         decision.soon()
-    due = _due(facts, kube, wanted)
+    due = due_servers(facts, kube, wanted)
+    view = kube.statefulsets.get(key.name)
+    if facts.restarts_wait:  # an ensemble that grows is not left half-way
+        due = [one for one in due if not one[1].ready or view is None or one[1].members != view.members]
     if decision.risky or key in held or not due:
         return
     name, pod, reason, text = due[0]
-    view = kube.statefulsets.get(key.name)
     if view is None or view.deleting or not view.settled or view.template_hash != wanted:
         unseen = f"StatefulSet {key.name} has not taken the change yet"
         decision.block(Blocked(f"restart of {name}", Reason.ROLL_NOT_SEEN, unseen))
@@ -49,7 +51,7 @@ def restart_zookeeper(
     decision.step = f"restart of {name}"
 
 
-def _due(facts: Facts, kube: KubeView, wanted: str) -> list[tuple[str, PodView, Reason, str]]:
+def due_servers(facts: Facts, kube: KubeView, wanted: str) -> list[tuple[str, PodView, Reason, str]]:
     """Those that do not serve first, then the one with the highest number."""
     found = []
     for name in servers(facts.desired, kube):

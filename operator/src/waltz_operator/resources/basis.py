@@ -15,7 +15,9 @@ from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.security import ClientAuthentication
 from waltz_operator.api.topology import server_name, storage_name
 from waltz_operator.resources.addresses import listen_address
+from waltz_operator.resources.common import SERVER, STORAGE, ZOOKEEPER
 from waltz_operator.resources.config import common_keys
+from waltz_operator.resources.images import given
 from waltz_operator.resources.inputs import Obj, RenderInputs
 
 AUTHORITIES = "authorities"
@@ -28,8 +30,15 @@ def _plain(model: Model | None, *fields: str) -> Obj | None:
     return model.model_dump(mode="json", exclude_defaults=True, include=set(fields) or None)
 
 
-def _images(cluster: WaltzCluster, image: str | None) -> Obj:
-    return {"image": image, "pull": _plain(cluster.spec.images, "pull_policy", "pull_secrets")}
+def _images(cluster: WaltzCluster, inputs: RenderInputs, role: str) -> Obj:
+    """What the specification says, not what the operator's setup makes of it: a new setup comes in with the
+    next decision."""
+    images = cluster.spec.images
+    pull = _plain(images, "pull_policy", "pull_secrets")
+    explicit = given(images, role)
+    if explicit is not None:
+        return {"image": explicit, "pull": pull}
+    return {"version": inputs.version or cluster.spec.version, "registry": images.registry, "pull": pull}
 
 
 def _listening(inputs: RenderInputs, service: str) -> Obj:
@@ -65,7 +74,7 @@ def storage_basis(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGro
     """Of the pods of one storage group."""
     storage = cluster.spec.storage
     return {
-        **_images(cluster, cluster.spec.images.storage),
+        **_images(cluster, inputs, STORAGE),
         "file": storage_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "storage"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
@@ -96,7 +105,7 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Of the server pods."""
     servers = cluster.spec.servers
     return {
-        **_images(cluster, cluster.spec.images.server),
+        **_images(cluster, inputs, SERVER),
         "file": server_config_basis(cluster, inputs),
         "secrets": _plain(cluster.spec.tls.secrets, "server"),
         "auth": [_plain(cluster.spec.zookeeper.auth), inputs.auth_hash],
@@ -108,11 +117,11 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     }
 
 
-def zookeeper_basis(cluster: WaltzCluster, members: int) -> Obj:
+def zookeeper_basis(cluster: WaltzCluster, inputs: RenderInputs, members: int) -> Obj:
     """Of the pods of the managed ZooKeeper, when its ensemble has so many members."""
     managed = cluster.spec.zookeeper.managed
     return {
-        **_images(cluster, cluster.spec.images.zookeeper),
+        **_images(cluster, inputs, ZOOKEEPER),
         "file": {"replicas": members},
         "resources": managed.resources.model_dump(mode="json") if managed else None,
         "template": _plain(managed.pod_template) if managed else None,

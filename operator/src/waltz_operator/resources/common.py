@@ -17,7 +17,8 @@ from waltz_operator.api.metadata import (
     LABEL_NAME,
     MANAGED_BY,
 )
-from waltz_operator.resources.inputs import Obj
+from waltz_operator.resources.images import pull_secrets
+from waltz_operator.resources.inputs import Obj, RenderInputs
 
 STORAGE, SERVER, ZOOKEEPER, MIGRATION = "storage", "server", "zookeeper", "migration"
 
@@ -111,16 +112,16 @@ CONTAINER_SECURITY: Obj = {
 }
 
 
-def pod_basics(cluster: WaltzCluster) -> Obj:
+def pod_basics(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """What the spec of every pod begins with."""
-    images = cluster.spec.images
     spec: Obj = {
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
         "securityContext": dict(POD_SECURITY),
     }
-    if images.pull_secrets:
-        spec["imagePullSecrets"] = [{"name": secret.name} for secret in images.pull_secrets]
+    secrets = pull_secrets(cluster.spec.images, inputs.images)
+    if secrets:
+        spec["imagePullSecrets"] = secrets
     return spec
 
 

@@ -43,7 +43,7 @@ def copy_job(
     template = {
         "metadata": {"labels": labels(cluster, MIGRATION, **names)},
         "spec": {
-            **pod_basics(cluster),
+            **pod_basics(cluster, inputs),
             "restartPolicy": "Never",
             "terminationGracePeriodSeconds": 30,
             "containers": [main],

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.tls.secrets import MaterialDigests
 
 Obj = dict[str, Any]
@@ -31,6 +32,9 @@ class RenderInputs:
     operator_image: str = ""
     """Image of copy jobs."""
     operator_namespace: str = "waltz-system"
+    images: ImageDefaults = field(default_factory=ImageDefaults)
+    version: str | None = None
+    """The release to run, where images follow from it; None = that of the specification."""
     tls_digests: Mapping[str, MaterialDigests] = field(default_factory=dict)
     """By role (server, storage): of the Secret that its pods mount."""
     auth_hash: str = ""

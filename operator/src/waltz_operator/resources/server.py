@@ -22,6 +22,7 @@ from waltz_operator.resources.common import (
 )
 from waltz_operator.resources.config import SERVER_FILE, server_keys, to_yaml
 from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
+from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
@@ -94,7 +95,7 @@ def _on_host_port(cluster: WaltzCluster) -> bool:
 def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """One server at a time; the new one comes first, except where both need the same port of the machine."""
     servers, name = cluster.spec.servers, server_name(cluster)
-    fresh = overlaid(_template(cluster), servers.pod_template)
+    fresh = overlaid(_template(cluster, inputs), servers.pod_template)
     basis = server_basis(cluster, inputs)
     before = with_material(basis, inputs, SERVER)
     template, annotations = settled(cluster, inputs, "Deployment", name, basis, fresh, before=before)
@@ -114,7 +115,7 @@ def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     return make(cluster, "apps/v1", "Deployment", name, SERVER, {"spec": spec}, annotations=annotations)
 
 
-def _template(cluster: WaltzCluster) -> Obj:
+def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     servers = cluster.spec.servers
     volumes, mounts = mounted(
         config_map(server_name(cluster)), certificates(cluster, SERVER), zookeeper_auth(cluster), scratch()
@@ -128,7 +129,7 @@ def _template(cluster: WaltzCluster) -> Obj:
     main = container(
         cluster,
         SERVER,
-        cluster.spec.images.server,
+        image_of(cluster, inputs.images, inputs.version, SERVER),
         args=[f"{CONFIG_DIRECTORY}/{SERVER_FILE}"],
         ports=ports,
         resources=resources_of(servers.resources.requests, servers.resources.limits),
@@ -142,7 +143,7 @@ def _template(cluster: WaltzCluster) -> Obj:
             "annotations": scrape_annotations(SERVER_HTTP_PORT),
         },
         "spec": {
-            **pod_basics(cluster),
+            **pod_basics(cluster, inputs),
             "terminationGracePeriodSeconds": servers.drain_seconds,
             "affinity": apart(cluster, SERVER),
             "topologySpreadConstraints": over_zones(cluster, SERVER),

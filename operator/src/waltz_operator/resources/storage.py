@@ -36,6 +36,7 @@ from waltz_operator.resources.common import (
 )
 from waltz_operator.resources.config import DATA_DIRECTORY, STORAGE_FILE, storage_keys, to_yaml
 from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
+from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
@@ -110,7 +111,7 @@ def _claim(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, nod
 def _stateful_set(
     cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity
 ) -> Obj:
-    fresh = overlaid(_template(cluster, group, node), cluster.spec.storage.pod_template)
+    fresh = overlaid(_template(cluster, inputs, group, node), cluster.spec.storage.pod_template)
     basis = storage_basis(cluster, inputs, group)
     before = with_material(basis, inputs, STORAGE)
     template, annotations = settled(
@@ -138,7 +139,7 @@ def _stateful_set(
     )
 
 
-def _template(cluster: WaltzCluster, group: StorageGroup, node: NodeIdentity) -> Obj:
+def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
     volumes, mounts = mounted(
         config_map(storage_name(cluster)),
         certificates(cluster, STORAGE),
@@ -153,7 +154,7 @@ def _template(cluster: WaltzCluster, group: StorageGroup, node: NodeIdentity) ->
     main = container(
         cluster,
         STORAGE,
-        cluster.spec.images.storage,
+        image_of(cluster, inputs.images, inputs.version, STORAGE),
         args=[f"{CONFIG_DIRECTORY}/{STORAGE_FILE}"],
         ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
         resources=resources_of(resources.requests, resources.limits),
@@ -161,7 +162,7 @@ def _template(cluster: WaltzCluster, group: StorageGroup, node: NodeIdentity) ->
         **service_probes("http"),
     )
     spec = {
-        **pod_basics(cluster),
+        **pod_basics(cluster, inputs),
         "terminationGracePeriodSeconds": CLOSE_SECONDS,
         "affinity": storage_affinity(cluster, node.group, node.zone),
         "containers": [main],

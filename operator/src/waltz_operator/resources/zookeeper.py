@@ -34,6 +34,7 @@ from waltz_operator.resources.common import (
     selector,
 )
 from waltz_operator.resources.files import mounted, scratch
+from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
 
@@ -151,8 +152,8 @@ def _budget(cluster: WaltzCluster) -> Obj:
 def _stateful_set(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper) -> Obj:
     name = zookeeper_name(cluster)
     members = _members(cluster, inputs, managed)
-    fresh = overlaid(_template(cluster, managed, members), managed.pod_template)
-    basis = zookeeper_basis(cluster, members)
+    fresh = overlaid(_template(cluster, inputs, managed, members), managed.pod_template)
+    basis = zookeeper_basis(cluster, inputs, members)
     template, annotations = settled(cluster, inputs, "StatefulSet", name, basis, fresh)
     spec = {
         "replicas": members,
@@ -192,7 +193,7 @@ def heap_mb(managed: ManagedZooKeeper) -> int:
     return max(MIN_HEAP_MB, quantity_bytes(limit) // MIB // 2) if limit else DEFAULT_HEAP_MB
 
 
-def _template(cluster: WaltzCluster, managed: ManagedZooKeeper, members: int) -> Obj:
+def _template(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKeeper, members: int) -> Obj:
     config = {"name": "config", "configMap": {"name": zookeeper_name(cluster), "defaultMode": 0o440}}
     volumes, mounts = mounted(
         ([config], [{"name": "config", "mountPath": FILE_DIRECTORY, "readOnly": True}]),
@@ -203,7 +204,7 @@ def _template(cluster: WaltzCluster, managed: ManagedZooKeeper, members: int) ->
     main = container(
         cluster,
         ZOOKEEPER,
-        cluster.spec.images.zookeeper or "",
+        image_of(cluster, inputs.images, inputs.version, ZOOKEEPER),
         args=[f"{FILE_DIRECTORY}/{file_of(members)}"],
         env=[{"name": "ZOOKEEPER_HEAP_MB", "value": str(heap_mb(managed))}],
         ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
@@ -221,7 +222,7 @@ def _template(cluster: WaltzCluster, managed: ManagedZooKeeper, members: int) ->
     return {
         "metadata": {"labels": labels(cluster, ZOOKEEPER), "annotations": {ZOOKEEPER_MEMBERS: str(members)}},
         "spec": {
-            **pod_basics(cluster),
+            **pod_basics(cluster, inputs),
             "terminationGracePeriodSeconds": 30,
             "affinity": apart(cluster, ZOOKEEPER),
             "topologySpreadConstraints": over_zones(cluster, ZOOKEEPER),

@@ -26,7 +26,9 @@ def job_renderer(operator_image: str) -> Callable[[StartCopyJob, Observation], d
         job = dict(
             copy_job(
                 snapshot.cluster,
-                RenderInputs(operator_image=operator_image, tls_digests=snapshot.tls_digests),
+                RenderInputs(
+                    operator_image=operator_image, images=snapshot.images, tls_digests=snapshot.tls_digests
+                ),
                 migration=action.migration,
                 partition=action.partition,
                 arguments=copy_arguments(action, snapshot.tree, snapshot.cluster.spec.tls.mode),

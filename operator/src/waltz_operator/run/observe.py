@@ -45,6 +45,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.plan.status.unreadable import UnreadableError
+from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.run.access import Access
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
@@ -139,11 +140,12 @@ class Observer:
         storage_classes: bool = True,
         operator_image: str = "",
         operator_namespace: str = "waltz-system",
+        images: ImageDefaults | None = None,
         installations: Installations | None = None,
     ) -> None:
         """`storage_classes`: whether the role permits reading them (not in namespaced mode).
-        `operator_image` and `operator_namespace` are this process's own, for the renderers. `installations`:
-        None for who only reads."""
+        `operator_image`, `operator_namespace` and `images` are this process's own, for the renderers.
+        `installations`: None for who only reads."""
         self._installations = installations
         self._kube = kube
         self._ensembles = ensembles
@@ -153,6 +155,7 @@ class Observer:
         self._storage_classes = storage_classes
         self._operator_image = operator_image
         self._operator_namespace = operator_namespace
+        self._images = images or ImageDefaults()
 
     async def observe(self, namespace: str, name: str) -> Observation:
         """One look at a cluster. KubeNotFoundError: there is no such object. UnreadableError: it cannot be
@@ -205,6 +208,7 @@ class Observer:
             auth_hash=access.auth_hash,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
+            images=self._images,
             installation=self._installations.own if self._installations is not None else "",
             problems=tuple(f"{problem.path}: {problem.text}" for problem in validate(cluster.spec)),
             unreadable=tuple(

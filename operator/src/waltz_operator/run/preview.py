@@ -22,10 +22,13 @@ from waltz_operator.api.validate import validate
 from waltz_operator.kube import config
 from waltz_operator.kube.client import KubeClient
 from waltz_operator.model.actions import Plan, SetStatus
-from waltz_operator.model.snapshot import Snapshot
+from waltz_operator.model.facts import facts_of, render
+from waltz_operator.model.snapshot import KubeView, Snapshot
 from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.plan.cluster import plan
 from waltz_operator.plan.migration import plan_migration
+from waltz_operator.plan.outstanding import outstanding
+from waltz_operator.resources.images import NAMES, image_of
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import CONNECT_TIMEOUT_SECONDS, Ensembles
@@ -35,7 +38,14 @@ async def run(options: argparse.Namespace, stop: asyncio.Event) -> None:
     """Print the plan. KubeError, ResourceError: one line for a person."""
     kube = KubeClient(await config.load(options.kubeconfig))
     ensembles, tls_files = Ensembles(patience_seconds=CONNECT_TIMEOUT_SECONDS), TlsFiles()
-    observer = Observer(kube, ensembles, tls_files, time.time, operator_namespace=settings.own_namespace())
+    observer = Observer(
+        kube,
+        ensembles,
+        tls_files,
+        time.time,
+        operator_namespace=settings.own_namespace(),
+        images=settings.image_defaults(),
+    )
     try:
         observation = await observer.observe(options.namespace, options.cluster)
     finally:
@@ -65,11 +75,32 @@ def preview(observation: Observation, spec: Mapping[str, Any] | None = None) -> 
     found = _in_words(plan(snapshot))
     if steps:
         found["actions"] = _lines(steps) + found["actions"]
+    found["restarts"] = _restarts(snapshot)
     found["migrations"] = {
         one.metadata.name: _in_words(plan_migration(one.metadata.name, snapshot))
         for one in snapshot.migrations
     }
     return found
+
+
+def _restarts(snapshot: Snapshot) -> list[dict[str, str]]:
+    """What would be restarted for the specification, in its order, from which image to which."""
+    facts = facts_of(snapshot)
+    kube = facts.kube
+    if facts.problems or facts.desired.deleting or not isinstance(kube, KubeView):
+        return []
+    images = {role: image_of(snapshot.cluster, snapshot.images, facts.version.target, role) for role in NAMES}
+    return [
+        {
+            "pod": one.pod,
+            "component": one.component,
+            "from": kube.pods[one.pod].image,
+            "to": images[one.component],
+            "why": one.why,
+            "waits": one.waits,
+        }
+        for one in outstanding(facts, kube, render(snapshot, facts))
+    ]
 
 
 def with_specification(observation: Observation, spec: Mapping[str, Any]) -> Snapshot:

@@ -92,6 +92,7 @@ class OperatorParts:
             storage_classes=not settings.namespaces,
             operator_image=settings.operator_image,
             operator_namespace=settings.lease_namespace,
+            images=settings.images,
             installations=Installations(
                 kube, f"{settings.lease_namespace}/{settings.lease_name}", wall_clock
             ),

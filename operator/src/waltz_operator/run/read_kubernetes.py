@@ -155,7 +155,14 @@ def pod(obj: Object) -> PodView:
         ),
         _members(obj),
         _addresses(obj),
+        _image(obj, ours),
     )
+
+
+def _image(obj: Object, ours: str) -> str:
+    """Of our container, as the pod was made."""
+    containers = _part(obj, "spec").get("containers") or ()
+    return next((str(one.get("image", "")) for one in containers if one.get("name") == ours), "")
 
 
 def _running_since(container: Object) -> float:

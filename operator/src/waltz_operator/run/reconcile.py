@@ -29,7 +29,7 @@ from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from waltz_admin.authority import TlsMaterialError
-from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.cluster_status import ConditionType, WaltzClusterStatus
 from waltz_operator.api.metadata import FINALIZER
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.kube import kinds
@@ -431,7 +431,15 @@ def _at_rest(plan: Plan, snapshot: Snapshot) -> bool:
     """Whether nothing is to be done or waited for, so that the rotation of an authority may take a step."""
     quiet = all(isinstance(one, _NO_CHANGE) for one in plan.actions)
     wanted = not snapshot.problems and not snapshot.cluster.metadata.deleting
-    return wanted and quiet and not plan.blocked and _all_ready(snapshot)
+    return wanted and quiet and not plan.blocked and not _restarts_due(plan) and _all_ready(snapshot)
+
+
+def _restarts_due(plan: Plan) -> bool:
+    """Whether a pod runs with another template than the wanted one, and waits for the window perhaps."""
+    if not isinstance(plan.status, WaltzClusterStatus):
+        return False
+    found = plan.status.condition(ConditionType.RESTART_REQUIRED)
+    return found is not None and found.status == "True"
 
 
 def _certificates_rest(plan: Plan, observation: Observation) -> bool:

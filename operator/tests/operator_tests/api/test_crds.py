@@ -58,7 +58,7 @@ def every_field() -> Iterator[tuple[str, str, Schema]]:
 
 
 UNITS = (
-    "second", "hour", "byte", "number", "id ", "ids ", "port", "core", "percent", "transactions",
+    "second", "minute", "hour", "byte", "number", "id ", "ids ", "port", "core", "percent", "transactions",
 )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ def test_columns_short_names_and_subresources() -> None:
         for column in cluster["versions"][0]["additionalPrinterColumns"]
         if not column.get("priority")
     ]
-    assert shown == ["Ready", "Partitions", "Replicas", "Servers", "Reason", "Age"]
+    assert shown == ["Ready", "Partitions", "Replicas", "Servers", "Version", "Reason", "Age"]
     assert cluster["names"]["shortNames"] == ["wc"]
     assert cluster["versions"][0]["subresources"].keys() == {"status", "scale"}
     migration = DEFINITIONS["waltzmigrations.waltz.dev.yaml"]()["spec"]

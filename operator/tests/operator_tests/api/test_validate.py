@@ -30,7 +30,7 @@ EXTERNAL = {"name": "0", "external": True, "connectString": "h:1", "adminPort": 
 MISTAKES: list[tuple[Spec, list[str]]] = [
     ({}, []),
     ({"zookeeper": {"connectString": "h:1"}}, ["spec.zookeeper: give connectString or managed, exactly one of them"]),
-    ({"images": {"zookeeper": None}}, ["spec.images.zookeeper: is needed for a managed ZooKeeper"]),
+    ({"images": {"zookeeper": None}}, ["spec.images.zookeeper: is needed where spec.version is not given"]),
     ({"zookeeper": {"root": "/a/../b"}}, ["spec.zookeeper.root: .. cannot be part of a path in ZooKeeper"]),
     ({"zookeeper": {"managed": None, "connectString": "h:99999"}}, ["spec.zookeeper.connectString: h:99999 has no possible port"]),
     ({"storage": {"groups": [{"name": "1"}]}}, ["spec.replicas: give replicas or storage.groups, not both"]),
@@ -74,7 +74,7 @@ UNREADABLE: list[tuple[dict[str, Any], str]] = [
     ({"kind": "Pod"}, "kind: must be WaltzCluster, not 'Pod'"),
     ({"apiVersion": "waltz.dev/v1"}, "apiVersion: must be waltz.dev/v1alpha1, not 'waltz.dev/v1'"),
     ({"spec": []}, "spec: must be an object"),
-    ({"spec": {}}, "spec.images: is required"),
+    ({"spec": {}}, "spec.partitions: is required"),
     ({"spec": merged(PLAIN, {"partitons": 1})}, "spec.partitons: is not a field of this version"),
     (
         {"spec": merged(PLAIN, {"partitions": 0})},

@@ -76,6 +76,11 @@ SECRETS = {"server": "own-server", "storage": "own-storage", "operator": "own-op
 
 VARIANTS: dict[str, Spec] = {
     "plain": {},
+    "version": {
+        "version": "0.1.0",
+        "images": {"server": None, "storage": None, "zookeeper": None, "registry": "r.example.com/waltz"},
+        "restarts": {"window": {"days": ["Sat", "Sun"], "start": "02:00"}},
+    },
     "one copy": {"replicas": 1, "servers": {"replicas": 1}},
     "groups": {"replicas": None, "storage": {"groups": GROUPS, "spread": "Required", "storageClassName": "slow"}},
     "adopted": {

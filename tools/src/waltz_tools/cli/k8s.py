@@ -143,6 +143,41 @@ def plan(
 
 
 @app.command()
+def upgrade(
+    cluster: ClusterArgument,
+    version: Annotated[str, typer.Argument(help="The release to run, such as 0.2.0.", show_default=False)],
+    only_plan: Annotated[
+        bool, typer.Option("--plan", help="Only show what would be restarted, and in which order.")
+    ] = False,
+    namespace: NamespaceOption = "default",
+    kubeconfig: KubeconfigOption = None,
+    context: ContextOption = None,
+    operator_namespace: OperatorNamespaceOption = "waltz-system",
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Bring a cluster to another release, or back (spec.version). Exit code 1 when the step is refused;
+    the message names the way. --plan writes nothing."""
+
+    async def work(session: Session) -> dict[str, Any]:
+        from waltz_tools.k8s import upgrade as versions
+
+        found = await versions.ask(session, cluster, version)
+        if not only_plan and not found["refused"]:
+            await versions.begin(session, cluster, version)
+        return found
+
+    found = _run(work, namespace, kubeconfig, context, operator_namespace)
+    from waltz_tools.k8s.view import restarts
+
+    if output is OutputFormat.JSON:
+        print_json(found)
+    else:
+        render_listings(output, [restarts(found)])
+    if found["refused"]:
+        raise ToolError(found["refused"])
+
+
+@app.command()
 def migrate(
     cluster: ClusterArgument,
     move: Annotated[

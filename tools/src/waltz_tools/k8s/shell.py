@@ -31,6 +31,9 @@ from waltz_operator.resources.common import (
 )
 from waltz_operator.resources.config import common_keys
 from waltz_operator.resources.files import FILE_MODE, mounted, scratch, zookeeper_auth
+from waltz_operator.resources.images import ImageDefaults
+from waltz_operator.resources.images import image_of as image_of_version
+from waltz_operator.resources.inputs import RenderInputs
 from waltz_tools.errors import ToolError
 from waltz_tools.k8s.access import Place, Session
 
@@ -47,7 +50,7 @@ _WAIT = ["/opt/waltz/bin/python", "-c", "import signal; signal.pause()"]
 def image_of(cluster: WaltzCluster, image: str | None) -> str:
     """The image of the tools: the one given, else the one next to the servers'. ToolError when that is not
     known."""
-    server = cluster.spec.images.server
+    server = cluster.spec.images.server or _server_of_version(cluster)
     head, _, tail = server.rpartition("/")
     name, colon, tag = tail.partition(":")
     if image is not None:
@@ -57,6 +60,15 @@ def image_of(cluster: WaltzCluster, image: str | None) -> str:
             f"the image of the servers is {server}, so that of the tools is not known: pass --image"
         )
     return f"{head}/{_TOOLS}{colon}{tag}" if head else f"{_TOOLS}{colon}{tag}"
+
+
+def _server_of_version(cluster: WaltzCluster) -> str:
+    """The image that server pods run, else the one that the specification leads to; without its digest, which
+    is that image's own."""
+    found = next((one.image for one in cluster.status.running if one.component == "server"), None)
+    if found is None:
+        found = image_of_version(cluster, ImageDefaults(), cluster.spec.version, "server")
+    return found.partition("@")[0]
 
 
 def client_keys(cluster: WaltzCluster) -> dict[str, object]:
@@ -111,7 +123,7 @@ def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) 
             "annotations": {ANNOTATION: yaml.safe_dump(client_keys(cluster), sort_keys=True)},
         },
         "spec": {
-            **pod_basics(cluster),
+            **pod_basics(cluster, RenderInputs()),
             "restartPolicy": "Never",
             "activeDeadlineSeconds": LIFETIME_SECONDS,
             "terminationGracePeriodSeconds": 1,

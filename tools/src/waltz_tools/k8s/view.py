@@ -18,7 +18,7 @@ def condition(body: Body, kind: str) -> Mapping[str, Any]:
 
 def overview(bodies: Sequence[Body]) -> Listing:
     """A line per cluster."""
-    columns = ["Namespace", "Name", "Available", "Partitions", "Replicas", "Servers", "Reason"]
+    columns = ["Namespace", "Name", "Available", "Partitions", "Replicas", "Servers", "Version", "Reason"]
     listing = Listing("clusters", "Clusters", columns)
     for body in bodies:
         status = body.get("status", {})
@@ -31,6 +31,7 @@ def overview(bodies: Sequence[Body]) -> Listing:
             healthy,
             status.get("replicas"),
             status.get("serverCounts"),
+            status.get("runningVersions"),
             status.get("reason"),
         )
     return listing
@@ -83,6 +84,16 @@ def _migrations(bodies: Sequence[Body]) -> Listing:
             status.get("progress"),
             status.get("message"),
         )
+    return listing
+
+
+def restarts(plan: Mapping[str, Any]) -> Listing:
+    """Pods that would be restarted, in their order."""
+    listing = Listing(
+        "restarts", "Would be restarted, in this order", ["Pod", "From", "To", "Why", "Waits for"]
+    )
+    for one in plan["restarts"]:
+        listing.add(one["pod"], one["from"], one["to"], one["why"], one["waits"])
     return listing
 
 

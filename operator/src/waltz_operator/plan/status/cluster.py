@@ -32,6 +32,7 @@ from waltz_operator.plan.placement import cordoned, group_names, group_nodes
 from waltz_operator.plan.replica_changes import describe
 from waltz_operator.plan.status.conditions import conditions, headline, phase
 from waltz_operator.plan.status.partition_health import Health, health_of
+from waltz_operator.plan.status.running import running_images, running_versions
 
 GIB = 1024**3
 MAX_SHOWN = 10
@@ -40,6 +41,7 @@ MAX_SHOWN = 10
 def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> WaltzClusterStatus:
     """The status to be written."""
     health = health_of(facts)
+    running = running_images(facts)
     meta, last = snapshot.cluster.metadata, snapshot.cluster.status
     found = conditions(facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation)
     status = WaltzClusterStatus(
@@ -49,6 +51,9 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         reason=headline(found),
         replicas=_replicas(facts),
         server_counts=_server_counts(facts),
+        version=facts.version.target if facts.version.target is not None else last.version,
+        running_versions=", ".join(running_versions(running)),
+        running=running,
         nodes=tuple(_node(facts, node) for node in (*facts.desired.nodes, *facts.leaving)),
         partitions=_partitions(facts, decision, health),
         operation=_operation(facts, decision, last),
@@ -61,7 +66,7 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         return status
     # the pass did not come to its end: what the next one reads back stays, and the specification was not
     # worked on
-    kept = ("observed_generation", "operation", "cluster_key")
+    kept = ("observed_generation", "operation", "cluster_key", "version")
     return status.model_copy(update={name: getattr(last, name) for name in kept})
 
 

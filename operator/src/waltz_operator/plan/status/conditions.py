@@ -43,6 +43,7 @@ def conditions(
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
         ConditionType.VALID: _valid(facts, decision, (*impossible, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
+        ConditionType.RESTART_REQUIRED: _restart_required(facts, decision),
     }
     before = {one.type: one for one in last}
     return tuple(
@@ -158,6 +159,17 @@ def _paused(facts: Facts) -> Fact:
     return "False", Reason.AS_WANTED, ""
 
 
+def _restart_required(facts: Facts, decision: Decision) -> Fact:
+    waiting = decision.restarts
+    if not waiting:
+        return "False", Reason.AS_WANTED, ""
+    more = f" and {len(waiting) - MAX_FIELDS} more" if len(waiting) > MAX_FIELDS else ""
+    what = ", ".join(one.pod for one in waiting[:MAX_FIELDS]) + more
+    if facts.restarts_wait:
+        return "True", Reason.OUTSIDE_WINDOW, f"{what}: {facts.restarts_wait}"
+    return "True", Reason.TEMPLATE_CHANGED, f"{what}: one after another, each when it is safe"
+
+
 def headline(found: Sequence[Condition]) -> str:
     """The one reason that matters most now."""
     by_type = {one.type: one for one in found}
@@ -167,6 +179,7 @@ def headline(found: Sequence[Condition]) -> str:
         (ConditionType.DEGRADED, "True"),
         (ConditionType.PROGRESSING, "True"),
         (ConditionType.AVAILABLE, "False"),
+        (ConditionType.RESTART_REQUIRED, "True"),
     ):
         if by_type[kind.value].status == bad:
             return by_type[kind.value].reason
