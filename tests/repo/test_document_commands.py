@@ -81,6 +81,8 @@ COVERED: list[tuple[str, str, str]] = [
      "operator/tests/operator_tests/plan/test_deadline.py::test_past_the_point_of_no_return_it_is_left_and_a_retry_finishes_it"),
     ("docs/operator-releases.md", r"waltz k8s upgrade .*",
      "tools/tests/tools_tests/test_k8s.py::test_an_upgrade_is_planned_or_begun_or_refused"),
+    ("docs/operator-definitions.md", r"kubectl (get|patch) .*",
+     "operator/tests/operator_tests/apiserver/test_conversion.py::test_the_stored_version_is_exchanged_as_the_page_says"),
     ("docs/install.md", r"make wheels", "make wheels"),
     ("docs/install.md", r"pip install .*", f"{PACKAGES}/test_installed.py::{APPLICATION}"),
     ("docs/spark.md", r"spark-submit --py-files .*", f"{PACKAGES}/test_py_files.py::test_spark_submit_takes_it"),

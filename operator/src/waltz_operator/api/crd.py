@@ -3,6 +3,7 @@ them."""
 
 from __future__ import annotations
 
+import copy
 from typing import Any, NamedTuple
 
 from pydantic import BaseModel
@@ -10,7 +11,7 @@ from pydantic import BaseModel
 from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzClusterSpec
 from waltz_operator.api.cluster_status import WaltzClusterStatus
-from waltz_operator.api.metadata import GROUP, VERSION
+from waltz_operator.api.metadata import API_VERSIONS, GROUP, SERVED_VERSIONS, VERSION
 from waltz_operator.api.migration import WaltzMigrationSpec, WaltzMigrationStatus
 from waltz_operator.api.schema import structural
 from waltz_operator.api.topology import MAX_LABEL
@@ -152,7 +153,7 @@ def _definition(
         "description": description,
         "required": ["spec"],
         "properties": {
-            "apiVersion": {"type": "string", "description": f"{GROUP}/{VERSION}."},
+            "apiVersion": {"type": "string", "description": f"{' or '.join(API_VERSIONS)}."},
             "kind": {"type": "string", "description": f"{kind}."},
             "metadata": {"type": "object"},
             "spec": structural(*spec),
@@ -161,14 +162,17 @@ def _definition(
     }
     if rules:
         schema["x-kubernetes-validations"] = rules
-    version: Document = {
-        "name": VERSION,
-        "served": True,
-        "storage": True,
-        "schema": {"openAPIV3Schema": schema},
-        "subresources": {"status": {}, **({"scale": scale} if scale else {})},
-        "additionalPrinterColumns": [column.document() for column in columns],
-    }
+    versions: list[Document] = [
+        {
+            "name": name,
+            "served": True,
+            "storage": name == VERSION,
+            "schema": {"openAPIV3Schema": copy.deepcopy(schema)},  # or YAML refers to it by an anchor
+            "subresources": {"status": {}, **({"scale": dict(scale)} if scale else {})},
+            "additionalPrinterColumns": [column.document() for column in columns],
+        }
+        for name in SERVED_VERSIONS
+    ]
     names = {
         "kind": kind,
         "listKind": f"{kind}List",
@@ -181,7 +185,13 @@ def _definition(
         "apiVersion": "apiextensions.k8s.io/v1",
         "kind": "CustomResourceDefinition",
         "metadata": {"name": f"{plural}.{GROUP}", "labels": {"app.kubernetes.io/name": "waltz-operator"}},
-        "spec": {"group": GROUP, "scope": "Namespaced", "names": names, "versions": [version]},
+        "spec": {
+            "group": GROUP,
+            "scope": "Namespaced",
+            "names": names,
+            "conversion": {"strategy": "None"},
+            "versions": versions,
+        },
     }
 
 

@@ -8,7 +8,11 @@ from pydantic.alias_generators import to_camel
 
 GROUP = "waltz.dev"
 VERSION = "v1alpha1"
+"""What the operator speaks, and what the API server stores (ADR 21)."""
+SERVED_VERSIONS = (VERSION, "v1beta1")
+"""All of one schema, so that the API server converts by writing another name."""
 API_VERSION = f"{GROUP}/{VERSION}"
+API_VERSIONS = tuple(f"{GROUP}/{one}" for one in SERVED_VERSIONS)
 FINALIZER = f"{GROUP}/operator"
 FIELD_MANAGER = "waltz-operator"
 

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ValidationError
 
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec, WaltzClusterStatus
 from waltz_operator.api.errors import ResourceError
-from waltz_operator.api.metadata import API_VERSION, ObjectMeta
+from waltz_operator.api.metadata import API_VERSIONS, ObjectMeta
 from waltz_operator.api.migration import WaltzMigration, WaltzMigrationSpec, WaltzMigrationStatus
 
 M = TypeVar("M", bound=BaseModel)
@@ -85,9 +85,9 @@ def status_body(status: WaltzClusterStatus | WaltzMigrationStatus) -> dict[str, 
 
 
 def _check_kind(body: Mapping[str, Any], kind: str) -> None:
-    for field, wanted in (("apiVersion", API_VERSION), ("kind", kind)):
-        if body.get(field) != wanted:
-            raise ResourceError(field, f"must be {wanted}, not {body.get(field)!r}")
+    for field, allowed in (("apiVersion", API_VERSIONS), ("kind", (kind,))):
+        if body.get(field) not in allowed:
+            raise ResourceError(field, f"must be {' or '.join(allowed)}, not {body.get(field)!r}")
 
 
 def _read(model: type[M], body: Mapping[str, Any], part: str, unknown: list[str] | None = None) -> M:

@@ -286,9 +286,9 @@ class Snapshot:
     id. `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`,
     `operator_image`, `operator_namespace`, `images`: as the renderer's inputs say. `problems`: what is wrong
     with the specification beyond what the API server checks (one line each); nothing but status is written
-    while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress (one line
-    each). `rejected` and `failed`: what came of writes of this very pass; then it is planned anew with that
-    known.
+    while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress
+    (one line each). `rejected` and `failed`: what came of writes of this very pass; then it is planned anew
+    with that known.
     """
 
     cluster: WaltzCluster

@@ -24,6 +24,17 @@ def rendered(name: str) -> str:
 
 
 @pytest.mark.parametrize("name", DEFINITIONS)
+def test_all_versions_are_one_and_one_is_stored(name: str) -> None:
+    """What ADR 21 depends on: nothing is converted but the name."""
+    spec = DEFINITIONS[name]()["spec"]
+    versions = [dict(version) for version in spec["versions"]]
+    assert [version.pop("name") for version in versions] == ["v1alpha1", "v1beta1"]
+    assert [version.pop("storage") for version in versions] == [True, False]
+    assert versions[0] == versions[1]
+    assert spec["conversion"] == {"strategy": "None"}
+
+
+@pytest.mark.parametrize("name", DEFINITIONS)
 def test_the_file_is_up_to_date(name: str) -> None:
     path = CRDS / name
     if os.environ.get("WALTZ_WRITE_DOCS") == "1":

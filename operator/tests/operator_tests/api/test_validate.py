@@ -72,7 +72,10 @@ def test_names_of_which_no_service_can_be_made(name: str) -> None:
 
 UNREADABLE: list[tuple[dict[str, Any], str]] = [
     ({"kind": "Pod"}, "kind: must be WaltzCluster, not 'Pod'"),
-    ({"apiVersion": "waltz.dev/v1"}, "apiVersion: must be waltz.dev/v1alpha1, not 'waltz.dev/v1'"),
+    (
+        {"apiVersion": "waltz.dev/v1"},
+        "apiVersion: must be waltz.dev/v1alpha1 or waltz.dev/v1beta1, not 'waltz.dev/v1'",
+    ),
     ({"spec": []}, "spec: must be an object"),
     ({"spec": {}}, "spec.partitions: is required"),
     ({"spec": merged(PLAIN, {"partitons": 1})}, "spec.partitons: is not a field of this version"),
