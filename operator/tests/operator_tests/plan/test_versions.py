@@ -266,6 +266,8 @@ def test_restarts_wait_for_the_window_and_the_condition_names_it() -> None:
     opened = decide(facts(kube(OLD)), rendered())
     assert deleted(opened) == ["s2-0"]
     assert required(facts(kube(OLD)), opened)[:2] == ("True", "TemplateChanged")
+    paused = replace(found, desired=replace(found.desired, paused=True))
+    assert required(paused, decide(paused, rendered()))[:2] == ("True", "Paused")
     assert required(facts(), decide(facts(), rendered())) == ("False", "AsWanted", "")
 
 

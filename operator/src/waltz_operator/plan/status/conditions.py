@@ -165,6 +165,8 @@ def _restart_required(facts: Facts, decision: Decision) -> Fact:
         return "False", Reason.AS_WANTED, ""
     more = f" and {len(waiting) - MAX_FIELDS} more" if len(waiting) > MAX_FIELDS else ""
     what = ", ".join(one.pod for one in waiting[:MAX_FIELDS]) + more
+    if facts.desired.paused:
+        return "True", Reason.PAUSED, f"{what}: nothing is changed while spec.paused"
     if facts.restarts_wait:
         return "True", Reason.OUTSIDE_WINDOW, f"{what}: {facts.restarts_wait}"
     return "True", Reason.TEMPLATE_CHANGED, f"{what}: one after another, each when it is safe"
