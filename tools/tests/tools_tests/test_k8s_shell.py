@@ -13,6 +13,7 @@ import yaml
 
 from tools_tests.kubernetes_fake import FakeKubernetes
 from waltz_client.settings import ClientSettings
+from waltz_operator.api.cluster_status import RunningImage
 from waltz_operator.api.parse import parse_cluster
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Object
@@ -148,6 +149,14 @@ def test_the_image_is_next_to_that_of_the_servers(server: str, tools: str) -> No
     made = cluster(images={**LEDGER["spec"]["images"], "server": server})
     assert image_of(made, None) == tools
     assert image_of(made, "other") == "other"
+
+
+def test_the_image_follows_from_the_version_where_none_is_given() -> None:
+    made = cluster(images={"registry": "r.example/x"}, version="0.1.0")
+    assert image_of(made, None) == "r.example/x/waltz-tools:0.1.0"
+    running = RunningImage(component="server", image="other/waltz-server:0.1.0@sha256:00", pods=2)
+    seen = made._replace(status=made.status.model_copy(update={"running": (running,)}))
+    assert image_of(seen, None) == "other/waltz-tools:0.1.0"
 
 
 @pytest.mark.parametrize("server", ["ours:1", "waltz-server@sha256:00", "waltz-server:1@sha256:00"])
