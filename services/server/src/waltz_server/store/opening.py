@@ -113,6 +113,7 @@ class Opening:
                     task.cancel()
         if taken is None:
             raise failure or OpeningInterruptedError("nothing was taken")
+        self._raise_if_interrupted()  # the last look: whoever changes it from here on finds the session
         return taken
 
     async def _take(self) -> Taken:
@@ -129,7 +130,6 @@ class Opening:
                 await asyncio.sleep(_UNREACHABLE_PAUSE_SECONDS)
                 continue
             taken = await keeper.take(self._generation, recorded, version, self._least())
-            self._raise_if_interrupted()
             if taken is not None:
                 return Taken(recorded, taken)
 

@@ -344,3 +344,31 @@ async def test_copies_keep_below_the_byte_limit_and_learn_how_much_to_ask_for() 
         await until(lambda: cluster.nodes["c:1"].max_txid == 359, 60)
         cluster.check_equal(359)
         assert cluster.nodes["c:1"].largest_append <= 3000 // 40
+
+
+async def test_storage_7_24_a_set_that_changes_while_the_opening_ends_is_not_missed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The session id is taken, and a node that has not answered is no longer asked: in this moment the set
+    becomes another one."""
+    async with Cluster(("a:1", "b:1", "c:1", "d:1")) as cluster:
+        server = cluster.server(replicas=("a:1", "b:1", "c:1"))
+        connect, changed = server.directory.get, list[str]()
+
+        async def get(name: str) -> ReplicaLink:
+            if name != "c:1" or changed:
+                return await connect(name)
+            try:
+                await asyncio.Event().wait()
+                raise AssertionError("nobody sets it")
+            except asyncio.CancelledError:
+                changed.append(name)
+                server.store.set_replicas(["a:1", "b:1", "d:1"])
+                raise
+
+        monkeypatch.setattr(server.directory, "get", get)
+        await until(lambda: set(changed) == {"c:1"})
+        await until(lambda: [r.connect_string for r in server.store.replicas] == ["a:1", "b:1", "d:1"])
+        await server.opened()
+        await server.append(entries(3))
+        await until(lambda: cluster.nodes["d:1"].max_txid == 2)
