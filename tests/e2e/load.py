@@ -15,6 +15,7 @@ from tests.e2e.kubectl import Kubectl, wait_until
 NAME = "load"
 _PORT = 8080
 _TLS = "/etc/waltz/tls"
+_LOGIN = "/etc/waltz/zookeeper-auth"
 _CHECK_SECONDS = 300.0
 
 
@@ -48,16 +49,22 @@ class Load:
             keys |= {"client.ssl.keyStore.location": _TLS, "client.ssl.trustStore.location": _TLS}
         else:
             keys["client.ssl.enabled"] = False
+        login = endpoints.get("zookeeperSecret")
+        if login:
+            keys |= {"zookeeper.auth.file": f"{_LOGIN}/zookeeper.auth", "zookeeper.acl": "creator"}
         config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}}
-        self._kubectl.apply(config | {"data": {"client.yml": yaml.safe_dump(keys)}}, self._pod(secret))
+        self._kubectl.apply(config | {"data": {"client.yml": yaml.safe_dump(keys)}}, self._pod(secret, login))
         wait_until("the load writes to every partition", self._ready, 120)
 
-    def _pod(self, secret: str | None) -> dict[str, Any]:
+    def _pod(self, secret: str | None, login: str | None) -> dict[str, Any]:
         mounts = [{"name": "config", "mountPath": "/etc/waltz/client.yml", "subPath": "client.yml"}]
         volumes: list[dict[str, Any]] = [{"name": "config", "configMap": {"name": NAME}}]
         if secret:
             mounts.append({"name": "tls", "mountPath": _TLS})
             volumes.append({"name": "tls", "secret": {"secretName": secret}})
+        if login:
+            mounts.append({"name": "login", "mountPath": _LOGIN})
+            volumes.append({"name": "login", "secret": {"secretName": login}})
         container = {
             "name": NAME,
             "image": WORKLOAD,

@@ -86,6 +86,7 @@ def describe(endpoints: dict[str, str], namespace: str, node: str) -> Applicatio
         "maxTransactionsPerTrigger": 20_000,
         "client.ssl.enabled": bool(endpoints.get("clientSecret")),
     }
+    login = endpoints.get("zookeeperSecret") or None
     return Application(
         name=NAME,
         namespace=namespace,
@@ -94,6 +95,8 @@ def describe(endpoints: dict[str, str], namespace: str, node: str) -> Applicatio
         arguments=("--output", f"{FOLDER}/totals", "--checkpoint", f"{FOLDER}/checkpoint"),
         streaming=True,
         options=options,
+        secret_options=login,
+        secret_option_names=("zookeeper.auth",) if login else (),
         tls_secret=endpoints.get("clientSecret") or None,
         volume=Volume(size="1Gi", access_mode="ReadWriteOnce"),
         network=Network(waltz_namespace=namespace, waltz_cluster=CLUSTER),

@@ -1,4 +1,5 @@
-"""The managed ZooKeeper: its data outlive its StatefulSet, and it grows while the cluster is written to."""
+"""The managed ZooKeeper: its data outlive its StatefulSet, it grows, and it is opened to others and closed
+again while the cluster is written to."""
 
 from __future__ import annotations
 
@@ -35,6 +36,20 @@ def grow(world: World) -> None:
     wait_until("ZooKeeper has three servers that serve", grown, WAIT_SECONDS)
     world.settle()
     world.notes.append(f"{len(_volumes(world))} volumes")
+
+
+def open_and_close(world: World) -> None:
+    """To everybody, and again only to who has the credentials; the load has them and writes all the time."""
+    for authentication, closed in (("None", False), ("Digest", True)):
+        world.change(zookeeper={"managed": {"authentication": authentication}})
+
+        def there(wanted: str = authentication, shut: bool = closed) -> bool:
+            found = world.cluster()["status"].get("zookeeper") or {}
+            login = {"None": "None", "Digest": "Own"}[wanted]
+            return found.get("login") == login and (not shut or found.get("closed") is True)
+
+        wait_until(f"ZooKeeper's authentication is {authentication}", there, WAIT_SECONDS)
+        world.settle()
 
 
 def _volumes(world: World) -> dict[str, str]:

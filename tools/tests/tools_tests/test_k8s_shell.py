@@ -119,6 +119,21 @@ def test_the_file_of_the_pod_is_one_that_a_client_takes(tmp_path: Path) -> None:
             assert volumes["tls"]["secret"]["secretName"] == "ledger-tls-client"
 
 
+def test_a_pod_for_a_closed_zookeeper_has_its_credentials(tmp_path: Path) -> None:
+    status = {"zookeeper": {"authentication": "Digest", "login": "Own"}}
+    metadata = {"name": "ledger", "namespace": "shop", "uid": "u"}
+    pod = shell_pod(parse_cluster({**LEDGER, "metadata": metadata, "status": status}), "p", "i", None)
+    path = tmp_path / "client.yaml"
+    path.write_text(pod["metadata"]["annotations"][ANNOTATION])
+    config = ClientSettings.from_file(path)
+    assert config.zookeeper_auth_file == "/etc/waltz/zookeeper-auth/auth"
+    assert config.zookeeper_acl == "creator", "what an administrator creates is closed too"
+    volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
+    secret = volumes["zookeeper-auth"]["secret"]
+    assert secret["secretName"] == "ledger-zookeeper-auth"
+    assert secret["items"] == [{"key": "zookeeper.auth", "path": "auth"}]
+
+
 def test_the_pod_is_restricted_ends_one_day_and_is_no_part_of_the_cluster() -> None:
     pod = shell_pod(cluster(), "p", "i", None)
     assert pod["spec"]["securityContext"]["runAsNonRoot"] is True

@@ -52,6 +52,10 @@ _PERMISSIONS = {
 }
 
 
+def _letters(mask: int) -> str:
+    return "".join(letter for letter in "cdrwa" if mask & _PERMISSIONS[letter])
+
+
 def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
     """The value of `zookeeper.acl` as kazoo wants it; ConfigError (one line) for anything else."""
     if text == "open":
@@ -280,6 +284,18 @@ class KazooStore:
 
     async def set(self, path: str, data: bytes | None, *, version: int = -1) -> ZnodeStat:
         return _stat(await self._call(f"set {path}", lambda: self._client.set_async(path, data, version)))
+
+    async def acl(self, path: str) -> list[str]:
+        """Permissions of a znode, one `scheme:id:permissions` each."""
+        entries, _ = await self._call(
+            f"read the permissions of {path}", lambda: self._client.get_acls_async(path)
+        )
+        return [f"{one.id.scheme}:{one.id.id}:{_letters(one.perms)}" for one in entries]
+
+    async def set_acl(self, path: str, acl: str) -> None:
+        """Set them, in the form of `zookeeper.acl`; ConfigError for another one."""
+        entries = parse_acl(acl, has_credentials=True)
+        await self._call(f"set the permissions of {path}", lambda: self._client.set_acls_async(path, entries))
 
     async def delete(self, path: str, *, version: int = -1) -> None:
         await self._call(f"delete {path}", lambda: self._client.delete_async(path, version))

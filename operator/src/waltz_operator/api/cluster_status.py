@@ -147,12 +147,42 @@ class Endpoints(StatusModel):
 
     zookeeper: str = Field(default="", description="zookeeper.connectString for clients.")
     root: str = Field(default="", description="cluster.root for clients.")
+    zookeeper_secret: str = Field(
+        default="",
+        description="Secret whose key zookeeper.auth has the credentials for the managed ZooKeeper; empty when there are none.",
+    )
     service: str = Field(
         default="", description="host:port of the Service in front of the servers, for tools."
     )
     client_secret: str = Field(
         default="",
         description="Secret with tls.crt, tls.key and ca.crt for clients; empty when TLS does not need one.",
+    )
+
+
+class ZooKeeperStatus(StatusModel):
+    """Who may use the managed ZooKeeper, and copies of it."""
+
+    authentication: str | None = Field(
+        default=None,
+        description="Who may read and write in it: None, Optional or Digest. Default: not yet known.",
+    )
+    login: str = Field(
+        default="None",
+        description="What servers and storage nodes are configured with: None; Shared, with credentials, and what they create "
+        "is open; Own, with credentials, and what they create is closed to others.",
+    )
+    credentials: str = Field(
+        default="",
+        description="Digest of the credentials that are in use. Others in the Secret, or none, are never given to anybody.",
+    )
+    closed: bool | None = Field(
+        default=None, description="Whether all of it is closed to who has no credentials. Default: not known."
+    )
+    exported_at: str | None = Field(
+        default=None,
+        description="When the newest copy of the cluster's records was made, RFC 3339. Default: there is none.",
+        json_schema_extra={"format": "date-time"},
     )
 
 
@@ -202,6 +232,9 @@ class WaltzClusterStatus(StatusModel):
         default=None,
         description="The installation of the operator that works on the cluster: namespace and name of its Lease. "
         "Default: not yet known.",
+    )
+    zookeeper: ZooKeeperStatus = Field(
+        default_factory=ZooKeeperStatus, description="Who may use the managed ZooKeeper, and copies of it."
     )
     servers: ServersStatus = Field(default_factory=ServersStatus, description="The servers.")
     endpoints: Endpoints = Field(default_factory=Endpoints, description="What clients need to know.")

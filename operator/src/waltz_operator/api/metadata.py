@@ -29,6 +29,9 @@ LABEL_CLIENT = f"{GROUP}/client"
 """Label, with the value "true", of pods that may connect to the managed ZooKeeper."""
 ZOOKEEPER_MEMBERS = f"{GROUP}/zookeeper-members"
 """Annotation of a pod of the managed ZooKeeper: how many members its ensemble has."""
+ZOOKEEPER_LOGIN = f"{GROUP}/zookeeper-login"
+"""Annotation of a pod with the operator's credentials for the managed ZooKeeper: who may use what it
+creates."""
 ZOOKEEPER_ACCESS = f"{GROUP}/zookeeper-access"
 """Annotation of the managed ZooKeeper's NetworkPolicy: who may connect."""
 

@@ -111,6 +111,14 @@ class ZooKeeperAuth(Model):
     )
 
 
+class ZooKeeperAuthentication(StrEnum):
+    """Who may read and write in the managed ZooKeeper."""
+
+    NONE = "None"
+    OPTIONAL = "Optional"
+    DIGEST = "Digest"
+
+
 class ManagedZooKeeper(Model):
     """A ZooKeeper that the operator runs for this cluster alone."""
 
@@ -126,6 +134,13 @@ class ManagedZooKeeper(Model):
         "time, and never shrinks. Default: 3 for a cluster of 3 or more copies, which needs as many machines anyway, else 1.",
         json_schema_extra=rules(rule("self >= oldSelf", "the number of ZooKeeper servers can only grow"))
         | {"enum": [1, 3, MAX_MEMBERS]},
+    )
+    authentication: ZooKeeperAuthentication | None = Field(
+        default=None,
+        description="Who may read and write in it. Digest: who has the credentials in the Secret <name>-zookeeper-auth, which "
+        "the operator makes; in an existing cluster they are given to all roles first, the znodes are closed last. Optional: "
+        "everybody, and the credentials are there for applications to be prepared. None: everybody. Default: Digest for a "
+        "cluster that begins with this release, what it was before for any other one.",
     )
     size: SizeQuantity = Field(
         default="2Gi",
@@ -145,6 +160,18 @@ class ManagedZooKeeper(Model):
     )
 
 
+class ZooKeeperExport(Model):
+    """Copies of the cluster's records, made at intervals."""
+
+    interval_hours: int = Field(default=24, description="Time between two copies, in hours.", ge=1, le=8760)
+    keep: int = Field(
+        default=7,
+        description="Number of copies that are kept; fewer, where more do not fit into a Secret (700 kB, compressed).",
+        ge=1,
+        le=100,
+    )
+
+
 class ZooKeeper(Model):
     """Where the cluster's records are kept: an ensemble of your own, or a managed one."""
 
@@ -156,9 +183,16 @@ class ZooKeeper(Model):
             ),
             rule(
                 "has(self.managed) == has(oldSelf.managed)",
-                "a cluster cannot move between its own ensemble and a managed one",
+                "a cluster cannot move between its own ensemble and a managed one in place: "
+                "docs/operator-zookeeper.md has the way, by an export",
             ),
             _kept("root", "the root in ZooKeeper"),
+            rule(
+                "!(has(self.auth) && has(self.managed) && has(self.managed.authentication) && "
+                "self.managed.authentication != 'None')",
+                "managed.authentication makes credentials of its own: give it or auth, not both",
+                "auth",
+            ),
             rule(
                 "!has(oldSelf.adoptKey) || (has(self.adoptKey) && self.adoptKey == oldSelf.adoptKey)",
                 "the key of an adopted cluster is fixed when it is first set",
@@ -196,6 +230,11 @@ class ZooKeeper(Model):
         description="Session timeout of servers and storage nodes, in seconds: a server stops this long after its last contact.",
         ge=2,
         le=600,
+    )
+    export: ZooKeeperExport | None = Field(
+        default=None,
+        description="Copies of the cluster's records, which `waltz zk import` takes, in the Secret <name>-zookeeper-export. "
+        "Default: none.",
     )
     auth: ZooKeeperAuth | None = Field(
         default=None, description="Credentials from a Secret. Default: none (no authentication)."

@@ -147,6 +147,16 @@ def zookeeper_name(cluster: WaltzCluster) -> str:
     return f"{cluster.metadata.name}-zookeeper"
 
 
+def zookeeper_secret(cluster: WaltzCluster) -> str:
+    """Secret with the credentials for the managed ZooKeeper."""
+    return f"{zookeeper_name(cluster)}-auth"
+
+
+def export_secret(cluster: WaltzCluster) -> str:
+    """Secret with copies of the cluster's records in ZooKeeper."""
+    return f"{zookeeper_name(cluster)}-export"
+
+
 def zookeeper_headless(cluster: WaltzCluster) -> str:
     """Headless Service of the managed ZooKeeper."""
     return f"{zookeeper_name(cluster)}-headless"

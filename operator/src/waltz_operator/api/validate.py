@@ -15,7 +15,7 @@ from waltz_operator.api.base import MAX_CLUSTER_NAME, joined
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
 from waltz_operator.api.migration import WaltzMigrationSpec
-from waltz_operator.api.parts import PodTemplate, StorageGroup
+from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication
 from waltz_operator.api.security import ClientAuthentication, TlsMode
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
@@ -79,6 +79,12 @@ def _check_zookeeper(spec: WaltzClusterSpec) -> Iterable[Problem]:
     if (zookeeper.connect_string is None) == (zookeeper.managed is None):
         yield Problem("spec.zookeeper", "give connectString or managed, exactly one of them")
     if zookeeper.managed is not None:
+        own = zookeeper.managed.authentication not in (None, ZooKeeperAuthentication.NONE)
+        if own and zookeeper.auth is not None:
+            yield Problem(
+                "spec.zookeeper.auth",
+                "managed.authentication makes credentials of its own: give it or auth, not both",
+            )
         yield from check_pod_template("spec.zookeeper.managed.podTemplate", zookeeper.managed.pod_template)
     for part in (zookeeper.root or "/").split("/")[1:]:
         if part in (".", ".."):

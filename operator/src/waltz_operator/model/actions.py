@@ -22,7 +22,7 @@ from uuid import UUID
 
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.migration import WaltzMigrationStatus
-from waltz_operator.model.snapshot import ObjectKey
+from waltz_operator.model.snapshot import Closure, ObjectKey
 
 
 def _ids(partitions: tuple[int, ...]) -> str:
@@ -115,6 +115,22 @@ class CreateTree:
     @property
     def line(self) -> str:
         return f"create cluster {self.name} with {self.num_partitions} partitions in ZooKeeper, key {self.cluster_key}"
+
+
+@dataclass(frozen=True, slots=True)
+class MarkZooKeeper:
+    """Set the permissions of all znodes of the managed ZooKeeper, and the mark on its root that says so
+    (`model.login`). Done again it does the same."""
+
+    mark: Closure
+    destructive: ClassVar[bool] = False
+
+    @property
+    def line(self) -> str:
+        if self.mark is Closure.CHANGING:
+            return "mark ZooKeeper as being closed or opened"
+        whom = "who has the credentials" if self.mark is Closure.CLOSED else "everybody"
+        return f"let {whom} read and write all znodes of ZooKeeper"
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,7 +359,7 @@ KubernetesAction: TypeAlias = (
 )  # fmt: skip
 """Carried out by `run.write_kubernetes`: calls of the API server."""
 WaltzAction: TypeAlias = (
-    CreateTree | DeleteTree | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
+    CreateTree | DeleteTree | MarkZooKeeper | RegisterNode | UnregisterNode | AssignInZooKeeper | UnassignInZooKeeper
     | AssignOnNode | SetAvailability | RemoveOnNode
 )  # fmt: skip
 """Carried out by `run.write_waltz`: ZooKeeper and admin ports. Done when they return; no watch reports

@@ -1,8 +1,8 @@
 """What the planners need of the specification and of the status, as plain values: the door between the
 resource and the core. Pure.
 
-`Memory` is all that is ever read back from the status: the recorded cluster key and the one replica change
-under way. Everything else is derived anew from each snapshot.
+`Memory` is all that is ever read back from the status: the recorded cluster key, the one replica change
+under way, and how far ZooKeeper is closed to others. Everything else is derived anew from each snapshot.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from uuid import UUID, uuid5
 
 from waltz_operator.api.cluster import ReclaimPolicy, WaltzCluster
 from waltz_operator.api.metadata import SKIP_TEARDOWN
+from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.topology import (
     NodeIdentity,
     cluster_label,
@@ -24,6 +25,7 @@ from waltz_operator.api.topology import (
     zookeeper_claims,
     zookeeper_name,
 )
+from waltz_operator.resources.login import Level
 
 _KEY_NAMESPACE = UUID("3d9c5f6e-5c1b-4f3b-9b52-0d3b1d6a7c11")
 
@@ -59,6 +61,9 @@ class Memory:
 
     cluster_key: UUID | None = None
     operation: Move | None = None
+    authentication: ZooKeeperAuthentication | None = None
+    credentials: str = ""
+    login: Level = Level.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +90,9 @@ class Desired:
     """Volume claims of the managed ZooKeeper, in the order of its servers."""
     zookeeper_set: str = ""
     """Its StatefulSet; empty for an ensemble of one's own."""
+    own_login: bool = False
+    """Whether the operator makes the credentials, where there are to be any."""
+    authentication: ZooKeeperAuthentication | None = None
 
     @property
     def expected_key(self) -> UUID:
@@ -118,4 +126,6 @@ def desired_of(cluster: WaltzCluster) -> Desired:
         by_connect={node.connect_string: node for node in nodes},
         zookeeper_claims=zookeeper_claims(cluster),
         zookeeper_set=zookeeper_name(cluster) if spec.zookeeper.managed is not None else "",
+        own_login=spec.zookeeper.managed is not None and spec.zookeeper.auth is None,
+        authentication=spec.zookeeper.managed.authentication if spec.zookeeper.managed is not None else None,
     )

@@ -26,11 +26,14 @@ from waltz_cluster.replica_rules import (
 from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.cluster_status import WaltzClusterStatus
+from waltz_operator.api.parts import ZooKeeperAuthentication
 from waltz_operator.api.topology import NodeIdentity, node_identity
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind, desired_of
 from waltz_operator.model.ensemble import members
+from waltz_operator.model.login import LoginState
 from waltz_operator.model.rendered import Rendered, rendered
 from waltz_operator.model.snapshot import (
+    Closure,
     JobView,
     KubeView,
     NodeReplica,
@@ -46,6 +49,7 @@ from waltz_operator.model.times import seconds
 from waltz_operator.model.versions import VersionPlan, own_version, version_plan
 from waltz_operator.model.windows import closed
 from waltz_operator.resources import RenderInputs, VolumeFacts, desired_objects, impossible_changes
+from waltz_operator.resources.login import Level
 
 MAX_RESTART_LAG = 10_000
 """A copy that is more transactions behind than this is not counted on while another one is taken down."""
@@ -78,6 +82,13 @@ class Facts:
     placement: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
     version: VersionPlan = field(default_factory=VersionPlan)
     restarts_wait: str = ""
+    credentials: str = ""
+    closure: Closure | None = None
+
+    @property
+    def login(self) -> LoginState:
+        """Who may use the managed ZooKeeper."""
+        return LoginState(self.desired, self.memory, self.kube, self.credentials, self.closure)
 
     # -- identities
 
@@ -244,6 +255,8 @@ def facts_of(snapshot: Snapshot) -> Facts:
         placement=placement_of(snapshot.tree),
         version=version,
         restarts_wait=closed(snapshot.cluster.spec.restarts.window, snapshot.now),
+        credentials=snapshot.credentials,
+        closure=snapshot.closure,
     )
 
 
@@ -259,7 +272,9 @@ def memory_of(status: WaltzClusterStatus) -> Memory:
             operation.target,
             seconds(operation.started_at),
         )
-    return Memory(key, move)
+    login = status.zookeeper
+    wanted = next((one for one in ZooKeeperAuthentication if one.value == login.authentication), None)
+    return Memory(key, move, wanted, login.credentials, Level.parse(login.login))
 
 
 _KINDS = frozenset(kind.value for kind in MoveKind)
@@ -316,13 +331,15 @@ def inputs_of(snapshot: Snapshot, facts: Facts) -> RenderInputs:
     kube = snapshot.kube
     live = kube.objects if isinstance(kube, KubeView) else {}
     claims = kube.pvcs if isinstance(kube, KubeView) else {}
+    login = facts.login.level
     return RenderInputs(
         operator_image=snapshot.operator_image,
         operator_namespace=snapshot.operator_namespace,
         images=snapshot.images,
         version=facts.version.target,
         tls_digests=snapshot.tls_digests,
-        auth_hash=snapshot.auth_hash,
+        auth_hash=snapshot.credentials if login is not Level.NONE else snapshot.auth_hash,
+        login=login,
         volumes={
             name: VolumeFacts(view.requested_bytes, view.storage_class) for name, view in claims.items()
         },

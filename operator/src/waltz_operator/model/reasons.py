@@ -29,6 +29,7 @@ class Reason(StrEnum):
     TREE_BROKEN = "TreeBroken"
     LEFTOVER_VOLUMES = "LeftoverVolumes"
     NODE_MISMATCH = "NodeMismatch"
+    CREDENTIALS_LOST = "CredentialsLost"
     REFUSED_CHANGE = "RefusedChange"
     WRITE_FAILED = "WriteFailed"
     # not known, hence not done
@@ -45,6 +46,7 @@ class Reason(StrEnum):
     COPY_IN_PROGRESS = "CopyInProgress"
     STILL_LISTED = "StillListed"
     NOT_EMPTY = "NotEmpty"
+    EXTERNAL_NODE = "ExternalNode"
     ROLL_NOT_SEEN = "RollNotSeen"
     STORAGE_FIRST = "StorageFirst"
     SERVERS_FIRST = "ServersFirst"
@@ -55,6 +57,7 @@ class Reason(StrEnum):
     DISK_FULL = "DiskFull"
     DISK_LOST = "DiskLost"
     COPY_FAILED = "CopyFailed"
+    EXPORT_OVERDUE = "ExportOverdue"
     POD_STUCK = "PodStuck"
     NOT_CAUGHT_UP = "NotCaughtUp"
     UNHEALTHY = "Unhealthy"

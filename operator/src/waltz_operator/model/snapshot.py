@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -20,6 +21,7 @@ from waltz_cluster.serializers import PartitionMetadata
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.migration import WaltzMigration
 from waltz_operator.resources.images import ImageDefaults
+from waltz_operator.resources.login import Level
 from waltz_operator.tls.secrets import MaterialDigests
 
 
@@ -31,6 +33,15 @@ class Unknown:
 
 
 # -------------------------------------------------------------------------------------------------- ZooKeeper
+
+
+class Closure(StrEnum):
+    """The mark on the root of a managed ZooKeeper: whether all znodes are open to everybody, all are closed
+    to who has no credentials, or this is being changed."""
+
+    OPEN = "Open"
+    CHANGING = "Changing"
+    CLOSED = "Closed"
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +142,8 @@ class StatefulSetView:
     """A StatefulSet of the cluster. `group` and `node` are its labels (empty for ZooKeeper's).
 
     `settled`: its controller has seen the last change (observedGeneration = generation). `members`: of
-    ZooKeeper's, how many its template says that the ensemble has; 0 where it does not say.
+    ZooKeeper's, how many its template says that the ensemble has; 0 where it does not say. `login`: of a
+    role, what its template does in a managed ZooKeeper.
     """
 
     uid: str
@@ -143,6 +155,7 @@ class StatefulSetView:
     settled: bool
     deleting: bool = False
     members: int = 0
+    login: Level = Level.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +169,7 @@ class DeploymentView:
     ready_replicas: int
     calm: bool
     deleting: bool = False
+    login: Level = Level.NONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,6 +192,7 @@ class PodView:
     members: int = 0
     addresses: tuple[str, ...] = ()
     image: str = ""
+    login: Level = Level.NONE
 
     @property
     def problem(self) -> str:
@@ -282,13 +297,14 @@ class Snapshot:
     """One look. `cluster` and `migrations` (those that name it) carry their last status; `now` is when
     the look ended.
 
-    `nodes`: every connect string of the specification and of the tree. `servers`: every registered server
-    id. `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`,
-    `operator_image`, `operator_namespace`, `images`: as the renderer's inputs say. `problems`: what is wrong
-    with the specification beyond what the API server checks (one line each); nothing but status is written
-    while there are any. `unreadable`: migrations of the cluster that cannot be read, and may be in progress
-    (one line each). `rejected` and `failed`: what came of writes of this very pass; then it is planned anew
-    with that known.
+    `nodes`: every connect string of the specification and of the tree. `servers`: every registered server id.
+    `installation`: of the operator, which the status records. `tls_digests`, `auth_hash`, `operator_image`,
+    `operator_namespace`, `images`: as the renderer's inputs say. `credentials` and `closure`: of a managed
+    ZooKeeper, as in `model.login`. `exported_at`: when the newest copy of the records was made,
+    `exports_since`: when their Secret was. `problems`: what is wrong with the specification beyond what the
+    API server checks (one line each); nothing but status is written while there are any. `unreadable`:
+    migrations of the cluster that cannot be read, and may be in progress (one line each). `rejected` and
+    `failed`: what came of writes of this very pass; then it is planned anew with that known.
     """
 
     cluster: WaltzCluster
@@ -300,6 +316,10 @@ class Snapshot:
     migrations: tuple[WaltzMigration, ...] = ()
     tls_digests: Mapping[str, MaterialDigests] = field(default_factory=dict)
     auth_hash: str = ""
+    credentials: str = ""
+    closure: Closure | None = None
+    exported_at: float | None = None
+    exports_since: float = 0.0
     operator_image: str = ""
     operator_namespace: str = "waltz-system"
     images: ImageDefaults = field(default_factory=ImageDefaults)

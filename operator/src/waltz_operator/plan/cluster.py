@@ -30,6 +30,7 @@ from waltz_operator.plan.restarts import Restart, due, restart_next, storage_bus
 from waltz_operator.plan.status.cluster import cluster_status
 from waltz_operator.plan.status.events import cluster_events
 from waltz_operator.plan.teardown import tear_down
+from waltz_operator.plan.zookeeper_login import check_login, mark_zookeeper
 from waltz_operator.plan.zookeeper_restarts import restart_zookeeper
 from waltz_operator.plan.zookeeper_tree import check_tree, make_tree, register_nodes
 
@@ -74,10 +75,13 @@ def decide(
         return decision
     if isinstance(facts.kube, KubeView):
         decision.restarts = outstanding(facts, facts.kube, objects)
-    check_tree(facts, decision)
+    check_login(facts, decision)
+    if decision.invalid is None:
+        check_tree(facts, decision)
     if decision.invalid is not None or facts.desired.paused:
         return decision
     kube, tree = facts.kube, facts.tree
+    mark_zookeeper(facts, decision)
     make_tree(facts, decision)
     if not isinstance(kube, KubeView):
         decision.wait(Reason.KUBERNETES_UNKNOWN, kube.reason)

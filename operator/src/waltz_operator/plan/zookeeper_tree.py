@@ -16,6 +16,7 @@ from waltz_operator.model.facts import Facts
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import KubeView, TreeView, Unknown
 from waltz_operator.plan.builder import Decision
+from waltz_operator.plan.zookeeper_login import closed_first
 
 
 def check_tree(facts: Facts, decision: Decision) -> None:
@@ -73,6 +74,9 @@ def make_tree(facts: Facts, decision: Decision) -> None:
     elif isinstance(tree, Unknown):
         decision.wait(Reason.WAITING_FOR_ZOOKEEPER, tree.reason)
     elif isinstance(tree, NoTree) and isinstance(facts.kube, KubeView):
+        if closed_first(facts):
+            decision.wait(Reason.CREATING, "ZooKeeper is closed to others, then the cluster is made in it")
+            return
         decision.take(CreateTree(desired.label, desired.partitions, desired.created_key))
         decision.wait(Reason.CREATING, "the cluster is made in ZooKeeper")
 

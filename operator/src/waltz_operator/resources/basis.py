@@ -63,7 +63,7 @@ def storage_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     """Of the storage nodes' configuration file."""
     return {
         **_listening(inputs, storage_name(cluster)),
-        "common": common_keys(cluster, inputs.zookeeper_members),
+        "common": common_keys(cluster, inputs.zookeeper_members, inputs.login),
         "tls": _plain(cluster.spec.tls, "mode"),
         "peers": _plain(cluster.spec.tls.allowed_peers, "storage", "admin"),
         "config": dict(cluster.spec.storage.config),
@@ -92,7 +92,7 @@ def server_config_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     verifies = spec.tls.client_authentication is ClientAuthentication.REQUIRED
     return {
         **_listening(inputs, server_name(cluster)),
-        "common": common_keys(cluster, inputs.zookeeper_members),
+        "common": common_keys(cluster, inputs.zookeeper_members, inputs.login),
         "tls": _plain(spec.tls, "mode", "client_authentication"),
         "peers": _plain(spec.tls.allowed_peers, "server") if verifies else None,
         "listener": _plain(spec.servers.external_listener),

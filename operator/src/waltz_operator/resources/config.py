@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import yaml
 
 from waltz_operator.api.cluster import WaltzCluster
@@ -21,6 +23,8 @@ from waltz_operator.api.topology import (
 )
 from waltz_operator.resources.common import AUTH_DIRECTORY, TLS_DIRECTORY
 from waltz_operator.resources.files import AUTH_FILE
+from waltz_operator.resources.inputs import RenderInputs
+from waltz_operator.resources.login import Level, login_of
 
 Keys = dict[str, object]
 STORAGE_FILE = "waltz-storage.yml"
@@ -28,7 +32,7 @@ SERVER_FILE = "waltz-server.yml"
 DATA_DIRECTORY = "/var/lib/waltz"
 
 
-def common_keys(cluster: WaltzCluster, members: int | None = None) -> Keys:
+def common_keys(cluster: WaltzCluster, members: int | None = None, level: Level = Level.NONE) -> Keys:
     """What every role needs to find the cluster."""
     zookeeper = cluster.spec.zookeeper
     keys: Keys = {
@@ -36,20 +40,23 @@ def common_keys(cluster: WaltzCluster, members: int | None = None) -> Keys:
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
         "cluster.root": cluster_root(cluster),
     }
-    if zookeeper.auth is not None:
+    login = login_of(cluster, level)
+    if login is not None:
         keys |= {
-            "zookeeper.auth.scheme": zookeeper.auth.scheme,
+            "zookeeper.auth.scheme": login.scheme,
             "zookeeper.auth.file": f"{AUTH_DIRECTORY}/{AUTH_FILE}",
-            "zookeeper.acl": zookeeper.auth.acl,
+            "zookeeper.acl": login.acl,
         }
     return keys
 
 
-def storage_keys(cluster: WaltzCluster, listen: str, members: int | None = None) -> Keys:
+def storage_keys(
+    cluster: WaltzCluster, listen: str, members: int | None = None, level: Level = Level.NONE
+) -> Keys:
     """Configuration of every storage node: they differ in nothing but their volume. `listen`: the address to
     bind."""
     return {
-        **common_keys(cluster, members),
+        **common_keys(cluster, members, level),
         "storage.port": STORAGE_PORT,
         "storage.admin.port": STORAGE_ADMIN_PORT,
         "storage.jetty.port": STORAGE_HTTP_PORT,
@@ -63,14 +70,16 @@ def storage_keys(cluster: WaltzCluster, listen: str, members: int | None = None)
     }
 
 
-def server_keys(cluster: WaltzCluster, listen: str, members: int | None = None) -> Keys:
+def server_keys(
+    cluster: WaltzCluster, listen: str, members: int | None = None, level: Level = Level.NONE
+) -> Keys:
     """Configuration of every server. `{dashed-address}` is the pod's own address, see
     docs/configuration.md."""
     tls = cluster.spec.tls
     verifies = tls.client_authentication is ClientAuthentication.REQUIRED
     listener = cluster.spec.servers.external_listener
     keys: Keys = {
-        **common_keys(cluster, members),
+        **common_keys(cluster, members, level),
         "server.port": SERVER_PORT,
         "server.jetty.port": SERVER_HTTP_PORT,
         "server.bind.host": listen,
@@ -112,6 +121,28 @@ def _allowed(
         own = (*((server_peer(cluster),) if servers else ()), operator_peer(cluster))
     names = list(dict.fromkeys((*own, *(named or ()))))
     return {key: names} if names else {}
+
+
+def with_login(file: str) -> str:
+    """Name of the file for pods with credentials. Both are in the ConfigMap: a container that starts again in
+    a pod that was made without them does not find a file that names what it has not."""
+    return f"{file.removesuffix('.yml')}-login.yml"
+
+
+def file_for(file: str, level: Level) -> str:
+    """The file that a pod of this level reads."""
+    return file if level is Level.NONE else with_login(file)
+
+
+def role_files(inputs: RenderInputs, name: str, file: str, keys: Callable[[Level], Keys]) -> dict[str, str]:
+    """The contents of the ConfigMap `name`; pods that still read the file with credentials find it."""
+    data = {file: to_yaml(keys(Level.NONE))}
+    before = inputs.live.get(("ConfigMap", name), {}).get("data") or {}
+    if inputs.login is not Level.NONE:
+        data[with_login(file)] = to_yaml(keys(inputs.login))
+    elif with_login(file) in before:
+        data[with_login(file)] = str(before[with_login(file)])
+    return data
 
 
 def to_yaml(keys: Keys) -> str:

@@ -6,6 +6,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.topology import tls_roles
 from waltz_operator.resources.common import AUTH_DIRECTORY, CONFIG_DIRECTORY, TLS_DIRECTORY, TMP_BYTES
 from waltz_operator.resources.inputs import Obj
+from waltz_operator.resources.login import Level, login_of
 
 Volumes = list[Obj]
 AUTH_FILE = "auth"
@@ -34,16 +35,16 @@ def certificates(cluster: WaltzCluster, role: str) -> tuple[Volumes, Volumes]:
     return [volume], [{"name": "tls", "mountPath": TLS_DIRECTORY, "readOnly": True}]
 
 
-def zookeeper_auth(cluster: WaltzCluster) -> tuple[Volumes, Volumes]:
+def zookeeper_auth(cluster: WaltzCluster, level: Level = Level.NONE) -> tuple[Volumes, Volumes]:
     """The credentials for ZooKeeper; nothing without."""
-    auth = cluster.spec.zookeeper.auth
-    if auth is None:
+    login = login_of(cluster, level)
+    if login is None:
         return [], []
     volume = {
         "name": "zookeeper-auth",
         "secret": {
-            "secretName": auth.secret_name,
-            "items": [{"key": auth.key, "path": AUTH_FILE}],
+            "secretName": login.secret_name,
+            "items": [{"key": login.key, "path": AUTH_FILE}],
             "defaultMode": FILE_MODE,
         },
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from waltz_operator.resources.images import ImageDefaults
+from waltz_operator.resources.login import Level
 from waltz_operator.tls.secrets import MaterialDigests
 
 Obj = dict[str, Any]
@@ -39,6 +40,8 @@ class RenderInputs:
     """By role (server, storage): of the Secret that its pods mount."""
     auth_hash: str = ""
     """Digest of the Secret with the credentials for ZooKeeper; empty without one."""
+    login: Level = Level.NONE
+    """What the roles do in a managed ZooKeeper whose credentials the operator makes."""
     volumes: Mapping[str, VolumeFacts] = field(default_factory=dict)
     """Claims that exist, by name."""
     zookeeper_members: int | None = None

@@ -20,10 +20,11 @@ from waltz_operator.resources.common import (
     selector,
     service_probes,
 )
-from waltz_operator.resources.config import SERVER_FILE, server_keys, to_yaml
+from waltz_operator.resources.config import SERVER_FILE, file_for, role_files, server_keys
 from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
 from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
+from waltz_operator.resources.login import login_annotations
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
 
@@ -46,9 +47,8 @@ def server_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = server_name(cluster)
-    data = {
-        SERVER_FILE: to_yaml(server_keys(cluster, listen_address(inputs, name), inputs.zookeeper_members))
-    }
+    listen, members = listen_address(inputs, name), inputs.zookeeper_members
+    data = role_files(inputs, name, SERVER_FILE, lambda level: server_keys(cluster, listen, members, level))
     kept, annotations = settled_data(cluster, inputs, name, server_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, SERVER, {"data": kept}, annotations=annotations)
 
@@ -117,8 +117,12 @@ def _deployment(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
 
 def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     servers = cluster.spec.servers
+    level = inputs.login
     volumes, mounts = mounted(
-        config_map(server_name(cluster)), certificates(cluster, SERVER), zookeeper_auth(cluster), scratch()
+        config_map(server_name(cluster)),
+        certificates(cluster, SERVER),
+        zookeeper_auth(cluster, level),
+        scratch(),
     )
     ports: list[Obj] = [{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS]
     more: Obj = {}
@@ -130,7 +134,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
         cluster,
         SERVER,
         image_of(cluster, inputs.images, inputs.version, SERVER),
-        args=[f"{CONFIG_DIRECTORY}/{SERVER_FILE}"],
+        args=[f"{CONFIG_DIRECTORY}/{file_for(SERVER_FILE, level)}"],
         ports=ports,
         resources=resources_of(servers.resources.requests, servers.resources.limits),
         volumeMounts=mounts,
@@ -140,7 +144,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     return {
         "metadata": {
             "labels": labels(cluster, SERVER),
-            "annotations": scrape_annotations(SERVER_HTTP_PORT),
+            "annotations": {**scrape_annotations(SERVER_HTTP_PORT), **login_annotations(level)},
         },
         "spec": {
             **pod_basics(cluster, inputs),

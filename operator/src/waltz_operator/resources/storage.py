@@ -34,10 +34,11 @@ from waltz_operator.resources.common import (
     selector,
     service_probes,
 )
-from waltz_operator.resources.config import DATA_DIRECTORY, STORAGE_FILE, storage_keys, to_yaml
+from waltz_operator.resources.config import DATA_DIRECTORY, STORAGE_FILE, file_for, role_files, storage_keys
 from waltz_operator.resources.files import certificates, config_map, mounted, scratch, zookeeper_auth
 from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
+from waltz_operator.resources.login import login_annotations
 from waltz_operator.resources.monitoring import scrape_annotations
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
 
@@ -59,9 +60,8 @@ def storage_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
     name = storage_name(cluster)
-    data = {
-        STORAGE_FILE: to_yaml(storage_keys(cluster, listen_address(inputs, name), inputs.zookeeper_members))
-    }
+    listen, members = listen_address(inputs, name), inputs.zookeeper_members
+    data = role_files(inputs, name, STORAGE_FILE, lambda level: storage_keys(cluster, listen, members, level))
     kept, annotations = settled_data(cluster, inputs, name, storage_config_basis(cluster, inputs), data)
     return make(cluster, "v1", "ConfigMap", name, STORAGE, {"data": kept}, annotations=annotations)
 
@@ -140,10 +140,11 @@ def _stateful_set(
 
 
 def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, node: NodeIdentity) -> Obj:
+    level = inputs.login
     volumes, mounts = mounted(
         config_map(storage_name(cluster)),
         certificates(cluster, STORAGE),
-        zookeeper_auth(cluster),
+        zookeeper_auth(cluster, level),
         scratch(),
         (
             [{"name": "data", "persistentVolumeClaim": {"claimName": node.pvc}}],
@@ -155,7 +156,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, 
         cluster,
         STORAGE,
         image_of(cluster, inputs.images, inputs.version, STORAGE),
-        args=[f"{CONFIG_DIRECTORY}/{STORAGE_FILE}"],
+        args=[f"{CONFIG_DIRECTORY}/{file_for(STORAGE_FILE, level)}"],
         ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
         resources=resources_of(resources.requests, resources.limits),
         volumeMounts=mounts,
@@ -173,7 +174,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, group: StorageGroup, 
     return {
         "metadata": {
             "labels": labels(cluster, STORAGE, group=node.group, node=node.name),
-            "annotations": scrape_annotations(STORAGE_HTTP_PORT),
+            "annotations": {**scrape_annotations(STORAGE_HTTP_PORT), **login_annotations(level)},
         },
         "spec": spec,
     }

@@ -102,7 +102,7 @@ def render_config(cluster: WaltzCluster, members: int) -> str:
         "autopurge.purgeInterval": 1,
         "admin.enableServer": "false",
         "quorumListenOnAllIPs": "true",
-        "4lw.commands.whitelist": "ruok,srvr",
+        "4lw.commands.whitelist": "srvr",
     }
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     pods = zookeeper_pods(cluster, members)

@@ -10,7 +10,6 @@ before nodes and servers, so that what they say is newer than what it says (the 
 from __future__ import annotations
 
 import asyncio
-import hashlib
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -20,6 +19,8 @@ from waltz_admin.found_tree import BrokenTree, NoTree
 from waltz_admin.server_admin import inspect_server
 from waltz_admin.storage_admin import inspect_node
 from waltz_admin.tree import admin_endpoint
+from waltz_admin.tree_copy import read_tree
+from waltz_admin.tree_file import encode
 from waltz_admin.view import probe
 from waltz_cluster.errors import ClusterError
 from waltz_cluster.serializers import StoreParams
@@ -37,6 +38,7 @@ from waltz_operator.kube.errors import KubeError, KubeForbiddenError, KubeNotFou
 from waltz_operator.kube.kinds import Kind
 from waltz_operator.model.ownership import belongs
 from waltz_operator.model.snapshot import (
+    Closure,
     KubeView,
     NodeView,
     ServerView,
@@ -44,14 +46,19 @@ from waltz_operator.model.snapshot import (
     TreeView,
     Unknown,
 )
+from waltz_operator.model.times import seconds, timestamp
 from waltz_operator.plan.status.unreadable import UnreadableError
+from waltz_operator.plan.zookeeper_export import Exports
+from waltz_operator.plan.zookeeper_secret import LoginSecret
 from waltz_operator.resources.images import ImageDefaults
-from waltz_operator.run.access import Access
+from waltz_operator.resources.login import SECRET_KEY, Level
+from waltz_operator.run.access import Access, digest_of
 from waltz_operator.run.installations import Installations
 from waltz_operator.run.read_kubernetes import is_ours, kube_view
 from waltz_operator.run.read_waltz import node_view, server_view, tree_view
 from waltz_operator.run.retained_looks import KubernetesLook
 from waltz_operator.run.tls_files import TlsFiles
+from waltz_operator.run.zookeeper_access import guarded, read_mark
 from waltz_operator.run.zookeeper_sessions import Ensemble, Ensembles
 from waltz_operator.tls.secrets import TlsSecrets, material_digests, secret_data
 from waltz_protocol.aio.tls import TlsSettings
@@ -122,8 +129,14 @@ def _others_secrets(cluster: WaltzCluster) -> bool:
     return mode not in (TlsMode.SELF_SIGNED, TlsMode.DISABLED) or cluster.spec.zookeeper.auth is not None
 
 
-def _digest(credentials: str | None) -> str:
-    return hashlib.sha256(credentials.encode()).hexdigest()[:16] if credentials else ""
+def _own_ensemble(cluster: WaltzCluster, login: LoginSecret) -> Ensemble:
+    """The managed ZooKeeper, with the operator's credentials as soon as there are any. What the operator
+    creates is closed to others from the pass on after which the roles' is."""
+    where, root = topology.connect_string(cluster), topology.cluster_root(cluster)
+    if not login.value:
+        return Ensemble(where, root)
+    own = Level.parse(cluster.status.zookeeper.login) is Level.OWN
+    return Ensemble(where, root, "digest", login.value, "creator" if own else "open")
 
 
 class Observer:
@@ -172,11 +185,11 @@ class Observer:
             raise UnreadableError(body, error, self._wall_clock()) from error
         at = self._wall_clock()
         access = await self.access(cluster)
-        kube, (migrations, unreadable), tree = await asyncio.gather(
+        kube, (migrations, unreadable), (tree, closure) = await asyncio.gather(
             self._kube_view(cluster), self._migrations(cluster), self._tree(cluster, access)
         )
         look = KubernetesLook(body, cluster, access, kube, migrations, unreadable, at, at)
-        return await self._with_processes(look, tree)
+        return await self._with_processes(look, tree, closure)
 
     async def observe_again(self, look: KubernetesLook) -> Observation:
         """The same with what the API server showed before; Secrets that are not the operator's, which nobody
@@ -184,11 +197,14 @@ class Observer:
         now = self._wall_clock()
         if _others_secrets(look.cluster) and now - look.access_at >= SECRETS_SECONDS:
             look = replace(look, access=await self.access(look.cluster), access_at=now)
-        tree = await self._tree(look.cluster, look.access)
-        return await self._with_processes(look, tree)
+        tree, closure = await self._tree(look.cluster, look.access)
+        return await self._with_processes(look, tree, closure)
 
     async def _with_processes(
-        self, look: KubernetesLook, tree: TreeView | NoTree | BrokenTree | Unknown
+        self,
+        look: KubernetesLook,
+        tree: TreeView | NoTree | BrokenTree | Unknown,
+        closure: Closure | None,
     ) -> Observation:
         cluster, access, kube, migrations = look.cluster, look.access, look.kube, look.migrations
         unreadable = look.unreadable
@@ -206,6 +222,10 @@ class Observer:
             migrations=() if isinstance(migrations, Unknown) else migrations,
             tls_digests={role: found for role, found in digests.items() if found is not None},
             auth_hash=access.auth_hash,
+            credentials=access.credentials,
+            closure=closure,
+            exported_at=access.exports.last,
+            exports_since=access.exports.created,
             operator_image=self._operator_image,
             operator_namespace=self._operator_namespace,
             images=self._images,
@@ -244,9 +264,48 @@ class Observer:
         else:
             owner = (namespace, cluster.metadata.name)
             tls = self._tls_files.settings(owner, secrets.get("operator", {}))
+        material, exports = TlsSecrets(secrets, versions), await self._exports(cluster)
+        if cluster.spec.zookeeper.managed is not None and cluster.spec.zookeeper.auth is None:
+            login = await self._login(cluster)
+            return Access(_own_ensemble(cluster, login), tls, material, login=login, exports=exports)
         ensemble = await self._ensemble(cluster)
         credentials = None if isinstance(ensemble, Unknown) else ensemble.credentials
-        return Access(ensemble, tls, TlsSecrets(secrets, versions), _digest(credentials))
+        return Access(ensemble, tls, material, digest_of(credentials), exports=exports)
+
+    async def _exports(self, cluster: WaltzCluster) -> Exports:
+        """The Secret with copies, where it is this cluster's."""
+        if cluster.spec.zookeeper.export is None:
+            return Exports()
+        secret = await self._maybe(kinds.SECRET, cluster.metadata.namespace, topology.export_secret(cluster))
+        if secret is None or not belongs(secret, cluster.metadata):
+            return Exports()
+        owners = secret["metadata"].get("ownerReferences") or ()
+        owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
+        version = str(secret["metadata"]["resourceVersion"])
+        created = seconds(secret["metadata"].get("creationTimestamp"))
+        return Exports(secret_data(secret), version, owned, created)
+
+    async def export(self, observation: Observation) -> bytes:
+        """The cluster's records, as `waltz zk export` writes them. ClusterError, AdminError, TimeoutError."""
+        cluster, ensemble = observation.snapshot.cluster, observation.access.ensemble
+        if isinstance(ensemble, Unknown):
+            raise AdminError(ensemble.reason)
+        owner = (cluster.metadata.namespace, cluster.metadata.name)
+        async with asyncio.timeout(self._limits.zookeeper_seconds):
+            store = await self._ensembles.store(owner, ensemble)
+            return encode(await read_tree(store, ensemble.root, timestamp(observation.snapshot.now)))
+
+    async def _login(self, cluster: WaltzCluster) -> LoginSecret:
+        """The Secret that the operator makes, where it is this cluster's."""
+        secret = await self._maybe(
+            kinds.SECRET, cluster.metadata.namespace, topology.zookeeper_secret(cluster)
+        )
+        if secret is None or not belongs(secret, cluster.metadata):
+            return LoginSecret()
+        value = secret_data(secret).get(SECRET_KEY, b"").decode(errors="replace").strip()
+        owners = secret["metadata"].get("ownerReferences") or ()
+        owned = any(one.get("uid") == cluster.metadata.uid for one in owners)
+        return LoginSecret(value, str(secret["metadata"]["resourceVersion"]), owned)
 
     async def _ensemble(self, cluster: WaltzCluster) -> Ensemble | Unknown:
         where, root = topology.connect_string(cluster), topology.cluster_root(cluster)
@@ -332,18 +391,25 @@ class Observer:
 
     # ---- ZooKeeper
 
-    async def _tree(self, cluster: WaltzCluster, access: Access) -> TreeView | NoTree | BrokenTree | Unknown:
+    async def _tree(
+        self, cluster: WaltzCluster, access: Access
+    ) -> tuple[TreeView | NoTree | BrokenTree | Unknown, Closure | None]:
+        """The cluster in ZooKeeper, and of a managed one with credentials the mark on its root."""
         if isinstance(access.ensemble, Unknown):
-            return access.ensemble
+            return access.ensemble, None
+        closure: Closure | None = None
         owner = (cluster.metadata.namespace, cluster.metadata.name)
         try:
             async with asyncio.timeout(self._limits.zookeeper_seconds):
                 store = await self._ensembles.store(owner, access.ensemble)
-                return tree_view(await probe(store, access.ensemble.root))
+                if access.login.value:
+                    closure = await read_mark(guarded(store), access.login.value)
+                return tree_view(await probe(store, access.ensemble.root)), closure
         except TimeoutError:
-            return Unknown(f"ZooKeeper gave no complete answer within {self._limits.zookeeper_seconds:g} s")
+            seconds = self._limits.zookeeper_seconds
+            return Unknown(f"ZooKeeper gave no complete answer within {seconds:g} s"), closure
         except ClusterError as error:
-            return Unknown(f"ZooKeeper: {one_line(error)}")
+            return Unknown(f"ZooKeeper: {one_line(error)}"), closure
 
     # ---- storage nodes and servers
 

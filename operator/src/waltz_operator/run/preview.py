@@ -24,11 +24,11 @@ from waltz_operator.kube.client import KubeClient
 from waltz_operator.model.actions import Plan, SetStatus
 from waltz_operator.model.facts import facts_of, render
 from waltz_operator.model.snapshot import KubeView, Snapshot
-from waltz_operator.plan.certificates import certificate_steps
 from waltz_operator.plan.cluster import plan
 from waltz_operator.plan.migration import plan_migration
 from waltz_operator.plan.outstanding import outstanding
 from waltz_operator.resources.images import NAMES, image_of
+from waltz_operator.run.due_secrets import secret_steps
 from waltz_operator.run.observe import Observation, Observer
 from waltz_operator.run.tls_files import TlsFiles
 from waltz_operator.run.zookeeper_sessions import CONNECT_TIMEOUT_SECONDS, Ensembles
@@ -71,7 +71,7 @@ def preview(observation: Observation, spec: Mapping[str, Any] | None = None) -> 
     snapshot = observation.snapshot
     if spec is not None:
         snapshot = with_specification(observation, spec)
-    steps = certificate_steps(snapshot.cluster, observation.access.secrets, snapshot.now, settled=False)
+    steps = secret_steps(replace(observation, snapshot=snapshot), settled=False)
     found = _in_words(plan(snapshot))
     if steps:
         found["actions"] = _lines(steps) + found["actions"]

@@ -35,6 +35,7 @@ from waltz_operator.model.snapshot import (
     StatefulSetView,
 )
 from waltz_operator.model.times import seconds
+from waltz_operator.resources.login import level_of
 
 Object = Mapping[str, Any]
 
@@ -111,6 +112,7 @@ def stateful_set(obj: Object) -> StatefulSetView:
         _settled(obj),
         _deleting(obj),
         _members(_part(obj, "spec", "template")),
+        level_of(_annotations(_part(obj, "spec", "template"))),
     )
 
 
@@ -127,7 +129,8 @@ def deployment(obj: Object) -> DeploymentView:
         name: int(status.get(name) or 0) for name in ("replicas", "updatedReplicas", "availableReplicas")
     }
     calm = _settled(obj) and all(count == wanted for count in counts.values())
-    return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj))
+    login = level_of(_annotations(_part(obj, "spec", "template")))
+    return DeploymentView(_uid(obj), _template_hash(obj), wanted, ready, calm, _deleting(obj), login)
 
 
 def _conditions(obj: Object) -> dict[str, Object]:
@@ -156,6 +159,7 @@ def pod(obj: Object) -> PodView:
         _members(obj),
         _addresses(obj),
         _image(obj, ours),
+        level_of(_annotations(obj)),
     )
 
 

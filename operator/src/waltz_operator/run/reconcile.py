@@ -47,9 +47,10 @@ from waltz_operator.model.actions import (
 from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import Failure, KubeView, ObjectKey, Rejection, Snapshot
 from waltz_operator.plan.builder import AT_ONCE, LATER, SOON
-from waltz_operator.plan.certificates import certificate_steps, expiry
+from waltz_operator.plan.certificates import expiry
 from waltz_operator.plan.status.unreadable import UnreadableError
 from waltz_operator.run.apply import Applier, Outcome
+from waltz_operator.run.due_secrets import due_export, export_is_due, secret_steps
 from waltz_operator.run.failed_writes import FailedWrites
 from waltz_operator.run.installations import OtherOperatorError
 from waltz_operator.run.metrics import OperatorMetrics
@@ -219,6 +220,9 @@ class Reconciler:
             result, observation = await self._certificates(key, observation, settled=False)
             if result.ends_pass:
                 return result
+            result, observation = await self._export(key, observation)
+            if result.ends_pass:
+                return result
         plan = self._planner.plan(observation.snapshot)
         if _at_rest(plan, observation.snapshot):
             # Before the status is written, so that an object that is rejected here is in that status too.
@@ -238,21 +242,30 @@ class Reconciler:
         self, key: Key, observation: Observation, *, settled: bool
     ) -> tuple[PassResult, Observation]:
         """Write the Secrets whose time has come, but those that the API server rejects."""
-        snapshot = observation.snapshot
         try:
-            steps = certificate_steps(
-                snapshot.cluster, observation.access.secrets, snapshot.now, settled=settled
-            )
+            steps = secret_steps(observation, settled=settled)
         except TlsMaterialError as error:
             await self._report(Failure(str(error), True), observation)
             return PassResult(self._resync_seconds, False, str(error), needs_person=True), observation
 
+        return await self._write_secrets(key, steps, observation)
+
+    async def _export(self, key: Key, observation: Observation) -> tuple[PassResult, Observation]:
+        """Make a copy of the records in ZooKeeper, when its time has come."""
+        step = await due_export(self._observer, observation)
+        if step is None:
+            return PassResult(self._resync_seconds, False), observation
+        return await self._write_secrets(key, (step,), observation)
+
+    async def _write_secrets(
+        self, key: Key, steps: Sequence[ApplyObject | EmitEvent], observation: Observation
+    ) -> tuple[PassResult, Observation]:
         def without_rejected(seen: Snapshot) -> Plan:
             left = [one for one in steps if isinstance(one, EmitEvent) or one.key not in seen.rejected]
             said_only = not any(isinstance(one, ApplyObject) for one in left)
             return Plan(() if said_only else tuple(left), seen.cluster.status)
 
-        plan = without_rejected(snapshot)
+        plan = without_rejected(observation.snapshot)
         applied = await self._apply_without_rejected(key, plan, without_rejected, observation)
         result = await self._result(key, applied.outcome, observation, None)
         if applied.unsure:
@@ -446,9 +459,8 @@ def _certificates_rest(plan: Plan, observation: Observation) -> bool:
     """Whether no Secret is to be written."""
     snapshot = observation.snapshot
     try:
-        return not certificate_steps(
-            snapshot.cluster, observation.access.secrets, snapshot.now, settled=_at_rest(plan, snapshot)
-        )
+        due = secret_steps(observation, settled=_at_rest(plan, snapshot))
+        return not due and not export_is_due(observation)
     except TlsMaterialError:
         return False
 

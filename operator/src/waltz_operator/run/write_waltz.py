@@ -14,6 +14,7 @@ from waltz_operator.model.actions import (
     AssignOnNode,
     CreateTree,
     DeleteTree,
+    MarkZooKeeper,
     RegisterNode,
     RemoveOnNode,
     SetAvailability,
@@ -23,6 +24,7 @@ from waltz_operator.model.actions import (
 )
 from waltz_operator.model.snapshot import Unknown
 from waltz_operator.run.observe import Observation
+from waltz_operator.run.zookeeper_access import guarded, set_mark
 from waltz_operator.run.zookeeper_sessions import Ensembles
 from waltz_protocol.aio.tls import TlsSettings
 
@@ -38,6 +40,9 @@ class WaltzWriter:
     async def carry_out(self, action: WaltzAction, observation: Observation) -> None:
         """AdminError, ClusterError: refused or failed."""
         store, root = await self._session(observation)
+        if isinstance(action, MarkZooKeeper):
+            await set_mark(guarded(store), action.mark, root)
+            return
         if isinstance(action, CreateTree | DeleteTree | RegisterNode | UnregisterNode):
             await self._tree(action, store, root)
             return

@@ -16,11 +16,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from operator_tests.apiserver.guarded import GuardedZooKeeper
 from operator_tests.apiserver.loop import cluster_loop
-from operator_tests.apiserver.processes import ServerPod, StoragePod, mount, read_config
+from operator_tests.apiserver.processes import ServerPod, StoragePod, ZooKeeperPod, mount, read_config
 from waltz_admin.errors import AdminError
 from waltz_cluster.errors import ClusterError
-from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_operator.__main__ import parser
 from waltz_operator.jobs import copy_partition
 from waltz_operator.kube import kinds
@@ -43,12 +43,14 @@ _WAIT_SECONDS = 0.3
 class Machinery:
     """One namespace. `frozen` pods are not started (a node of Kubernetes is gone)."""
 
-    def __init__(self, kube: KubeClient, namespace: str, directory: Path, zookeeper: MemoryZooKeeper) -> None:
+    def __init__(
+        self, kube: KubeClient, namespace: str, directory: Path, zookeeper: GuardedZooKeeper
+    ) -> None:
         self._kube = kube
         self.namespace = namespace
         self._directory = directory
         self._zookeeper = zookeeper
-        self.pods: dict[str, StoragePod | ServerPod] = {}
+        self.pods: dict[str, StoragePod | ServerPod | ZooKeeperPod] = {}
         self._uids: dict[str, str] = {}
         self._addresses = 0
         self.started: list[str] = []
@@ -83,7 +85,7 @@ class Machinery:
             if isinstance(pod, ServerPod):
                 await pod.stop()
         for pod in self.pods.values():
-            if isinstance(pod, StoragePod):
+            if not isinstance(pod, ServerPod):
                 await pod.stop()
         self.pods.clear()
 
@@ -193,6 +195,10 @@ class Machinery:
     async def _create_pod(self, name: str, kind: Kind, owner: Object) -> None:
         template = copy.deepcopy(owner["spec"]["template"])
         template["spec"] |= {"nodeName": "machine", "enableServiceLinks": False}
+        for claim in owner["spec"].get("volumeClaimTemplates") or ():
+            volume = claim["metadata"]["name"]
+            source = {"persistentVolumeClaim": {"claimName": f"{volume}-{name}"}}
+            template["spec"].setdefault("volumes", []).append({"name": volume, **source})
         metadata = template.setdefault("metadata", {}) | {
             "name": name,
             "namespace": self.namespace,
@@ -287,7 +293,11 @@ class Machinery:
         for pod in await self._look(kinds.POD):
             name = pod["metadata"]["name"]
             component = pod["metadata"]["labels"].get("app.kubernetes.io/component")
-            if name in self.pods or component not in ("storage", "server") or name in self.frozen:
+            if (
+                name in self.pods
+                or component not in ("storage", "server", "zookeeper")
+                or name in self.frozen
+            ):
                 continue
             if pod["metadata"].get("deletionTimestamp") is not None:
                 continue
@@ -305,7 +315,9 @@ class Machinery:
             changed = True
         return changed
 
-    async def _process(self, pod: Object, component: str) -> StoragePod | ServerPod | None:
+    async def _process(self, pod: Object, component: str) -> StoragePod | ServerPod | ZooKeeperPod | None:
+        if component == "zookeeper":
+            return ZooKeeperPod()
         name = pod["metadata"]["name"]
         cluster = pod["metadata"]["labels"]["app.kubernetes.io/instance"]
         files = await self._mounted(pod["spec"], self._directory / "mounts" / pod["metadata"]["uid"])
@@ -313,7 +325,7 @@ class Machinery:
             config_map = await self._kube.get(kinds.CONFIG_MAP, self.namespace, f"{cluster}-{component}")
         except KubeNotFoundError:
             return None
-        config = read_config(config_map, f"waltz-{component}.yml", files)
+        config = read_config(config_map, Path(pod["spec"]["containers"][0]["args"][0]).name, files)
         if component == "storage":
             host = f"{name}.{cluster}-storage.{self.namespace}.svc"
             directory = self._directory / "claims" / _claims_of(pod)[0]
@@ -323,12 +335,14 @@ class Machinery:
         return ServerPod(config, address, free_port(), self._zookeeper, self._addresses)
 
     async def _mounted(self, spec: Mapping[str, Any], directory: Path) -> Path:
-        """The directory of the pod's certificates."""
+        """The directory of the pod's certificates and credentials."""
         for volume in spec.get("volumes") or ():
-            secret = (volume.get("secret") or {}).get("secretName")
+            source = volume.get("secret") or {}
+            secret = source.get("secretName")
             if secret is not None:
                 try:
-                    mount(directory, await self._kube.get(kinds.SECRET, self.namespace, secret))
+                    body = await self._kube.get(kinds.SECRET, self.namespace, secret)
+                    mount(directory, body, source.get("items"))
                 except KubeNotFoundError:
                     continue
         return directory

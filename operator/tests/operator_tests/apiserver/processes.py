@@ -11,17 +11,17 @@ import asyncio
 import base64
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import yaml
 
+from operator_tests.apiserver.guarded import GuardedZooKeeper
 from operator_tests.apiserver.loop import cluster_loop
 from waltz_cluster.cluster_params import read_store_params
 from waltz_cluster.config.files import flatten
-from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
@@ -36,22 +36,30 @@ from waltz_storage.service.server import NodeOptions, StorageNode
 from waltz_storage.settings import StorageSettings
 
 Files = Mapping[str, bytes]
-TLS_DIRECTORY = "/etc/waltz/tls"
+TLS_DIRECTORY, AUTH_DIRECTORY = "/etc/waltz/tls", "/etc/waltz/zookeeper-auth"
 _SESSION_SECONDS = 4.0
 
 
-def mount(directory: Path, secret: Mapping[str, Any] | None) -> None:
-    """The files of a Secret, as its pod sees them when it starts."""
+def mount(
+    directory: Path,
+    secret: Mapping[str, Any] | None,
+    items: Sequence[Mapping[str, str]] | None = None,
+) -> None:
+    """The files of a Secret, as its pod sees them when it starts; `items`: which, and where."""
     directory.mkdir(parents=True, exist_ok=True)
+    paths = {one["key"]: one["path"] for one in items or ()}
     for name, value in ((secret or {}).get("data") or {}).items():
-        (directory / name).write_bytes(base64.b64decode(value))
+        (directory / paths.get(name, name)).write_bytes(base64.b64decode(value))
 
 
 def read_config(
     config_map: Mapping[str, Any], file: str, tls: Path, **overrides: object
 ) -> dict[str, object]:
     """The flat keys of a configuration file with the paths of this machine in them."""
-    keys = flatten(yaml.safe_load(config_map["data"][file].replace(TLS_DIRECTORY, str(tls))), source=file)
+    text = config_map["data"][file]
+    for mounted in (TLS_DIRECTORY, AUTH_DIRECTORY):
+        text = text.replace(mounted, str(tls))
+    keys = flatten(yaml.safe_load(text), source=file)
     return dict(keys)
 
 
@@ -59,7 +67,7 @@ class StoragePod:
     """A storage node on the directory of its claim."""
 
     def __init__(
-        self, config: Mapping[str, object], host: str, directory: Path, zookeeper: MemoryZooKeeper
+        self, config: Mapping[str, object], host: str, directory: Path, zookeeper: GuardedZooKeeper
     ) -> None:
         self._settings = StorageSettings.from_mapping(
             {**config, "storage.directory": str(directory), "storage.bind.host": "127.0.0.1"}, source=host
@@ -72,7 +80,7 @@ class StoragePod:
     async def start(self) -> None:
         """ClusterNotFoundError while there is no cluster in ZooKeeper, as in a pod that crashes and starts
         again."""
-        session = self._zookeeper.session(_SESSION_SECONDS)
+        session = self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
         try:
             params = await read_store_params(session, self._settings.cluster_root)
         finally:
@@ -106,11 +114,24 @@ class StoragePod:
         self._pool.shutdown()
 
 
+class ZooKeeperPod:
+    """A server of the managed ZooKeeper: what it holds is in memory, and outlives it."""
+
+    async def start(self) -> None:
+        return
+
+    def ready(self) -> bool:
+        return True
+
+    async def stop(self) -> None:
+        return
+
+
 class ServerPod:
     """A server; `address` is its pod's."""
 
     def __init__(
-        self, config: Mapping[str, object], address: str, port: int, zookeeper: MemoryZooKeeper, seed: int
+        self, config: Mapping[str, object], address: str, port: int, zookeeper: GuardedZooKeeper, seed: int
     ) -> None:
         dashed = address.replace(".", "-")
         template = str(config["server.advertised.host"])
@@ -133,7 +154,7 @@ class ServerPod:
         self.server: WaltzServer | None = None
 
     async def start(self) -> None:
-        session = self._zookeeper.session(_SESSION_SECONDS)
+        session = self._zookeeper.login(self._settings, _SESSION_SECONDS, self._host)
         root, rng = self._settings.cluster_root, self._rng
         tls = client_context(self._settings.tls_settings("storage.ssl"))
         store_settings = self._settings.store_settings()

@@ -227,6 +227,20 @@ def delete(policy: str) -> Step:
     return Step(f"delete with policy {policy}", act, check)
 
 
+def delete_managed() -> Step:
+    """Of a cluster with a managed ZooKeeper, whose tree is on its volumes."""
+
+    async def act(world: World) -> None:
+        await world.delete()
+
+    async def check(world: World) -> None:
+        await world.machinery.settle()
+        left = [one["metadata"]["name"] for one in await world.machinery.list(kinds.STATEFUL_SET)]
+        require(not left, f"StatefulSets left: {left}")
+
+    return Step("delete with policy Retain", act, check)
+
+
 async def _exists(world: World) -> bool:
     store = world.zookeeper.session(10.0)
     try:

@@ -12,11 +12,11 @@ from typing import Any, Protocol
 
 import yaml
 
+from operator_tests.apiserver.guarded import GuardedZooKeeper
 from operator_tests.apiserver.installed import make_namespace
 from operator_tests.apiserver.machinery import Machinery
 from operator_tests.apiserver.writes import write_identity
 from waltz_cluster.config.settings import ZooKeeperSettings
-from waltz_cluster.memory_store import MemoryZooKeeper
 from waltz_cluster.store import ZooKeeperStore
 from waltz_operator.kube import kinds
 from waltz_operator.kube.client import Kube, KubeClient, Object
@@ -72,10 +72,10 @@ class Operator:
     """One incarnation, at its write seam under the journal's control."""
 
     def __init__(
-        self, kube: Kube, zookeeper: MemoryZooKeeper, journal: Journal, clock: Callable[[], float]
+        self, kube: Kube, zookeeper: GuardedZooKeeper, journal: Journal, clock: Callable[[], float]
     ) -> None:
-        async def connect(_: ZooKeeperSettings) -> ZooKeeperStore:
-            return zookeeper.session(10.0)
+        async def connect(settings: ZooKeeperSettings) -> ZooKeeperStore:
+            return zookeeper.login(settings, 10.0, "the operator")
 
         self.parts = OperatorParts(
             kube,
@@ -119,7 +119,7 @@ class World:
         self.acknowledged: dict[tuple[int, int], bytes] = {}
         """(partition, transaction id) → data of what a client was told is committed."""
         self.namespace = namespace
-        self.zookeeper = MemoryZooKeeper()
+        self.zookeeper = GuardedZooKeeper()
         self.machinery = Machinery(admin, namespace, directory, self.zookeeper)
         self.journal = journal
         self.operator = self.new_operator()

@@ -39,10 +39,12 @@ def remembered(status: WaltzClusterStatus | WaltzMigrationStatus) -> str:
     if isinstance(status, WaltzMigrationStatus):
         moves = (f"{one.partition} {one.source}>{one.target} {_stage(one)}" for one in status.partitions)
         return f"{status.phase}: {', '.join(moves)}"
+    login = "" if status.zookeeper.login == "None" else f", login {status.zookeeper.login}"
     if status.cluster_key is None:
-        return "no key"
+        return f"no key{login}"
     move = status.operation
-    return "rest" if move is None else f"{move.kind} {move.partition} {move.source}>{move.target}"
+    found = "rest" if move is None else f"{move.kind} {move.partition} {move.source}>{move.target}"
+    return f"{found}{login}"
 
 
 def _stage(move: PartitionMove) -> str:

@@ -177,8 +177,7 @@ def another_version(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(server, "apart", lambda *_: {})
     monkeypatch.setattr(zookeeper, "MIN_HEAP_MB", 1000)
     render = config.to_yaml
-    for module in (storage, server):
-        monkeypatch.setattr(module, "to_yaml", lambda keys: "# another version\n" + render(keys))
+    monkeypatch.setattr(config, "to_yaml", lambda keys: "# another version\n" + render(keys))
 
 
 @pytest.mark.parametrize("variant", VARIANTS)

@@ -12,7 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 
 from operator_tests.kube.objects import ObjectsKube
-from operator_tests.resources.clusters import PLAIN, UID
+from operator_tests.resources.clusters import PLAIN, UID, merged
 from waltz_cluster.config.settings import ZooKeeperSettings
 from waltz_cluster.errors import ConnectError
 from waltz_cluster.store import ZooKeeperStore
@@ -43,7 +43,10 @@ def waltz_cluster(**spec: Any) -> Object:
     metadata = {
         "name": "ledger", "namespace": "demo", "uid": UID, "generation": 3, "resourceVersion": "1", "finalizers": [FINALIZER],
     }  # fmt: skip
-    whole = {**copy.deepcopy(PLAIN), "tls": {"mode": "Disabled"}, **spec}
+    plain = merged(
+        PLAIN, {"zookeeper": {"managed": {"authentication": "None"}}}
+    )  # no Secret is written first
+    whole = {**copy.deepcopy(plain), "tls": {"mode": "Disabled"}, **spec}
     return {"apiVersion": API_VERSION, "kind": "WaltzCluster", "metadata": metadata, "spec": whole}
 
 

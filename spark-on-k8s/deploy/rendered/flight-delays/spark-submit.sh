@@ -34,4 +34,5 @@ exec spark-submit --master "$K8S_MASTER" --deploy-mode cluster \
     "$@" \
     local:///opt/waltz/jobs/flight_delays.py \
     --output \
-    /var/lib/waltz-spark/flight-delays
+    /var/lib/waltz-spark/flight-delays \
+    --secret=zookeeper.auth=/etc/waltz/secrets/zookeeper.auth

@@ -41,4 +41,5 @@ exec spark-submit --master "$K8S_MASTER" --deploy-mode cluster \
     --window \
     100 \
     --alerts-partition \
-    0
+    0 \
+    --secret=zookeeper.auth=/etc/waltz/secrets/zookeeper.auth

@@ -37,4 +37,5 @@ exec spark-submit --master "$K8S_MASTER" --deploy-mode cluster \
     --compact \
     --vacuum \
     --keep \
-    10
+    10 \
+    --secret=zookeeper.auth=/etc/waltz/secrets/zookeeper.auth

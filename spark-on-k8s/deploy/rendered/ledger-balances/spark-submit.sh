@@ -37,4 +37,5 @@ exec spark-submit --master "$K8S_MASTER" --deploy-mode cluster \
     --output \
     /var/lib/waltz-spark/balances \
     --checkpoint \
-    /var/lib/waltz-spark/checkpoint
+    /var/lib/waltz-spark/checkpoint \
+    --secret=zookeeper.auth=/etc/waltz/secrets/zookeeper.auth

@@ -34,6 +34,7 @@ from waltz_operator.resources.files import FILE_MODE, mounted, scratch, zookeepe
 from waltz_operator.resources.images import ImageDefaults
 from waltz_operator.resources.images import image_of as image_of_version
 from waltz_operator.resources.inputs import RenderInputs
+from waltz_operator.resources.login import Level
 from waltz_tools.errors import ToolError
 from waltz_tools.k8s.access import Place, Session
 
@@ -73,10 +74,16 @@ def _server_of_version(cluster: WaltzCluster) -> str:
 
 def client_keys(cluster: WaltzCluster) -> dict[str, object]:
     """The configuration of a client in a pod that mounts the cluster's certificate."""
+    common = common_keys(cluster, level=_level(cluster))
     if cluster.spec.tls.mode is TlsMode.DISABLED:
-        return {**common_keys(cluster), "client.ssl.enabled": False}
+        return {**common, "client.ssl.enabled": False}
     stores = {f"client.ssl.{store}.location": TLS_DIRECTORY for store in ("keyStore", "trustStore")}
-    return {**common_keys(cluster), **stores}
+    return {**common, **stores}
+
+
+def _level(cluster: WaltzCluster) -> Level:
+    """What the pod does in a managed ZooKeeper: as the servers do."""
+    return Level.parse(cluster.status.zookeeper.login)
 
 
 def _certificate(cluster: WaltzCluster, secret: str | None) -> str | None:
@@ -94,7 +101,7 @@ def _certificate(cluster: WaltzCluster, secret: str | None) -> str | None:
 
 def shell_pod(cluster: WaltzCluster, name: str, image: str, secret: str | None) -> dict[str, Any]:
     """The pod. It has none of the labels by which Services, budgets and the operator find pods."""
-    parts = [scratch(), zookeeper_auth(cluster)]
+    parts = [scratch(), zookeeper_auth(cluster, _level(cluster))]
     certificate = _certificate(cluster, secret)
     if certificate is not None:
         source = {"secretName": certificate, "defaultMode": FILE_MODE}

@@ -14,6 +14,7 @@ from waltz_operator.api.cluster_status import (
     PartitionSummary,
     ServersStatus,
     WaltzClusterStatus,
+    ZooKeeperStatus,
 )
 from waltz_operator.api.topology import (
     SERVER_PORT,
@@ -22,10 +23,11 @@ from waltz_operator.api.topology import (
     cluster_root,
     connect_string,
     tls_roles,
+    zookeeper_secret,
 )
 from waltz_operator.model.desired import Move
 from waltz_operator.model.facts import Facts, impossible, operation_of_another_version
-from waltz_operator.model.snapshot import KubeView, NodeView, Snapshot, TreeView
+from waltz_operator.model.snapshot import Closure, KubeView, NodeView, Snapshot, TreeView
 from waltz_operator.model.times import timestamp
 from waltz_operator.plan.builder import Decision
 from waltz_operator.plan.placement import cordoned, group_names, group_nodes
@@ -33,6 +35,8 @@ from waltz_operator.plan.replica_changes import describe
 from waltz_operator.plan.status.conditions import conditions, headline, phase
 from waltz_operator.plan.status.partition_health import Health, health_of
 from waltz_operator.plan.status.running import running_images, running_versions
+from waltz_operator.plan.zookeeper_export import overdue
+from waltz_operator.resources.login import Level
 
 GIB = 1024**3
 MAX_SHOWN = 10
@@ -43,7 +47,12 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
     health = health_of(facts)
     running = running_images(facts)
     meta, last = snapshot.cluster.metadata, snapshot.cluster.status
-    found = conditions(facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation)
+    late = overdue(
+        facts, snapshot.cluster.spec.zookeeper.export, snapshot.exported_at, snapshot.exports_since
+    )
+    found = conditions(
+        facts, decision, health, impossible(snapshot, facts), last.conditions, meta.generation, late
+    )
     status = WaltzClusterStatus(
         observed_generation=meta.generation,
         conditions=found,
@@ -58,15 +67,18 @@ def cluster_status(snapshot: Snapshot, facts: Facts, decision: Decision) -> Walt
         partitions=_partitions(facts, decision, health),
         operation=_operation(facts, decision, last),
         operator=snapshot.installation or last.operator,
+        zookeeper=_zookeeper(facts, last.zookeeper).model_copy(
+            update={"exported_at": None if snapshot.exported_at is None else timestamp(snapshot.exported_at)}
+        ),
         servers=_servers(facts),
-        endpoints=_endpoints(snapshot),
+        endpoints=_endpoints(snapshot, facts),
         cluster_key=str(decision.memory.cluster_key) if decision.memory.cluster_key else last.cluster_key,
     )
     if decision.failed is None:
         return status
     # the pass did not come to its end: what the next one reads back stays, and the specification was not
     # worked on
-    kept = ("observed_generation", "operation", "cluster_key", "version")
+    kept = ("observed_generation", "operation", "cluster_key", "version", "zookeeper")
     return status.model_copy(update={name: getattr(last, name) for name in kept})
 
 
@@ -99,12 +111,31 @@ def _servers(facts: Facts) -> ServersStatus:
     return ServersStatus(replicas=deployment.replicas, ready=deployment.ready_replicas, selector=selector)
 
 
-def _endpoints(snapshot: Snapshot) -> Endpoints:
+def _zookeeper(facts: Facts, last: ZooKeeperStatus) -> ZooKeeperStatus:
+    """What the next pass reads back. While nothing is worked on it stays as it was: above all when the
+    credentials in use are lost."""
+    login = facts.login
+    if not facts.desired.own_login:
+        return ZooKeeperStatus()
+    still = facts.problems or facts.desired.paused or facts.desired.deleting or login.lost
+    if still or not isinstance(facts.kube, KubeView):
+        return last
+    level = login.level
+    return ZooKeeperStatus(
+        authentication=login.wanted.value,
+        login=level.shown,
+        credentials="" if level is Level.NONE else login.credentials,
+        closed=None if login.closure is None else login.closure is Closure.CLOSED,
+    )
+
+
+def _endpoints(snapshot: Snapshot, facts: Facts) -> Endpoints:
     cluster = snapshot.cluster
     secret = next((role.secret for role in tls_roles(cluster) if role.role == "client"), "")
     return Endpoints(
         zookeeper=connect_string(cluster),
         root=cluster_root(cluster),
+        zookeeper_secret=zookeeper_secret(cluster) if facts.credentials else "",
         service=f"{client_service(cluster)}.{cluster.metadata.namespace}.svc:{SERVER_PORT}",
         client_secret=secret,
     )

@@ -19,7 +19,7 @@ FAULTS = frozenset(
     {Reason.DISK_LOST, Reason.DISK_FULL, Reason.METADATA_UNKNOWN, Reason.COPY_FAILED, Reason.POD_STUCK}
 )
 """Reasons for which a blocked step is a fault of the cluster, not only a matter of time."""
-LOST = frozenset({Reason.TREE_LOST, Reason.TREE_BROKEN})
+LOST = frozenset({Reason.TREE_LOST, Reason.TREE_BROKEN, Reason.CREDENTIALS_LOST})
 """Reasons for which nothing is done that are a fault of ZooKeeper's data, not of the specification."""
 
 
@@ -34,12 +34,14 @@ def conditions(
     impossible: Sequence[str],
     last: Sequence[Condition],
     generation: int,
+    late_export: str = "",
 ) -> tuple[Condition, ...]:
-    """All of them, in a fixed order."""
+    """All of them, in a fixed order. `late_export`: why the last copy of the records in ZooKeeper is too
+    old."""
     found: dict[ConditionType, Fact] = {
         ConditionType.AVAILABLE: _available(facts, decision, health),
         ConditionType.PROGRESSING: progressing(facts, decision),
-        ConditionType.DEGRADED: _degraded(facts, decision, health),
+        ConditionType.DEGRADED: _degraded(facts, decision, health, late_export),
         ConditionType.REPLICAS_CAUGHT_UP: _caught_up(facts, health),
         ConditionType.VALID: _valid(facts, decision, (*impossible, *decision.unable)),
         ConditionType.PAUSED: _paused(facts),
@@ -79,7 +81,7 @@ def _available(facts: Facts, decision: Decision, health: Health) -> Fact:
     return "True", Reason.AS_WANTED, f"all {health.healthy} partitions take writes"
 
 
-def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
+def _degraded(facts: Facts, decision: Decision, health: Health, late_export: str) -> Fact:
     if decision.failed is not None:
         return "True", *decision.failed
     if decision.invalid is not None and decision.invalid[0] in LOST:
@@ -109,6 +111,8 @@ def _degraded(facts: Facts, decision: Decision, health: Health) -> Fact:
         return "True", Reason.UNHEALTHY, f"{silent}, a server of the managed ZooKeeper, does not serve"
     if isinstance(facts.tree, Unknown):
         return "Unknown", Reason.ZOOKEEPER_UNKNOWN, facts.tree.reason
+    if late_export:
+        return "True", Reason.EXPORT_OVERDUE, late_export
     return "False", Reason.AS_WANTED, ""
 
 

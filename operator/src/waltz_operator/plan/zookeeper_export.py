@@ -1,0 +1,124 @@
+"""Copies of the cluster's records in a Secret, made at intervals: when the next one is due, and which are
+kept. Pure.
+
+The Secret is in the API server's own store, so on other disks than ZooKeeper's; it says itself when the last
+copy was made, so nothing has to be remembered. A copy has the cluster key and no credentials.
+"""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from waltz_operator.api.cluster import WaltzCluster
+from waltz_operator.api.metadata import LABEL_INSTANCE, LABEL_MANAGED_BY, LABEL_NAME, MANAGED_BY
+from waltz_operator.api.parts import ZooKeeperExport
+from waltz_operator.api.topology import export_secret
+from waltz_operator.model.actions import ApplyObject
+from waltz_operator.model.facts import Facts
+from waltz_operator.model.snapshot import ObjectKey, TreeView
+from waltz_operator.model.times import seconds, timestamp
+from waltz_operator.resources.common import keeps_data, owner
+
+MAX_BYTES = 700_000
+"""Of all copies together, compressed; a Secret holds 1 MiB with everything around them."""
+OVERDUE_INTERVALS = 2
+_SUFFIX = ".json.gz"
+
+
+@dataclass(frozen=True, slots=True)
+class Exports:
+    """The Secret with the copies, as it is: key → compressed copy. Without a version it is not there, or
+    somebody else's. `owned`: it goes with the cluster. `created`: UNIX time."""
+
+    copies: Mapping[str, bytes] = field(default_factory=dict)
+    version: str = ""
+    owned: bool = False
+    created: float = 0.0
+
+    @property
+    def last(self) -> float | None:
+        """When the newest copy was made, UNIX time; None without one."""
+        return max((made for key in self.copies if (made := _made_at(key))), default=None)
+
+
+def _key(now: float) -> str:
+    """Keys of a Secret have no colons."""
+    return timestamp(now).replace(":", "") + _SUFFIX
+
+
+def _made_at(key: str) -> float:
+    """0 for a key that is none of ours."""
+    day, _, time = key.removesuffix(_SUFFIX).partition("T")
+    return seconds(f"{day}T{time[:2]}:{time[2:4]}:{time[4:]}") if len(time) >= 6 else 0.0
+
+
+def is_due(facts: Facts, wanted: ZooKeeperExport | None, present: Exports) -> bool:
+    """Whether a copy is to be made now, of a tree that is known to be this cluster's."""
+    if wanted is None or facts.problems or facts.desired.paused or facts.desired.deleting:
+        return False
+    tree, key = facts.tree, facts.memory.cluster_key
+    if not isinstance(tree, TreeView) or key is None or tree.cluster_key != key:
+        return False
+    last = present.last
+    return last is None or facts.now - last >= wanted.interval_hours * 3600
+
+
+def overdue(facts: Facts, wanted: ZooKeeperExport | None, last: float | None, created: float = 0.0) -> str:
+    """Why the last copy is too old; empty when it is not. `created`: of the Secret, whose first copy may be
+    missing."""
+    since = last or created
+    if wanted is None or not since:
+        return ""
+    if facts.now - since < OVERDUE_INTERVALS * wanted.interval_hours * 3600:
+        return ""
+    what = f"is of {timestamp(last)}" if last else "was never made"
+    return (
+        f"the last export of the records in ZooKeeper {what}, one is wanted every "
+        f"{wanted.interval_hours} hours; the operator's log has why"
+    )
+
+
+def export_step(
+    cluster: WaltzCluster, wanted: ZooKeeperExport, present: Exports, copy: bytes, now: float
+) -> ApplyObject | None:
+    """The Secret with one more copy, and without the oldest ones; None when a copy alone is too large. The
+    Secret is made empty: what it is created with could not be taken out later."""
+    if not present.version:
+        return _secret(cluster, present, {}, owned=False, reason="for copies of the records in ZooKeeper")
+    if len(copy) > MAX_BYTES:
+        return None
+    copies = {key: value for key, value in present.copies.items() if _made_at(key)} | {_key(now): copy}
+    for key in sorted(copies, key=_made_at):
+        if len(copies) <= wanted.keep and sum(map(len, copies.values())) <= MAX_BYTES:
+            break
+        del copies[key]
+    reason = "one more copy of the records in ZooKeeper"
+    return _secret(cluster, present, copies, owned=not keeps_data(cluster), reason=reason)
+
+
+def _secret(
+    cluster: WaltzCluster, present: Exports, copies: Mapping[str, bytes], *, owned: bool, reason: str
+) -> ApplyObject:
+    name = export_secret(cluster)
+    metadata: dict[str, object] = {
+        "name": name,
+        "namespace": cluster.metadata.namespace,
+        "resourceVersion": present.version,
+        "labels": {
+            LABEL_NAME: "waltz",
+            LABEL_INSTANCE: cluster.metadata.name,
+            LABEL_MANAGED_BY: MANAGED_BY,
+        },
+    }
+    if owned:
+        metadata["ownerReferences"] = [owner(cluster)]
+    body = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "type": "Opaque",
+        "metadata": metadata,
+        "data": {key: base64.b64encode(value).decode() for key, value in sorted(copies.items())},
+    }
+    return ApplyObject(ObjectKey("Secret", name), body, reason)

@@ -1,0 +1,51 @@
+"""Which Secrets of a cluster are to be written now, by one observation: certificates, the credentials for a
+managed ZooKeeper, copies of the records in ZooKeeper."""
+
+from __future__ import annotations
+
+import gzip
+import logging
+
+from waltz_admin.errors import AdminError
+from waltz_cluster.errors import ClusterError
+from waltz_operator.model.actions import ApplyObject, EmitEvent
+from waltz_operator.model.facts import facts_of
+from waltz_operator.plan.certificates import certificate_steps
+from waltz_operator.plan.zookeeper_export import export_step, is_due
+from waltz_operator.plan.zookeeper_secret import login_steps
+from waltz_operator.run.observe import Observation, Observer
+
+_log = logging.getLogger(__name__)
+
+
+def export_is_due(observation: Observation) -> bool:
+    """Whether a copy of the records in ZooKeeper is to be made now."""
+    snapshot = observation.snapshot
+    wanted = snapshot.cluster.spec.zookeeper.export
+    return is_due(facts_of(snapshot), wanted, observation.access.exports)
+
+
+def secret_steps(observation: Observation, *, settled: bool) -> tuple[ApplyObject | EmitEvent, ...]:
+    """The Secrets to write now: certificates, and the credentials for a managed ZooKeeper.
+    TlsMaterialError."""
+    snapshot, access = observation.snapshot, observation.access
+    certificates = certificate_steps(snapshot.cluster, access.secrets, snapshot.now, settled=settled)
+    return (*certificates, *login_steps(snapshot.cluster, facts_of(snapshot), access.login))
+
+
+async def due_export(observer: Observer, observation: Observation) -> ApplyObject | None:
+    """The Secret with one more copy of the records in ZooKeeper, when it is due. One that fails holds nothing
+    up: the status says when the last one was made."""
+    snapshot = observation.snapshot
+    wanted, name = snapshot.cluster.spec.zookeeper.export, snapshot.cluster.metadata.name
+    if wanted is None or not export_is_due(observation):
+        return None
+    try:
+        copy = gzip.compress(await observer.export(observation), mtime=0)
+    except (ClusterError, AdminError, TimeoutError) as error:
+        _log.warning("%s: the records in ZooKeeper are not exported: %s", name, error or "no answer")
+        return None
+    step = export_step(snapshot.cluster, wanted, observation.access.exports, copy, snapshot.now)
+    if step is None:
+        _log.warning("%s: a copy of the records in ZooKeeper does not fit into a Secret", name)
+    return step

@@ -1,0 +1,74 @@
+"""When a copy of the records in ZooKeeper is due, and which copies are kept."""
+
+from __future__ import annotations
+
+import base64
+from dataclasses import replace
+
+import pytest
+
+from operator_tests.plan.cluster import NOW, facts
+from operator_tests.resources.clusters import cluster
+from waltz_admin.found_tree import NoTree
+from waltz_operator.api.parts import ZooKeeperExport
+from waltz_operator.model.desired import created_key
+from waltz_operator.model.snapshot import Unknown
+from waltz_operator.plan.zookeeper_export import MAX_BYTES, Exports, export_step, is_due, overdue
+
+HOUR = 3600.0
+DAILY = ZooKeeperExport()
+
+
+def kept(present: Exports, copy: bytes, now: float, **wanted: int) -> Exports:
+    """The Secret after one more copy."""
+    step = export_step(cluster(), ZooKeeperExport(**wanted), present, copy, now)
+    assert step is not None
+    data = {key: base64.b64decode(value) for key, value in step.body["data"].items()}
+    return Exports(data, "1")
+
+
+def test_one_is_due_after_the_interval_and_of_our_own_tree_only() -> None:
+    well = replace(facts(), now=100 * HOUR)
+    made = kept(Exports(version="1"), b"x", 50 * HOUR)
+    assert made.last == 50 * HOUR
+    assert is_due(well, DAILY, Exports())
+    assert is_due(well, DAILY, made)
+    assert not is_due(replace(well, now=73 * HOUR), DAILY, made)
+    assert not is_due(well, None, Exports())
+    assert not is_due(replace(well, tree=Unknown("")), DAILY, Exports())
+    assert not is_due(replace(well, tree=NoTree()), DAILY, Exports())
+    strange = replace(well.memory, cluster_key=created_key("another"))
+    assert not is_due(replace(well, memory=strange), DAILY, Exports())
+    for wish in ({"paused": True}, {"deleting": True}):
+        assert not is_due(replace(well, desired=replace(well.desired, **wish)), DAILY, Exports())  # type: ignore[arg-type]
+
+
+def test_the_newest_are_kept_and_all_fit() -> None:
+    present = Exports(version="1")
+    for hour in range(1, 10):
+        present = kept(present, bytes([hour]), hour * HOUR, keep=3)
+    assert sorted(present.copies.values()) == [b"\x07", b"\x08", b"\x09"]
+    large = kept(present, b"x" * MAX_BYTES, 10 * HOUR, keep=3)
+    assert [len(copy) for copy in large.copies.values()] == [MAX_BYTES], "one alone, rather than none"
+    assert export_step(cluster(), DAILY, present, b"x" * (MAX_BYTES + 1), 10 * HOUR) is None
+
+
+def test_the_secret_is_made_empty_and_stays_with_the_volumes() -> None:
+    """What an object is created with is not taken out by leaving it out later."""
+    step = export_step(cluster(), DAILY, Exports(), b"x", NOW)
+    assert step is not None
+    assert step.body["data"] == {}
+    assert step.body["metadata"]["resourceVersion"] == ""
+    for policy, owned in (("Retain", False), ("Delete", True)):
+        step = export_step(cluster({"reclaimPolicy": policy}), DAILY, Exports(version="1"), b"x", NOW)
+        assert step is not None
+        assert ("ownerReferences" in step.body["metadata"]) is owned
+
+
+@pytest.mark.parametrize(("hours", "late"), [(24, False), (47, False), (48, True), (500, True)])
+def test_it_is_overdue_after_two_intervals(hours: int, late: bool) -> None:
+    now = replace(facts(), now=1000 * HOUR)
+    assert bool(overdue(now, DAILY, (1000 - hours) * HOUR)) is late
+    assert not overdue(now, None, 0.0)
+    assert bool(overdue(now, DAILY, None, (1000 - hours) * HOUR)) is late, "not even the first one was made"
+    assert not overdue(now, DAILY, None)
