@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import struct
 import zlib
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from uuid import UUID
 
 from waltz_storage.engine import layout
 from waltz_storage.engine.errors import StorageError
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.layout import RecordBatch, wire_to_disk
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.storage_manager import StorageManager
@@ -19,6 +21,9 @@ KEY = UUID("00112233-4455-6677-8899-aabbccddeeff")
 OTHER_KEY = UUID("ffeeddcc-bbaa-9988-7766-554433221100")
 NOW_MS = 1_600_000_000_000
 ROOT = "/data"
+JOURNAL = JournalSettings(file_bytes=16 << 10, files=3)
+"""Small: it rotates within a test."""
+JOURNAL_IDS = (UUID(int=number) for number in itertools.count(1))
 
 
 def now_ms() -> int:
@@ -68,6 +73,7 @@ def open_manager(
     num_partitions: int = 4,
     threshold: int = 1_000_000_000,
     cache: int = 5,
+    journal: JournalSettings | None = None,
 ) -> StorageManager:
     return StorageManager.open(
         ROOT,
@@ -76,6 +82,8 @@ def open_manager(
         now_ms=now_ms,
         settings=EngineSettings(threshold, cache),
         fs=disk,
+        journal=journal,
+        journal_id=None if journal is None else next(JOURNAL_IDS),
     )
 
 

@@ -33,6 +33,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.free_space import NO_SPACE
+from waltz_storage.engine.journal.directory import abandon, depending, settle, write_plain
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import (
     PartitionInfo,
@@ -60,12 +61,19 @@ class ControlFile:
 
     @classmethod
     def open(
-        cls, fs: FileSystem, directory: str, cluster_key: UUID, num_partitions: int, now_ms: Callable[[], int]
+        cls,
+        fs: FileSystem,
+        directory: str,
+        cluster_key: UUID,
+        num_partitions: int,
+        now_ms: Callable[[], int],
+        journal_directory: str | None = None,
     ) -> ControlFile:
-        """Lock, initialise if new, check key and partition count. `StorageStartError` on any
-        mistake."""
+        """Lock, replay the journal of a crash, initialise if new, check key and partition count.
+        `StorageStartError` on any mistake."""
         file = _open_locked(fs, directory, create=True)
         try:
+            settle(fs, directory, file, journal_directory)
             header = _read_header(file)
             if header is None:
                 refuse_when_used(
@@ -83,12 +91,26 @@ class ControlFile:
             raise
 
     @classmethod
-    def open_existing(cls, fs: FileSystem, directory: str) -> ControlFile:
-        """Lock and load whatever cluster the file belongs to (offline tools)."""
+    def open_existing(
+        cls,
+        fs: FileSystem,
+        directory: str,
+        journal_directory: str | None = None,
+        *,
+        without_journal: bool = False,
+    ) -> ControlFile:
+        """Lock and load whatever cluster the file belongs to (offline tools). What a journal holds is brought
+        into the files first; `without_journal`: it is given up where that is not possible."""
         if not fs.exists(join(directory, layout.CONTROL_FILE_NAME)):
             raise StorageStartError(f"{directory}: there is no {layout.CONTROL_FILE_NAME} here")
         file = _open_locked(fs, directory, create=False)
         try:
+            try:
+                settle(fs, directory, file, journal_directory)
+            except StorageStartError:
+                if not without_journal:
+                    raise
+                abandon(file)
             header = _read_header(file)
             if header is None:
                 raise StorageStartError(
@@ -184,6 +206,15 @@ class ControlFile:
         self._entries[partition_id] = (virgin(0), 1)
         del self.damaged[partition_id]
         return virgin(0)
+
+    def depend(self, journal_id: UUID, files: int) -> None:
+        """From here on the directory cannot be opened without this journal, durably. `OSError`."""
+        write_fully(self._file, depending(self.header, journal_id, files), 0)
+        self._file.sync()
+
+    def depend_no_longer(self) -> None:
+        """All files are complete without a journal, durably. `OSError`."""
+        write_plain(self._file, self.header)
 
     def close(self) -> None:
         """Close and so unlock."""

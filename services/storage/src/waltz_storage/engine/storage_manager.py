@@ -34,6 +34,9 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import FileSystem, OsFileSystem, join
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
+from waltz_storage.engine.journal.directory import journal_directory
+from waltz_storage.engine.journal.filesystem import JournaledFiles
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.partition import EngineSettings, Partition
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
 from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
@@ -72,6 +75,7 @@ class StorageManager:
         self.damaged: dict[int, str] = {}
         self.room = room
         self.without_room: set[int] = set()  # in damaged too, for want of room only
+        self.files = fs if isinstance(fs, JournaledFiles) else None
 
     @classmethod
     def open(
@@ -85,33 +89,78 @@ class StorageManager:
         fs: FileSystem | None = None,
         room: FreeSpace | None = None,
         run_all: RunAll = run_in_order,
+        journal: JournalSettings | None = None,
+        journal_id: UUID | None = None,
+        journal_directory: str | None = None,
     ) -> Self:
         """Lock the directory and open every assigned partition, through `run_all` in any order or at once.
 
-        Without `room` no append is refused before the disk itself says that it is full.
+        Without `room` no append is refused before the disk itself says that it is full. With `journal`, under
+        the new `journal_id`, everything has one user at a time, and nothing is durable before `commit`.
+        `journal_directory`: where the journal of a crash is, if it is not inside the directory.
 
         `StorageStartError` with one clear line when the directory cannot be used.
         """
         disk = fs if fs is not None else OsFileSystem()
+        room = room if room is not None else FreeSpace()
+        if journal is not None:
+            disk, run_all = JournaledFiles(disk, directory, room), run_in_order
         try:
-            control = ControlFile.open(disk, directory, cluster_key, num_partitions, now_ms)
+            control = ControlFile.open(
+                disk, directory, cluster_key, num_partitions, now_ms, journal_directory
+            )
         except OSError as error:
             raise StorageStartError(f"{directory}: {error.strerror or error}") from error
         except (PartitionFailedError, OutOfResourcesError) as error:
             raise StorageStartError(f"{directory}: {error}") from error
-        manager = cls(disk, directory, control, settings, now_ms, room if room is not None else FreeSpace())
+        manager = cls(disk, directory, control, settings, now_ms, room)
         try:
             manager._miss_witness()
+            if journal is not None and journal_id is not None:
+                manager._begin_journal(journal, journal_id)
         except BaseException:
             control.close()
             raise
         manager.damaged.update({p: t for p, t in control.damaged.items() if manager._has_directory(p)})
         try:
             run_all([lambda pid=pid: manager._open_assigned(pid) for pid in control.assigned()])  # type: ignore[misc]
+            manager._open_durable()
         except BaseException:
             manager.close()
             raise
         return manager
+
+    def _begin_journal(self, settings: JournalSettings, journal_id: UUID) -> None:
+        """From here on through the journal. `StorageStartError`."""
+        if self.files is None:
+            return
+        place = journal_directory(self.directory, settings.directory)
+        try:
+            journal = self.files.make(place, journal_id, settings)
+            self.control.depend(journal_id, settings.files)
+            self.files.begin(journal)
+        except (OSError, OutOfResourcesError) as error:
+            reason = error.strerror or error if isinstance(error, OSError) else error
+            raise StorageStartError(f"{place}: the journal cannot be made: {reason}") from error
+
+    def _open_durable(self) -> None:
+        try:
+            self.commit()
+        except PartitionFailedError as error:
+            raise StorageStartError(f"{self.directory}: {error}") from error
+
+    def commit(self) -> None:
+        """With a journal: everything that was done is durable when this returns. `PartitionFailedError`:
+        that is not known, and no partition takes anything any longer."""
+        if self.files is None or not self.files.journaling:
+            return
+        try:
+            self.files.commit()
+        except OSError as error:
+            text = self.files.failed or str(error)
+            for partition in self.partitions.values():
+                partition.failed = partition.failed or text
+            raise PartitionFailedError(text) from error
 
     def _miss_witness(self) -> None:
         """`StorageStartError` when the witness is gone and side files say that there was one."""
@@ -269,7 +318,17 @@ class StorageManager:
             except StorageError:
                 pass  # nothing more can be done for it; it is in problems() already
         self.partitions.clear()
+        self._end_journal()
         self.control.close()
+
+    def _end_journal(self) -> None:
+        if self.files is None or not self.files.journaling:
+            return
+        try:
+            self.files.end()
+            self.control.depend_no_longer()
+        except OSError as error:
+            log.error("the journal is needed at the next start", reason=error.strerror or str(error))
 
 
 def _found_no_room(error: BaseException | None) -> bool:
@@ -349,7 +408,7 @@ def reset_for_restore(
     """
     disk = fs if fs is not None else OsFileSystem()
     try:
-        control = ControlFile.open_existing(disk, directory)
+        control = ControlFile.open_existing(disk, directory, without_journal=True)
     except OSError as error:
         raise StorageStartError(f"{directory}: {error.strerror or error}") from error
     try:

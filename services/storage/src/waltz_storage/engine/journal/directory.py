@@ -1,0 +1,114 @@
+"""When a storage directory depends on its journal: written in the header of the control file.
+
+While a node runs with a journal, its partition files may lack what the journal holds. Then the header carries
+version 1, the complement of the cluster key in place of the key, and behind the partition count: `char[16]
+journal id | i32 number of journal files`. Release 0.13.2 does not look at the version, but refuses a key that
+is not its cluster's, and so does an earlier release of ours: neither can open files that lack acknowledged
+records. After an orderly end, and after a replay, the header is that of release 0.13.2 again.
+
+Crash order: of the beginning, journal files made and synced under a new id, then the header. Of the end, all
+files synced, then the header. The header is one sector, so it is the one or the other.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+from uuid import UUID
+
+from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.journal.layout import JournalDamagedError
+from waltz_storage.engine.journal.log import read_journal
+from waltz_storage.engine.journal.replay import Replay
+from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, ControlHeader
+
+JOURNALED_VERSION = 1
+JOURNAL_DIRECTORY = "waltz-journal"
+_JOURNAL = struct.Struct(">16si")
+_JOURNAL_OFFSET = 32
+_MOST_FILES = 64
+
+
+class Dependence(NamedTuple):
+    """On which journal a directory depends, and its header without it."""
+
+    journal_id: UUID
+    files: int
+    plain: ControlHeader
+
+
+def journal_directory(directory: str, configured: str | None) -> str:
+    """Where the journal of a storage directory is."""
+    return join(directory, JOURNAL_DIRECTORY) if configured is None else configured
+
+
+def depending(header: ControlHeader, journal_id: UUID, files: int) -> bytes:
+    """The header of a directory that depends on a journal."""
+    hidden = UUID(bytes=_complement(header.cluster_key.bytes))
+    raw = bytearray(header._replace(version=JOURNALED_VERSION, cluster_key=hidden).to_bytes())
+    _JOURNAL.pack_into(raw, _JOURNAL_OFFSET, journal_id.bytes, files)
+    return bytes(raw)
+
+
+def dependence(raw: bytes) -> Dependence | None:
+    """What the first bytes of a control file say; `None` for a plain one, or for anything else."""
+    if len(raw) < HEADER_SIZE:
+        return None
+    header = ControlHeader.from_bytes(raw)
+    if header.version != JOURNALED_VERSION:
+        return None
+    key = UUID(bytes=_complement(header.cluster_key.bytes))
+    journal_id, files = _JOURNAL.unpack_from(raw, _JOURNAL_OFFSET)
+    return Dependence(UUID(bytes=journal_id), files, header._replace(version=0, cluster_key=key))
+
+
+def _complement(raw: bytes) -> bytes:
+    return bytes(byte ^ 0xFF for byte in raw)
+
+
+def settle(fs: FileSystem, directory: str, control: File, configured: str | None) -> int:
+    """Bring a directory that depends on a journal into the plain state; returns the number of changes made.
+
+    `control`: its control file, locked. `StorageStartError` in one line when the journal is not there, is
+    damaged or belongs to another directory, or when the disk fails; then nothing but files that the journal
+    speaks of has changed, and it may be tried again.
+    """
+    found = dependence(control.pread(HEADER_SIZE, 0))
+    if found is None:
+        return 0
+    place = journal_directory(directory, configured)
+    if not 0 < found.files <= _MOST_FILES:
+        raise StorageStartError(f"{directory}: the header of {CONTROL_FILE_NAME} is damaged")
+    if not fs.is_dir(place):
+        raise StorageStartError(
+            f"{directory} was not closed in order and needs its journal, and {place} does not exist: set "
+            f"storage.journal.directory to where it is, or give the copy up: `waltz storage restore-reset {directory}`"
+        )
+    replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
+    try:
+        replay.run(read_journal(fs, place, found.journal_id, found.files))
+        write_plain(control, found.plain)
+    except JournalDamagedError as error:
+        raise StorageStartError(
+            f"{directory} was not closed in order and needs its journal: {error}; put the journal back, or give the "
+            f"copy up: `waltz storage restore-reset {directory}`"
+        ) from error
+    except OSError as error:
+        raise StorageStartError(
+            f"{directory}: its journal cannot be replayed: {error.strerror or error}"
+        ) from error
+    return replay.changes
+
+
+def abandon(control: File) -> None:
+    """Give up what the journal holds. `OSError`."""
+    found = dependence(control.pread(HEADER_SIZE, 0))
+    if found is not None:
+        write_plain(control, found.plain)
+
+
+def write_plain(control: File, header: ControlHeader) -> None:
+    """The header of a directory that depends on no journal, durably. `OSError`."""
+    write_fully(control, header.to_bytes(), 0)
+    control.sync()

@@ -1,0 +1,471 @@
+"""The disk seam through the node journal: the engine above it stays as it is.
+
+Before `JournaledFiles.begin` and after `JournaledFiles.end` every call goes to the files below. In between a
+write is kept in memory, and a sync of a file puts what was written to it since its last sync into the journal's
+buffer. `commit` makes all of that durable at once; only then are the writes made in the files below, without
+a sync. So whoever answers a request does so after `commit`: what the engine takes for synced is durable from
+then on.
+
+Invariants:
+
+* A file below never has an effect of a change that is not durable in the journal, but for names of empty
+  files and directories. So after a crash the journal's changes, made again in order, lead to the state after
+  the last complete commit, as if every sync of the engine until then had been one, and none after it.
+* What cannot be taken back or held in memory (a file deleted or cut) is committed first.
+* A write that was never synced is made in the file after the next commit, as a page cache may do, and is not in
+  the journal.
+* A journal file is used again when everything that it speaks of has been made in the files below and synced
+  there (`settle`).
+* A failed commit, or a failed sync below, ends the journal: every later write, sync and commit fails.
+
+Owner: the thread that runs jobs, one at a time. `settle` may run on another thread.
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+import threading
+from collections.abc import Sequence
+from itertools import takewhile
+from uuid import UUID
+
+from waltz_storage.engine.files import File, FileSystem, write_fully
+from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
+from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettings
+
+_UNSYNCED_BYTES = 64 << 10
+"""So much that was written to a file without a sync goes into the journal unasked."""
+_UNCOMMITTED_NAMES = 2
+
+
+class _Shared:
+    """One path: what all handles of it share."""
+
+    __slots__ = ("below", "path", "pending", "read_only", "relative", "unsynced", "unsynced_bytes", "users")
+
+    def __init__(self, path: str, relative: str, below: File, read_only: bool) -> None:
+        self.path, self.relative = path, relative
+        self.below: File | None = below
+        self.read_only = read_only
+        self.users = 0
+        self.pending: list[tuple[int, bytes]] = []
+        """Writes that are not made below yet, in order."""
+        self.unsynced: dict[int, bytes] = {}
+        """Writes that are not in the journal, by offset, in order of the last write there."""
+        self.unsynced_bytes = 0
+
+    def end_of_pending(self) -> int:
+        return max((offset + len(data) for offset, data in self.pending), default=0)
+
+
+class JournaledFile:
+    """A handle. See the module."""
+
+    __slots__ = ("_files", "_open", "_shared", "path")
+
+    def __init__(self, files: JournaledFiles, shared: _Shared) -> None:
+        self._files, self._shared, self.path = files, shared, shared.path
+        self._open = True
+
+    @property
+    def _below(self) -> File:
+        below = self._shared.below
+        if below is None:
+            raise OSError(errno.EBADF, "the file is closed", self.path)
+        return below
+
+    def pread(self, size: int, offset: int) -> bytes:
+        """See the seam."""
+        shared = self._shared
+        found = self._below.pread(size, offset)
+        if not shared.pending:
+            return found
+        view = bytearray(found)
+        for start, data in shared.pending:
+            first, end = max(start, offset), min(start + len(data), offset + size)
+            if first < end:
+                if len(view) < end - offset:
+                    view.extend(bytes(end - offset - len(view)))
+                view[first - offset : end - offset] = data[first - start : end - start]
+        return bytes(view)
+
+    def pwrite(self, data: bytes | memoryview, offset: int) -> int:
+        """See the seam."""
+        files = self._files
+        if not files.journaling:
+            return self._below.pwrite(data, offset)
+        files.check()
+        raw = bytes(data)
+        self._files.written(self._shared, offset, raw)
+        return len(raw)
+
+    def pwritev(self, parts: Sequence[bytes], offset: int) -> int:
+        """See the seam."""
+        if not self._files.journaling:
+            return self._below.pwritev(parts, offset)
+        return self.pwrite(parts[0] if len(parts) == 1 else b"".join(parts), offset)
+
+    def truncate(self, size: int) -> None:
+        """See the seam."""
+        if not self._files.journaling:
+            self._below.truncate(size)
+        elif self.size() != size:
+            self._files.cut(self._shared, size)
+
+    def sync(self) -> None:
+        """Everything written so far is in the next commit."""
+        if self._files.journaling:
+            self._files.log(self._shared)
+        else:
+            self._below.sync()
+
+    def size(self) -> int:
+        """See the seam."""
+        return max(self._below.size(), self._shared.end_of_pending())
+
+    def lock(self, size: int) -> bool:
+        """See the seam."""
+        return self._below.lock(size)
+
+    def close(self) -> None:
+        """See the seam."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            if self._files.journaling and self._files.failed is None:
+                self._files.log(self._shared)  # whoever opens the file again may sync it
+        finally:
+            self._files.closed(self._shared)
+
+
+class JournaledFiles:
+    """The files below `directory`. See the module for owner and invariants."""
+
+    def __init__(self, fs: FileSystem, directory: str, room: FreeSpace) -> None:
+        self._fs, self._directory, self._room = fs, directory, room
+        self._shared: dict[str, _Shared] = {}
+        self._pending: dict[_Shared, None] = {}
+        self._created: dict[str, int] = {}  # directory -> files made in it since the last commit
+        self._lock = threading.Lock()  # of `_shared` and the users in it
+        self._journal: Journal | None = None
+        self._failed: str | None = None
+        self._settling = threading.Lock()
+
+    # -- life ----------------------------------------------------------------------------------------------
+
+    @property
+    def journaling(self) -> bool:
+        """Changes go through the journal."""
+        return self._journal is not None
+
+    @property
+    def failed(self) -> str | None:
+        """Why nothing is made durable any longer."""
+        return self._failed
+
+    @property
+    def written_bytes(self) -> int:
+        """Bytes written to the journal since its beginning."""
+        return 0 if self._journal is None else self._journal.written_bytes
+
+    def make(self, directory: str, journal_id: UUID, settings: JournalSettings) -> Journal:
+        """The journal's files, made and synced. `OSError`."""
+        return Journal.create(self._fs, directory, journal_id, settings)
+
+    def begin(self, journal: Journal) -> None:
+        """From here on through the journal. Everything until now is durable below. `OSError`."""
+        journal.begin()
+        journal.wait_for_file = self._wait_for_file
+        self._journal = journal
+
+    def end(self) -> None:
+        """Make everything durable below. After it, calls go there; the journal is needed no longer.
+        `OSError`: the directory depends on the journal, as after a crash."""
+        journal = self._journal
+        if journal is None:
+            return
+        try:
+            self.commit()
+            if any(shared.pending for shared in self._shared.values()):
+                raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
+            for file in (*journal.unsettled(), journal.active):
+                self._settle(file)
+        finally:
+            self._journal = None
+            journal.close()
+
+    def check(self) -> None:
+        """`OSError` when the journal has failed."""
+        if self._failed is not None:
+            raise OSError(errno.EIO, self._failed)
+
+    def _fail(self, error: OSError) -> None:
+        self._failed = self._failed or f"the node's journal: {error.strerror or error}"
+
+    # -- writing -------------------------------------------------------------------------------------------
+
+    def written(self, shared: _Shared, offset: int, raw: bytes) -> None:
+        """A write to a file."""
+        shared.pending.append((offset, raw))
+        self._pending[shared] = None
+        before = shared.unsynced.pop(offset, None)
+        if before is not None:
+            shared.unsynced_bytes -= len(before)
+            if len(before) > len(raw):
+                raw += before[len(raw) :]
+        shared.unsynced[offset] = raw
+        shared.unsynced_bytes += len(raw)
+        if shared.unsynced_bytes > _UNSYNCED_BYTES and len(shared.unsynced) > 1:
+            self.log(shared)
+
+    def log(self, shared: _Shared) -> None:
+        """Put what was written to a file into the journal's buffer. `OSError`."""
+        self.check()
+        journal = self._running()
+        writes, shared.unsynced, shared.unsynced_bytes = shared.unsynced, {}, 0
+        most = journal.max_write_bytes
+        for offset, raw in writes.items():
+            for start in range(0, len(raw), most):
+                piece = raw if len(raw) <= most else raw[start : start + most]
+                journal.write(shared.relative, offset + start, piece)
+                if journal.buffered_bytes >= journal.max_buffered_bytes:
+                    self.commit()
+
+    def cut(self, shared: _Shared, size: int) -> None:
+        """Set the size of a file. `OSError`."""
+        self.check()
+        kept = {offset: raw[: size - offset] for offset, raw in shared.unsynced.items() if offset < size}
+        shared.unsynced, shared.unsynced_bytes = kept, sum(map(len, kept.values()))
+        self._running().cut(shared.relative, size)
+        self._commit()
+        self._make_pending(shared)
+        if shared.below is not None:
+            shared.below.truncate(size)
+        self._all_made()
+
+    def commit(self) -> None:
+        """Make everything in the journal's buffer durable, then make the writes below. `OSError`: the
+        journal has failed."""
+        self._commit()
+        self._all_made()
+
+    def _all_made(self) -> None:
+        """Nothing that is in the journal has still to be made below: its full files can be settled."""
+        if not self._pending:
+            for file in self._running().unsettled():
+                file.made = True
+
+    def _commit(self) -> None:
+        self.check()
+        journal = self._running()
+        try:
+            journal.commit()
+        except OSError as error:
+            self._fail(error)
+            for shared in self._pending:  # nobody may see what is not durable
+                shared.pending.clear()
+            self._pending.clear()
+            raise
+        self._created.clear()
+        for shared in list(self._pending):
+            self._make_pending(shared)
+
+    def _make_pending(self, shared: _Shared) -> None:
+        """Make the writes of a file below. What finds no room stays in memory and in the journal, and is
+        tried again; appends are refused until there is room."""
+        pending, shared.pending = shared.pending, []
+        place = 0
+        try:
+            while place < len(pending):
+                start, run = place, [pending[place][1]]
+                offset = pending[place][0]
+                end = offset + len(run[0])
+                place += 1
+                while place < len(pending) and pending[place][0] == end:
+                    run.append(pending[place][1])
+                    end += len(run[-1])
+                    place += 1
+                if shared.below is not None:
+                    write_fully(shared.below, run[0] if len(run) == 1 else b"".join(run), offset)
+                start = place
+        except OSError as error:
+            shared.pending = pending[start:]
+            if error.errno in NO_SPACE:
+                self._room.ran_out(error)
+            else:
+                self._fail(error)
+            return
+        self._pending.pop(shared, None)
+        if not shared.users:
+            self._drop(shared)
+
+    def _running(self) -> Journal:
+        if self._journal is None:
+            raise OSError(errno.EIO, "the journal has ended")
+        return self._journal
+
+    # -- settling ------------------------------------------------------------------------------------------
+
+    def settle_due(self) -> bool:
+        """A journal file is full, and `settle` would free it."""
+        return self._journal is not None and self._failed is None and bool(_ready(self._journal))
+
+    def settle(self) -> None:
+        """Sync what the oldest full file speaks of, so that it can be used again. May run on a thread of its
+        own. A failure ends the journal."""
+        journal = self._journal
+        if journal is None:
+            return
+        with self._settling:
+            for file in _ready(journal)[:1]:
+                try:
+                    self._settle(file)
+                except OSError as error:
+                    self._fail(error)
+
+    def _wait_for_file(self) -> None:
+        journal = self._running()
+        with self._settling:
+            for file in _ready(journal)[:1]:
+                if not journal.has_free_file:
+                    self._settle(file)
+
+    def _settle(self, file: JournalFile) -> None:
+        """Everything that the changes of a journal file lead to is durable below."""
+        directories: dict[str, None] = {}
+        for relative in list(file.touched):
+            path = posixpath.join(self._directory, relative)
+            directories[posixpath.dirname(path)] = None
+            self._sync_below(path)
+        for directory in directories:
+            if self._fs.is_dir(directory):
+                self._fs.sync_dir(directory)
+        file.settled = True
+
+    def _sync_below(self, path: str) -> None:
+        with self._lock:
+            shared = self._shared.get(path)
+            below = None if shared is None or shared.read_only else shared.below
+            if shared is not None and below is not None:
+                shared.users += 1
+        if shared is not None and below is not None:
+            try:
+                below.sync()
+            finally:
+                self.closed(shared)
+            return
+        try:
+            file = self._fs.open(path)
+        except (FileNotFoundError, IsADirectoryError):
+            return  # deleted since, which is in the journal too; or a directory, whose name is synced
+        try:
+            file.sync()
+        finally:
+            file.close()
+
+    # -- the seam ------------------------------------------------------------------------------------------
+
+    def open(self, path: str, *, create: bool = False, read_only: bool = False) -> JournaledFile:
+        """See the seam."""
+        with self._lock:
+            shared = self._shared.get(path)
+            if shared is not None and shared.below is not None and (read_only or not shared.read_only):
+                shared.users += 1
+                return JournaledFile(self, shared)
+        made = create and self.journaling and not self._fs.exists(path)
+        if made:
+            self._before_creating(path)
+        below = self._fs.open(path, create=create, read_only=read_only)
+        with self._lock:
+            if shared is not None:
+                replaced, shared.below, shared.read_only = shared.below, below, read_only
+                if replaced is not None:
+                    replaced.close()
+            else:
+                relative = posixpath.relpath(path, self._directory)
+                shared = self._shared[path] = _Shared(path, relative, below, read_only)
+            shared.users += 1
+        if made:
+            self._running().create_file(shared.relative)
+        return JournaledFile(self, shared)
+
+    def _before_creating(self, path: str) -> None:
+        """A crash leaves names of empty files that no commit speaks of: as many in a directory as the engine
+        expects of one segment. `OSError`."""
+        self.check()
+        directory = posixpath.dirname(path)
+        if self._created.get(directory, 0) >= _UNCOMMITTED_NAMES:
+            self.commit()
+        self._created[directory] = self._created.get(directory, 0) + 1
+
+    def closed(self, shared: _Shared) -> None:
+        """A handle was closed, or a sync of the file has ended."""
+        with self._lock:
+            shared.users -= 1
+            if shared.users or shared.pending:
+                return
+        self._drop(shared)
+
+    def _drop(self, shared: _Shared) -> None:
+        """Nobody uses it and nothing is left to be made."""
+        with self._lock:
+            if shared.users:
+                return
+            if self._shared.get(shared.path) is shared:
+                del self._shared[shared.path]
+            below, shared.below = shared.below, None
+        if below is not None:
+            below.close()
+
+    def listdir(self, path: str) -> list[str]:
+        """See the seam."""
+        return self._fs.listdir(path)
+
+    def is_dir(self, path: str) -> bool:
+        """See the seam."""
+        return self._fs.is_dir(path)
+
+    def exists(self, path: str) -> bool:
+        """See the seam."""
+        return self._fs.exists(path)
+
+    def make_dir(self, path: str) -> None:
+        """See the seam."""
+        if not self.journaling:
+            self._fs.make_dir(path)
+            return
+        self.check()
+        self._fs.make_dir(path)
+        self._running().make_dir(posixpath.relpath(path, self._directory))
+
+    def unlink(self, path: str) -> None:
+        """See the seam."""
+        if not self.journaling:
+            self._fs.unlink(path)
+            return
+        self.check()
+        self._running().unlink(posixpath.relpath(path, self._directory))
+        self._commit()
+        with self._lock:
+            shared = self._shared.pop(path, None)
+        if shared is not None:  # its handles are those of a file without a name
+            shared.pending.clear()
+            shared.unsynced.clear()
+            self._pending.pop(shared, None)
+            self._drop(shared)
+        self._fs.unlink(path)
+        self._all_made()
+
+    def sync_dir(self, path: str) -> None:
+        """See the seam: names are in the journal."""
+        if self.journaling:
+            self.check()
+        else:
+            self._fs.sync_dir(path)
+
+
+def _ready(journal: Journal) -> list[JournalFile]:
+    """Full files that can be settled, oldest first: none before one that cannot."""
+    return list(takewhile(lambda file: file.made, journal.unsettled()))

@@ -1,0 +1,346 @@
+"""The files of the node journal: commits, rotation, and what a crash left of them.
+
+A journal is a fixed number of files of a fixed size, filled with zeros once and used in turn, so that a
+commit costs one write and one sync of blocks that are there already. Owner: one thread at a time.
+
+Invariants:
+
+* A commit is written only after the sync of the one before it has returned. So a frame of a later commit
+  behind a broken one is damage; without one, it is the torn end.
+* A file is used again (`settled`) only when everything in it is durable in the files it speaks of.
+* Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced, then
+  its first frame. Only a file with the newest epoch may lack the end mark.
+* After a failed write or sync nothing is ever written again (`failed`).
+"""
+
+from __future__ import annotations
+
+import errno
+import posixpath
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import NamedTuple, Self
+from uuid import UUID
+
+from waltz_storage.engine.files import File, FileSystem, join, write_fully
+from waltz_storage.engine.journal.layout import (
+    END,
+    FRAME_HEADER_SIZE,
+    JOURNAL_SUFFIX,
+    LAST,
+    SECTOR_SIZE,
+    WRITE_HEADER_SIZE,
+    Change,
+    FileHeader,
+    JournalDamagedError,
+    changes_of,
+    create_change,
+    cut_change,
+    frame,
+    later_commit,
+    make_dir_change,
+    name_change,
+    read_frame,
+    salt,
+    unlink_change,
+    write_change,
+)
+
+_FILL_BYTES = 1 << 20
+
+
+class JournalSettings(NamedTuple):
+    """`directory`: None for one of its own inside the storage directory. Sizes in bytes."""
+
+    directory: str | None = None
+    file_bytes: int = 32 << 20
+    files: int = 4
+
+
+class JournalFile:
+    """One file in one of its lives."""
+
+    __slots__ = ("epoch", "file", "made", "number", "path", "settled", "touched")
+
+    def __init__(self, number: int, path: str, file: File) -> None:
+        self.number, self.path, self.file = number, path, file
+        self.epoch = 0
+        self.settled = True
+        """It can be used again."""
+        self.made = False
+        """It takes no more changes, and all that it holds have been made in the files that they speak of."""
+        self.touched: dict[str, None] = {}
+        """Paths that the changes in it speak of, relative to the storage directory."""
+
+
+class Journal:
+    """The journal of a running node. See the module for owner and invariants."""
+
+    def __init__(self, journal_id: UUID, file_bytes: int, files: list[JournalFile]) -> None:
+        self._journal_id = journal_id
+        self._file_bytes = file_bytes
+        self.files = files
+        self._active = files[0]
+        self._salt = 0
+        self._position = SECTOR_SIZE
+        self._names: dict[str, int] = {}
+        self._commit_number = 0
+        self._changes: list[tuple[str, Callable[[int], bytes]]] = []
+        self.buffered_bytes = 0
+        self.written_bytes = 0
+        self.failed: str | None = None
+        self.wait_for_file: Callable[[], None] | None = None
+        """Called when no file is free; it settles one."""
+
+    @classmethod
+    def create(cls, fs: FileSystem, directory: str, journal_id: UUID, settings: JournalSettings) -> Self:
+        """Make or reuse the files, all empty. `OSError`."""
+        if not fs.is_dir(directory):
+            fs.make_dir(directory)
+            fs.sync_dir(posixpath.dirname(directory))
+        files: list[JournalFile] = []
+        try:
+            for number in range(settings.files):
+                path = join(directory, file_name(number))
+                file = fs.open(path, create=True)
+                files.append(JournalFile(number, path, file))
+                _fill(file, settings.file_bytes)
+                write_fully(file, FileHeader(journal_id, 0, number).to_bytes(), 0)
+                file.sync()
+            wanted = {file_name(number) for number in range(settings.files)}
+            for name in fs.listdir(directory):
+                if name.endswith(JOURNAL_SUFFIX) and name not in wanted:
+                    fs.unlink(join(directory, name))
+            fs.sync_dir(directory)
+        except BaseException:
+            for made in files:
+                made.file.close()
+            raise
+        return cls(journal_id, settings.file_bytes, files)
+
+    def begin(self) -> None:
+        """Take the first file into use. Before any change. `OSError`."""
+        self._use(self.files[0])
+
+    @property
+    def max_write_bytes(self) -> int:
+        """The most bytes that one write change may carry."""
+        return max(1, self._file_bytes // 4 - WRITE_HEADER_SIZE)
+
+    @property
+    def max_buffered_bytes(self) -> int:
+        """With so much buffered it is time for a commit: it must fit into half of the files."""
+        return self._file_bytes // 2
+
+    def write(self, path: str, offset: int, data: bytes) -> None:
+        """Bytes at an offset of a file."""
+        self._add(path, lambda name: write_change(name, offset, data), len(data) + WRITE_HEADER_SIZE)
+
+    def cut(self, path: str, size: int) -> None:
+        """A file gets a size."""
+        self._add(path, lambda name: cut_change(name, size))
+
+    def create_file(self, path: str) -> None:
+        """A file was made, empty."""
+        self._add(path, create_change)
+
+    def unlink(self, path: str) -> None:
+        """A file is going to be deleted."""
+        self._add(path, unlink_change)
+
+    def make_dir(self, path: str) -> None:
+        """A directory was made."""
+        self._add(path, make_dir_change)
+
+    def _add(self, path: str, change: Callable[[int], bytes], size: int = 32) -> None:
+        self._changes.append((path, change))
+        self.buffered_bytes += size
+
+    def commit(self) -> None:
+        """Make all changes so far durable. `OSError`: it is not known which are, and there is no other try."""
+        if self.failed is not None:
+            raise OSError(errno.EIO, self.failed)
+        changes, self._changes, self.buffered_bytes = self._changes, [], 0
+        if not changes:
+            return
+        try:
+            self._write_commit(changes)
+        except OSError as error:
+            self.failed = f"the journal failed: {error.strerror or error}"
+            raise
+
+    def _write_commit(self, changes: list[tuple[str, Callable[[int], bytes]]]) -> None:
+        number, part = self._commit_number + 1, 0
+        payload: list[bytes] = []
+        room = self._room()
+        for path, change in changes:
+            raw = self._encoded(path, change)
+            if len(raw) > room:
+                frames = [self._frame(number, part, 0, payload), self._frame(number, part + 1, END, [])]
+                self._write(frames)
+                self._use(self._free_file())
+                payload, part, room = [], part + 2, self._room()
+                raw = self._encoded(path, change)
+            payload.append(raw)
+            room -= len(raw)
+        self._write([self._frame(number, part, LAST, payload)])
+        self._commit_number = number
+
+    def _room(self) -> int:
+        """Bytes of changes that fit into one frame of the active file, with an end mark behind it."""
+        return self._file_bytes - self._position - 2 * FRAME_HEADER_SIZE
+
+    def _encoded(self, path: str, change: Callable[[int], bytes]) -> bytes:
+        name = self._names.get(path)
+        if name is not None:
+            return change(name)
+        name = self._names[path] = len(self._names)
+        self._active.touched[path] = None
+        return name_change(name, path) + change(name)
+
+    def _frame(self, commit: int, part: int, flags: int, payload: list[bytes]) -> bytes:
+        return frame(self._salt, commit, part, flags, b"".join(payload))
+
+    def _write(self, frames: list[bytes]) -> None:
+        raw = b"".join(frames)
+        write_fully(self._active.file, raw, self._position)
+        self._active.file.sync()
+        self._position += len(raw)
+        self.written_bytes += len(raw)
+
+    def _free_file(self) -> JournalFile:
+        if self.wait_for_file is not None and not self.has_free_file:
+            self.wait_for_file()
+        for file in sorted(self.files, key=lambda file: file.epoch):
+            if self._is_free(file):
+                return file
+        raise OSError(errno.ENOSPC, "its files are full, and the disk has no room for what they hold")
+
+    @property
+    def has_free_file(self) -> bool:
+        """The next rotation finds a file."""
+        return any(self._is_free(file) for file in self.files)
+
+    def _is_free(self, file: JournalFile) -> bool:
+        return file.settled and file is not self._active
+
+    def _use(self, file: JournalFile) -> None:
+        epoch = self._active.epoch + 1
+        write_fully(file.file, FileHeader(self._journal_id, epoch, file.number).to_bytes(), 0)
+        file.file.sync()
+        file.epoch, file.settled, file.made, file.touched = epoch, False, False, {}
+        self._active, self._position, self._names = file, SECTOR_SIZE, {}
+        self._salt = salt(self._journal_id, epoch)
+
+    def unsettled(self) -> list[JournalFile]:
+        """Files that are full and not settled, oldest first."""
+        found = [file for file in self.files if not file.settled and file is not self._active]
+        return sorted(found, key=lambda file: file.epoch)
+
+    @property
+    def active(self) -> JournalFile:
+        """The file that takes the next commit."""
+        return self._active
+
+    def close(self) -> None:
+        """Close without syncing."""
+        for file in self.files:
+            file.file.close()
+
+
+def file_name(number: int) -> str:
+    """Of the file with a number."""
+    return f"journal-{number}{JOURNAL_SUFFIX}"
+
+
+def _fill(file: File, size: int) -> None:
+    """All blocks of a file are there; what it holds does not matter."""
+    have = file.size()
+    if have > size:
+        file.truncate(size)
+    while have < size:
+        piece = min(_FILL_BYTES, size - have)
+        write_fully(file, bytes(piece), have)
+        have += piece
+
+
+def read_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> Iterator[Change]:
+    """The changes of all complete commits that a journal still holds, in order. Nothing is changed.
+
+    `JournalDamagedError` names the file; `OSError`.
+    """
+    lives = _lives(fs, directory, journal_id, files)
+    reader = _Reader(complete=0 if lives and lives[0][0].epoch == 1 else None)
+    for place, (header, path) in enumerate(lives):
+        yield from reader.read(_contents(fs, path), header, path, newest=place == len(lives) - 1)
+
+
+def _lives(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> list[tuple[FileHeader, str]]:
+    lives: list[tuple[FileHeader, str]] = []
+    for number in range(files):
+        path = join(directory, file_name(number))
+        if not fs.exists(path):
+            raise JournalDamagedError(f"{path} is missing")
+        file = fs.open(path, read_only=True)
+        try:
+            header = FileHeader.from_bytes(file.pread(SECTOR_SIZE, 0))
+        finally:
+            file.close()
+        if header is None:
+            raise JournalDamagedError(f"{path} has no valid header")
+        if header.journal_id != journal_id or header.number != number:
+            raise JournalDamagedError(f"{path} belongs to another journal")
+        if header.epoch > 0:
+            lives.append((header, path))
+    lives.sort()
+    for (before, _), (after, path) in pairwise(lives):
+        if after.epoch != before.epoch + 1:
+            raise JournalDamagedError(f"{path} has epoch {after.epoch}, and none has {before.epoch + 1}")
+    return lives
+
+
+def _contents(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path, read_only=True)
+    try:
+        return file.pread(file.size(), 0)
+    finally:
+        file.close()
+
+
+class _Reader:
+    """Frames of all files in order; a commit is given out when it is complete."""
+
+    def __init__(self, complete: int | None) -> None:
+        """`complete`: the last commit that is known to be; `None` when it is in a file that was used again."""
+        self._complete = complete
+        self._part = 0  # of the commit that is being read
+        self._frames: list[bytes] = []
+
+    def read(self, raw: bytes, header: FileHeader, path: str, *, newest: bool) -> Iterator[Change]:
+        """The complete commits of one file."""
+        offset, salted = SECTOR_SIZE, salt(header.journal_id, header.epoch)
+        while True:
+            found = read_frame(raw, offset, salted)
+            if found is None:
+                break
+            if self._complete is None:  # what came before is settled, also the beginning of this commit
+                self._complete, self._part = found.commit - 1, found.part
+            if (found.commit, found.part) != (self._complete + 1, self._part):
+                raise JournalDamagedError(
+                    f"{path}: commit {found.commit}, part {found.part} at {offset} where "
+                    f"commit {self._complete + 1}, part {self._part} was expected"
+                )
+            self._frames.append(found.changes)
+            self._part, offset = self._part + 1, found.end
+            if found.flags == LAST:
+                frames, self._frames = self._frames, []
+                self._complete, self._part = found.commit, 0
+                for changes in frames:
+                    yield from changes_of(changes)
+            elif found.flags == END:
+                return
+        if not newest:
+            raise JournalDamagedError(f"{path} is damaged at {offset}: the journal continues in another file")
+        later = later_commit(raw, offset, salted, -1 if self._complete is None else self._complete + 1)
+        if later >= 0:
+            raise JournalDamagedError(f"{path} is damaged at {offset}: a later commit follows at {later}")

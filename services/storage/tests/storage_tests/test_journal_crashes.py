@@ -1,0 +1,125 @@
+"""Crashes of a node with a journal between any two system calls (safety rules C1 to C5, with the journal)."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+
+from .support import (
+    JOURNAL,
+    append,
+    assert_holds,
+    empty_disk,
+    open_manager,
+    opens_in_release_0_13_2,
+)
+from .test_safety_c5_crashes import SCENARIOS, SIZES, THRESHOLDS, Acknowledged, Step
+
+
+def run_until_crash(disk: FaultyDisk, steps: list[Step], threshold: int) -> Acknowledged:
+    """A step is acknowledged when its commit has returned."""
+    promised = Acknowledged()
+    try:
+        manager = open_manager(disk, threshold=threshold, journal=JOURNAL)
+        for step in steps:
+            _run(step, manager, promised)
+    except CrashError:
+        pass
+    return promised
+
+
+def _run(step: Step, manager: StorageManager, promised: Acknowledged) -> None:
+    after = Acknowledged()
+    after.__dict__.update(promised.__dict__)
+    try:
+        step(manager, after)
+        manager.commit()
+        promised.__dict__.update(after.__dict__)
+    except CrashError:
+        # What it takes away, it may have taken away; what it adds, it may have added.
+        promised.count = min(promised.count, after.count)
+        promised.at_most = max(promised.at_most, after.at_most)
+        promised.assigned = promised.assigned and after.assigned
+        promised.session = min(promised.session, after.session)
+        raise
+
+
+def check_after_crash(
+    disk: FaultyDisk, promised: Acknowledged, size: int, threshold: int, *, journal: bool
+) -> None:
+    settings = JOURNAL if journal else None
+    manager = open_manager(disk, threshold=threshold, journal=settings)
+    assert manager.damaged == {}
+    assert manager.control.damaged == {}
+    if promised.assigned:
+        assert 0 in manager.partitions
+    partition = manager.partitions.get(0)
+    if partition is None:
+        manager.close()
+        return
+    assert promised.count <= partition.max_txid + 1 <= promised.at_most
+    assert_holds(partition, partition.max_txid + 1, size)
+    assert partition.durable_fence >= promised.fence
+    assert partition.info.session_id >= promised.session
+    count = partition.max_txid + 1
+    append(partition, count, 2, size)
+    manager.commit()
+    assert_holds(partition, count + 2, size)
+    manager.close()
+    manager = open_manager(disk, threshold=threshold)
+    assert_holds(manager.get(0), count + 2, size)
+    assert opens_in_release_0_13_2(disk, 0, manager.get(0).info.local_low_water_mark) == count + 1
+    manager.close()
+
+
+def number_of_calls(steps: list[Step], threshold: int) -> int:
+    disk = empty_disk()
+    run_until_crash(disk, steps, threshold)
+    return len(disk.calls)
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+@pytest.mark.parametrize("mode", list(CrashMode))
+def test_journal_crash_between_any_two_system_calls(name: str, mode: CrashMode) -> None:
+    """The directory opens with and without a journal, acknowledged records are there, nothing else is."""
+    steps, threshold = SCENARIOS[name], THRESHOLDS.get(name, 700)
+    total = number_of_calls(steps, threshold)
+    assert total > 20
+    for boundary in range(total + 1):
+        for seed in range(3 if mode is CrashMode.SOME else 1):
+            disk = empty_disk()
+            disk.crash_before = boundary
+            promised = run_until_crash(disk, steps, threshold)
+            disk.restart(mode, random.Random(f"{name}-{boundary}-{seed}"))
+            try:
+                check_after_crash(
+                    disk, promised, SIZES.get(name, 40), threshold, journal=(boundary + seed) % 2 == 0
+                )
+            except BaseException:
+                print(f"{name}: crash before call {boundary}, seed {seed}")
+                raise
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_journal_a_second_crash_during_the_replay(name: str) -> None:
+    """The replay itself may be interrupted anywhere, after a power loss of the worst kind."""
+    steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)
+    rng = random.Random(name)
+    calls = number_of_calls(steps, threshold)
+    for boundary in range(10, calls, max(1, calls // 25)):
+        for second in range(0, 60, 7):
+            disk = empty_disk()
+            disk.crash_before = boundary
+            promised = run_until_crash(disk, steps, threshold)
+            disk.restart(CrashMode.SOME, rng)
+            disk.crash_before = second
+            try:
+                open_manager(disk, threshold=threshold, journal=JOURNAL if second % 2 else None)
+            except CrashError:
+                pass
+            disk.restart(CrashMode.SOME, rng)
+            check_after_crash(disk, promised, size, threshold, journal=bool(second % 3))
