@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from uuid import uuid4
 
 import structlog
 
@@ -88,7 +89,13 @@ async def serve(settings: StorageSettings, stop: asyncio.Event) -> None:
             params.cluster_key,
             params.num_partitions,
             functools.partial(
-                StorageManager.open, now_ms=now_ms, settings=settings.engine(), room=free_space_of(settings)
+                StorageManager.open,
+                now_ms=now_ms,
+                settings=settings.engine(),
+                room=free_space_of(settings),
+                journal=settings.journal(),
+                journal_id=uuid4(),
+                journal_directory=settings.journal_directory,
             ),
             executor,
         )

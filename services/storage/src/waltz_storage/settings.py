@@ -1,7 +1,9 @@
 """Configuration of a storage node: the keys of release 0.13.2 and a few more (docs/configuration.md).
 
 Ours: `storage.bind.host` (default: the address this machine's own host name resolves to, as 0.13.2),
-`storage.disk.threads`, `storage.disk.inline` (a single append that is alone runs without a thread while
+`storage.disk.threads`, `storage.journal.enabled` (one sync for all partitions), `storage.journal.directory` (of its
+own; default: inside the storage directory), `storage.journal.files` and `storage.journal.fileBytes` (their number
+and size), `storage.disk.inline` (a single append that is alone runs without a thread while
 the disk is fast), `storage.disk.reserveBytes` (kept free: appends that would touch it are refused),
 `storage.maxFrameBytes`, `storage.queue.maxBytes` (per partition), `storage.queue.totalBytes` (of all
 partitions), `storage.maxConnections` and `storage.maxHandshakes` (of each port), `storage.receiveBytes`
@@ -23,6 +25,7 @@ from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_runtime.graphite import GraphiteSettings
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.service.disk_pool import QueueLimits
 from waltz_storage.service.inline import InlineLimits
@@ -44,6 +47,12 @@ class StorageSettings(ZooKeeperSettings):
     bind_host: str | None = Field(default=None, alias="storage.bind.host")
     disk_threads: int = Field(default=4, alias="storage.disk.threads", gt=0, le=256)
     disk_inline: bool = Field(default=True, alias="storage.disk.inline")
+    journal_enabled: bool = Field(default=False, alias="storage.journal.enabled")
+    journal_directory: str | None = Field(default=None, alias="storage.journal.directory", min_length=1)
+    journal_files: int = Field(default=4, alias="storage.journal.files", ge=3, le=64)
+    journal_file_bytes: int = Field(
+        default=32 << 20, alias="storage.journal.fileBytes", ge=1 << 20, le=1 << 30
+    )
     disk_reserve_bytes: int | None = Field(default=None, alias="storage.disk.reserveBytes", ge=0)
     max_frame_bytes: int = Field(default=64 << 20, alias="storage.maxFrameBytes", ge=1024)
     max_connections: int = Field(default=DEFAULT_MAX_CONNECTIONS, alias="storage.maxConnections", ge=1)
@@ -86,6 +95,12 @@ class StorageSettings(ZooKeeperSettings):
     def engine(self) -> EngineSettings:
         """Bounds of the engine."""
         return EngineSettings(self.segment_threshold_bytes, self.segment_cache_capacity)
+
+    def journal(self) -> JournalSettings | None:
+        """The node journal; `None` = every partition syncs its own files."""
+        if not self.journal_enabled:
+            return None
+        return JournalSettings(self.journal_directory, self.journal_file_bytes, self.journal_files)
 
     def queue_limits(self) -> QueueLimits:
         """Bounds of each partition's queue and of all together."""

@@ -59,6 +59,8 @@ class FreeSpace:
         self._blind = False  # the last look failed
         self.full: str | None = None
         """Why appends are refused now, or were when the last one was tried."""
+        self.held: str | None = None
+        """Set by the journal while it holds what finds no room in its files: no append is taken."""
 
     def usage(self) -> DiskUsage | None:
         """Its state; `None` when it is not known. `OSError` when the query failed."""
@@ -66,6 +68,8 @@ class FreeSpace:
 
     def take(self, size_bytes: int) -> None:
         """Before so many bytes are written. `DiskFullError` when they would touch the reserve."""
+        if self.held is not None:
+            raise DiskFullError(self.held)
         try:
             if self.reserve_bytes and not self._blind:
                 self._refresh(size_bytes)

@@ -157,10 +157,38 @@ class StorageManager:
         try:
             self.files.commit()
         except OSError as error:
-            text = self.files.failed or str(error)
-            for partition in self.partitions.values():
-                partition.failed = partition.failed or text
-            raise PartitionFailedError(text) from error
+            self._fail_all()
+            raise PartitionFailedError(self.files.failed or str(error)) from error
+        if self.files.failed is not None:
+            self._fail_all()
+
+    def _fail_all(self) -> None:
+        """The journal has failed: no partition takes anything until a restart."""
+        text = None if self.files is None else self.files.failed
+        for partition in list(self.partitions.values()):
+            partition.failed = partition.failed or text
+
+    def hide(self, partition_id: int, max_txid: int) -> None:
+        """After a failed commit: nothing above is shown any longer."""
+        partition = self.partitions.get(partition_id)
+        if partition is not None:
+            partition.max_txid = min(partition.max_txid, max_txid)
+
+    @property
+    def journaling(self) -> bool:
+        """Nothing is durable before `commit`."""
+        return self.files is not None and self.files.journaling
+
+    @property
+    def settle_due(self) -> bool:
+        """`settle` has something to do."""
+        return self.files is not None and self.files.settle_due()
+
+    def settle(self) -> None:
+        """Free the oldest full file of the journal; on a thread of its own, beside the jobs."""
+        if self.files is not None:
+            self.files.settle()
+            self._fail_all()
 
     def _miss_witness(self) -> None:
         """`StorageStartError` when the witness is gone and side files say that there was one."""

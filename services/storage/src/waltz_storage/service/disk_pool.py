@@ -13,6 +13,10 @@ Invariants:
   that has raised the fence is always queued (without its records), because its reply has to wait until the
   fence is durable.
 * The executor is injected: one that runs inline makes the whole node deterministic.
+
+With a journal (`engine.journal`) the jobs of all partitions that have something to do run one after the other
+on one thread, as one *batch*, and no reply of it leaves before its one commit. What arrives meanwhile is the
+next batch.
 """
 
 from __future__ import annotations
@@ -148,6 +152,14 @@ class PartitionQueue:
             self._pool.became_idle()
 
 
+class QueuedJob(NamedTuple):
+    """A job of the next batch."""
+
+    queue: PartitionQueue
+    job: Job
+    items: list[Request | Call]
+
+
 class DiskPool:
     """All queues of a node and the threads behind them."""
 
@@ -170,7 +182,10 @@ class DiskPool:
         self._metrics = metrics
         self._loop = asyncio.get_running_loop()
         self._gate = InlineGate(inline_limits) if inline_limits is not None else None
-        self._on_threads = 0  # jobs
+        self._on_threads = 0  # jobs, or batches
+        self._next_batch: list[QueuedJob] = []
+        self._batch_due = False  # it begins at the end of this turn
+        self._settling = False
         self._queues: dict[int, PartitionQueue] = {}
         self._idle = asyncio.Event()
         self._idle.set()
@@ -216,14 +231,91 @@ class DiskPool:
         job = Job(self.manager, queue.partition_id, queue.fence, items, self.read_limits)
         gate = self._gate
         lone = gate is not None and _is_lone(items, gate.limits)
-        if gate is not None and alone and lone and not self._on_threads and gate.open:
+        free = not self._on_threads and not self._next_batch
+        if gate is not None and alone and lone and free and gate.open:
             started = perf_counter()
-            result = self._run(queue, job, items)
+            [(_, result)] = self._run_batch([QueuedJob(queue, job, items)])
             gate.took(perf_counter() - started, inline=True)
             queue.finished(result)
+            self._settle_when_due()
+            return
+        if self.manager.journaling:
+            self._next_batch.append(QueuedJob(queue, job, items))
+            self._schedule_batch()
             return
         self._on_threads += 1
         self._executor.submit(self._run_on_thread, queue, job, items, lone)
+
+    def _schedule_batch(self) -> None:
+        """Begin a batch at the end of this turn, with everything that other connections still bring."""
+        if self._next_batch and not self._batch_due and not self._on_threads:
+            self._batch_due = True
+            self._loop.call_soon(self._begin_batch)
+
+    def _begin_batch(self) -> None:
+        self._batch_due = False
+        batch, self._next_batch = self._next_batch, []
+        if not batch or self._on_threads:
+            self._next_batch = batch
+            return
+        self._on_threads += 1
+        self._executor.submit(self._run_batch_on_thread, batch)
+
+    def _run_batch_on_thread(self, batch: list[QueuedJob]) -> None:
+        started = perf_counter()
+        results = self._run_batch(batch)
+        lone = self._gate is not None and len(batch) == 1 and _is_lone(batch[0].items, self._gate.limits)
+        seconds = perf_counter() - started if lone else -1.0
+        self._loop.call_soon_threadsafe(self._batch_done, results, seconds)
+
+    def _batch_done(self, results: list[tuple[PartitionQueue, JobResult]], seconds: float) -> None:
+        self._on_threads -= 1
+        if self._gate is not None and seconds >= 0:
+            self._gate.took(seconds, inline=False)
+        for queue, result in results:
+            queue.finished(result)
+        self._schedule_batch()
+        self._settle_when_due()
+
+    def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
+        """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
+        before = {queue.partition_id: self._shown(queue.partition_id) for queue, _, _ in batch}
+        results = [(queue, self._run(queue, job, items)) for queue, job, items in batch]
+        try:
+            self.manager.commit()
+        except StorageError as error:
+            for partition_id, max_txid in before.items():
+                self.manager.hide(partition_id, max_txid)
+            return [(queue, _failed(items, error)) for queue, _, items in batch]
+        except BaseException as error:
+            log.error("a commit of the journal failed", exc_info=error)
+            return [(queue, self._broken(queue.partition_id, items, error)) for queue, _, items in batch]
+        return results
+
+    def _shown(self, partition_id: int) -> int:
+        partition = self.manager.partitions.get(partition_id)
+        return -1 if partition is None else partition.max_txid
+
+    def flush(self) -> None:
+        """With a journal: try again to write into the files what found no room there."""
+        if self.manager.journaling and not self._on_threads:
+            self._on_threads += 1
+            self._executor.submit(self._run_batch_on_thread, [])
+
+    def _settle_when_due(self) -> None:
+        if not self._settling and self.manager.settle_due:
+            self._settling = True
+            self._executor.submit(self._settle)
+
+    def _settle(self) -> None:
+        try:
+            self.manager.settle()
+        finally:
+            self._loop.call_soon_threadsafe(self._settled)
+
+    def _settled(self) -> None:
+        self._settling = False
+        self._settle_when_due()
 
     def _run_on_thread(
         self, queue: PartitionQueue, job: Job, items: list[Request | Call], lone: bool
@@ -252,9 +344,7 @@ class DiskPool:
         text = f"internal error: {type(error).__name__}: {error}"
         if partition is not None:
             partition.failed = partition.failed or text
-        replies = [(item.channel, (item.failure(text),)) for item in items if isinstance(item, Request)]
-        calls = [(item, None, StorageError(text)) for item in items if isinstance(item, Call)]
-        return JobResult(list(replies), list(calls), [])
+        return _failed(items, StorageError(text))
 
     def count(self, partition_id: int, items: list[Request | Call]) -> None:
         """Count finished requests in the metrics of the partition."""
@@ -298,6 +388,14 @@ class DiskPool:
     async def drained(self) -> None:
         """Wait until nothing waits and nothing runs."""
         await self._idle.wait()
+
+
+def _failed(items: list[Request | Call], error: StorageError) -> JobResult:
+    """The same answer for all."""
+    text = str(error)
+    replies = [(item.channel, (item.failure(text),)) for item in items if isinstance(item, Request)]
+    calls = [(item, None, error) for item in items if isinstance(item, Call)]
+    return JobResult(list(replies), list(calls), [])
 
 
 def _is_lone(items: list[Request | Call], limits: InlineLimits) -> bool:

@@ -59,7 +59,7 @@ class DiskWatch:
     @property
     def full(self) -> str | None:
         """Why appends are refused, as of the last look or append."""
-        return self._manager.room.full
+        return self._manager.room.held or self._manager.room.full
 
     @property
     def days_to_full(self) -> float | None:
@@ -92,6 +92,8 @@ class DiskWatch:
         self.usage = await asyncio.wrap_future(self._executor.submit(self._measure))
         if self.usage is not None:
             self.growth.look(self._clock(), self.log_bytes, self.usage.free_bytes)
+        if self._manager.room.held is not None:
+            self._pool.flush()
         full = self.full
         if (full is None) != (self._reported is None):
             log.warning(full if full is not None else "the disk has free space again: appends are taken")

@@ -37,6 +37,7 @@ from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettin
 _UNSYNCED_BYTES = 64 << 10
 """So much that was written to a file without a sync goes into the journal unasked."""
 _UNCOMMITTED_NAMES = 2
+HELD = "the disk is full: what was acknowledged last is in the journal and waits for room in its files"
 
 
 class _Shared:
@@ -186,15 +187,16 @@ class JournaledFiles:
         journal = self._journal
         if journal is None:
             return
-        try:
-            self.commit()
-            if any(shared.pending for shared in self._shared.values()):
-                raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
-            for file in (*journal.unsettled(), journal.active):
-                self._settle(file)
-        finally:
-            self._journal = None
-            journal.close()
+        with self._settling:
+            try:
+                self.commit()
+                if self._pending:
+                    raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
+                for file in (*journal.unsettled(), journal.active):
+                    self._settle(file)
+            finally:
+                self._journal = None
+                journal.close()
 
     def check(self) -> None:
         """`OSError` when the journal has failed."""
@@ -240,7 +242,7 @@ class JournaledFiles:
         shared.unsynced, shared.unsynced_bytes = kept, sum(map(len, kept.values()))
         self._running().cut(shared.relative, size)
         self._commit()
-        self._make_pending(shared)
+        shared.pending = [(offset, raw[: size - offset]) for offset, raw in shared.pending if offset < size]
         if shared.below is not None:
             shared.below.truncate(size)
         self._all_made()
@@ -253,6 +255,7 @@ class JournaledFiles:
 
     def _all_made(self) -> None:
         """Nothing that is in the journal has still to be made below: its full files can be settled."""
+        self._room.held = None if not self._pending else HELD
         if not self._pending:
             for file in self._running().unsettled():
                 file.made = True
