@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from functools import partial
 from uuid import UUID
@@ -18,8 +19,14 @@ from tests.sim.kernel.old_files import OldFileSystem
 from tests.sim.kernel.process import Process, current
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_storage.service.server import NodeOptions, StorageNode
+
+
+WITHOUT_JOURNAL = 0.2
+"""Of the lives of a node in the seeds with journals."""
+JOURNAL_FILE_BYTES = (8 << 10, 16 << 10, 64 << 10)
 
 
 class WatchedManager(StorageManager):
@@ -65,6 +72,8 @@ class StorageRole(Role):
         """It starts as a node of release 0.13.2."""
         self.restored = False
         """Its directory was copied back and has to be reset before the next start."""
+        self.journals: random.Random | None = None
+        """Draws for each life of the node whether it has a journal, and of which size; without it none has."""
         self._shape = shape
         self.cluster_key = cluster_key
         self._was_old = False
@@ -120,7 +129,14 @@ class StorageRole(Role):
         if self.node is not None:
             self.node.pool.queue(partition_id).fence.session_id = -1
 
+    def _journal(self) -> JournalSettings | None:
+        if self.journals is None or self.old or self.journals.random() < WITHOUT_JOURNAL:
+            return None
+        return JournalSettings(None, self.journals.choice(JOURNAL_FILE_BYTES), 3)
+
     def _open(self, process: Process, system: SimFileSystem) -> WatchedManager:
+        journal = self._journal()
+        journal_id = None if self.journals is None else UUID(int=self.journals.getrandbits(128))
         return WatchedManager.open(
             DATA_DIRECTORY,
             cluster_key=self.cluster_key,
@@ -128,6 +144,8 @@ class StorageRole(Role):
             now_ms=process.wall_ms,
             settings=self._shape.engine,
             fs=system,
+            journal=journal,
+            journal_id=journal_id,
         )
 
     def power_off(self) -> None:

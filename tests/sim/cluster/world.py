@@ -32,7 +32,7 @@ from tests.sim.cluster.shape import make_shape, roomy
 from tests.sim.cluster.state import ClusterState
 from tests.sim.cluster.storage_role import StorageRole
 from tests.sim.faults.apply import Applier
-from tests.sim.faults.plan import DENSE, Fault, make_plan
+from tests.sim.faults.plan import DENSE, JOURNAL, Fault, make_plan
 from tests.sim.faults.repairs import Repairs
 from tests.sim.kernel.disk import SimDisk
 from tests.sim.kernel.loop import SimLoop, StuckError, TooSlowError
@@ -201,6 +201,8 @@ class World:
             memory = NodeMemory(name, self.violation)
             self.storage[name] = StorageRole(loop, name, self.unexpected, shape, key, disk, memory)
             self.storage[name].heal_disk()
+            if self.choice.profile == JOURNAL:
+                self.storage[name].journals = loop.rng(f"journal {name}")
         for name in shape.server_names():
             self.servers[name] = ServerRole(loop, name, self.unexpected, shape, self.zookeeper)
         self.state = ClusterState(

@@ -21,6 +21,9 @@ ZOOKEEPER = "zookeeper"
 ADMIN = "admin"
 DENSE = "dense"
 """The profile with the kinds of faults of the default one, and a crowd of writers (`workloads.crowd`)."""
+JOURNAL = "journal"
+"""The profile with the kinds of faults of the default one, and storage nodes with a journal in most of their
+lives."""
 FIRST_OWN_NUMBER = 100
 """Numbers of faults with a stream of their own begin here, one for each kind, in the order of the table."""
 CHANCE_PER_WEIGHT = 0.04
@@ -133,6 +136,7 @@ def _starting(*starts: str) -> tuple[str, ...]:
 PROFILES: Mapping[str, Sequence[str]] = {
     "default": tuple(ALL_KINDS),
     DENSE: tuple(ALL_KINDS),
+    JOURNAL: tuple(ALL_KINDS),
     "outside": (*OWN_STREAM, "server-kill", "storage-kill", "storage-power-off", "all-storage-power-off"),
     "calm": (),
     "disk": tuple(
@@ -166,7 +170,7 @@ PROFILES: Mapping[str, Sequence[str]] = {
 }
 
 
-WITH_OWN_STREAMS = frozenset({"default", DENSE})
+WITH_OWN_STREAMS = frozenset({"default", DENSE, JOURNAL})
 """Profiles whose plan has both kinds; the others draw all of theirs together."""
 
 
