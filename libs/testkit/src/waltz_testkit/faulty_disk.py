@@ -377,13 +377,13 @@ class FaultyDisk:
         """A file vanishes behind everybody's back."""
         directory, name = posixpath.split(path)
         for names in (self._names, self._platter_names):
-            names[directory].pop(name, None)
+            names.get(directory, {}).pop(name, None)  # a directory may be there for programs only
 
     def remove_dir(self, path: str) -> None:
         """A directory vanishes behind everybody's back, with all that is in it."""
         self.wipe(path)
         for names in (self._names, self._platter_names):
-            del names[path]
+            names.pop(path, None)
         self.remove(path)
 
     def durable_size(self, path: str) -> int:
