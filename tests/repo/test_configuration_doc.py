@@ -88,6 +88,16 @@ MEANINGS = {
     "storage.segment.size.threshold": "A segment larger than this (bytes) is followed by a new one.",
     "storage.segment.cache.capacity": "Read-only segments per partition whose files stay open.",
     "storage.bind.host": "Address all ports listen on; default: what the machine's own host name resolves to, as 0.13.2.",
+    "storage.journal.enabled": (
+        "One journal for all partitions of the node: one sync for everything that arrives together, in place of one "
+        "per partition. Every append is written twice. A directory that was not closed in order is then opened by this "
+        "release only ([operations.md](operations.md#the-node-journal))."
+    ),
+    "storage.journal.directory": (
+        "Where the journal is, for a second device; none = `waltz-journal` inside the storage directory."
+    ),
+    "storage.journal.files": "Journal files, made and filled when the node starts.",
+    "storage.journal.fileBytes": "Size of each.",
     "storage.disk.threads": "Threads that write, sync and read.",
     "storage.disk.inline": "A single append that is alone is written without a disk thread while the disk is fast; false = always a thread (better where busy processes outnumber cores).",
     "storage.disk.reserveBytes": "Bytes of the file system kept free: appends that would touch them are refused until a quarter more "

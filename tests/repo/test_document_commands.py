@@ -55,6 +55,7 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_five_minutes.py::test_the_page"),
     ("docs/operations.md", r"waltz zk export .*|waltz zk import .*",
      "tests/integration/cli/test_tree_files.py::test_an_export_brings_the_cluster_back"),
+    ("docs/operations.md", r"waltz disk settle .*", "tools/tests/tools_tests/test_disk.py::test_settle_brings_a_crashed_directory_into_the_plain_state"),
     ("docs/operations.md", r"waltz zk rebuild .*",
      "tests/integration/cli/test_tree_files.py::test_without_any_export_the_nodes_say_what_there_is"),
     ("docs/testing.md", r".*tests\.sim --(seeds|replay) .*", f"{DOCUMENTS}::test_lines_of_the_testing_page"),

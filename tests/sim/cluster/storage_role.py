@@ -23,7 +23,6 @@ from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
 from waltz_storage.service.server import NodeOptions, StorageNode
 
-
 WITHOUT_JOURNAL = 0.2
 """Of the lives of a node in the seeds with journals."""
 JOURNAL_FILE_BYTES = (8 << 10, 16 << 10, 64 << 10)
@@ -73,7 +72,7 @@ class StorageRole(Role):
         self.restored = False
         """Its directory was copied back and has to be reset before the next start."""
         self.journals: random.Random | None = None
-        """Draws for each life of the node whether it has a journal, and of which size; without it none has."""
+        """Draws for each life of the node whether it has a journal, and its size; without it none has."""
         self._shape = shape
         self.cluster_key = cluster_key
         self._was_old = False

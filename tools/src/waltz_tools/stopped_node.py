@@ -21,6 +21,18 @@ def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int
     return reset_for_restore(str(directory), partitions)
 
 
+def settle_journal(directory: Path, journal: Path | None) -> int:
+    """Bring what the journal of a crashed node holds into the partitions' files; how many changes that were.
+
+    The node must be stopped (its lock is taken). Doing it twice is fine.
+    """
+    from waltz_storage.engine.files import OsFileSystem  # installed where storage nodes are
+    from waltz_storage.engine.journal.directory import settle_directory
+
+    place = None if journal is None else str(journal)
+    return settle_directory(OsFileSystem(), str(directory), place)
+
+
 def resettable(directory: Path, partitions: Sequence[int] | None) -> list[int]:
     """What `restore_reset` would reset; nothing is written. ToolError when a node runs on the directory."""
     from waltz_storage.engine.inspect import inspect_control_file

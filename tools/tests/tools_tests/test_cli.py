@@ -44,7 +44,7 @@ GROUPS = {
     "cluster": {"verify", "check-connectivity", "status"},
     "client": {"validate", "create-producer", "create-consumer", "high-water-mark"},
     "perf": {"test-producers", "test-consumers"},
-    "disk": {"dump-control-file", "dump-segment", "verify-segment", "segment-statistic", "check"},
+    "disk": {"dump-control-file", "dump-segment", "verify-segment", "segment-statistic", "check", "settle"},
 }  # fmt: skip
 
 

@@ -5,10 +5,12 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from uuid import UUID
 
 import pytest
 
 from waltz_runtime.exit_code import ExitCode
+from waltz_storage.engine.storage_manager import StorageManager
 from waltz_tools.__main__ import run
 
 GOLDEN = Path(__file__).parents[3] / "tests" / "interop" / "golden" / "storage"
@@ -184,3 +186,51 @@ def test_a_directory_in_use_is_not_reset_and_a_dry_run_says_so(
 def test_a_file_of_another_name_is_no_control_file(node: Path) -> None:
     assert run(["disk", "dump-control-file", str(node / "0" / "x.ctl")]) == ExitCode.USAGE
     assert run(["disk", "dump-control-file", str(node / "0")]) == ExitCode.FAILED
+
+
+def test_settle_brings_a_crashed_directory_into_the_plain_state(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lock of a node that runs is respected; without a journal there is nothing to do."""
+    directory = tmp_path / "node"
+    directory.mkdir()
+    crashed = _crashed_with_a_journal(directory)
+    header = (directory / "waltz-storage.ctl").read_bytes()[:128]
+    assert run(["disk", "dump-control-file", str(directory)]) == ExitCode.OK
+    assert "waltz disk settle" in capsys.readouterr().out
+    assert run(["disk", "settle", str(directory)]) == ExitCode.OK
+    assert "changes of the journal are in the files now" in capsys.readouterr().out
+    assert (directory / "waltz-storage.ctl").read_bytes()[:128] != header
+    assert run(["disk", "settle", str(directory)]) == ExitCode.OK
+    assert capsys.readouterr().out == "nothing was left in a journal\n"
+    manager = StorageManager.open(str(directory), cluster_key=UUID(int=7), num_partitions=2, now_ms=lambda: 0)
+    assert manager.get(1).max_txid == crashed
+    manager.close()
+    assert run(["disk", "settle", str(tmp_path)]) == ExitCode.FAILED
+    assert "there is no waltz-storage.ctl here" in capsys.readouterr().err
+
+
+CRASH = """
+import sys
+from uuid import UUID
+from waltz_storage.engine.journal.log import JournalSettings
+from waltz_storage.engine.layout import RecordBatch
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.engine.layout import wire_to_disk
+import struct, zlib, os
+manager = StorageManager.open(sys.argv[1], cluster_key=UUID(int=7), num_partitions=2, now_ms=lambda: 0,
+    journal=JournalSettings(None, 1 << 20, 3), journal_id=UUID(int=9))
+partition = manager.assign(1)
+for txid in range(5):
+    raw = struct.pack(">qiiiiii", txid, 7, 1, 1, txid + 1, 0, 3) + b"abc" + struct.pack(">I", zlib.crc32(b"abc"))
+    partition.append([wire_to_disk(raw, 0, 1).batch])
+    manager.commit()
+os._exit(9)
+"""
+
+
+def _crashed_with_a_journal(directory: Path) -> int:
+    """A directory whose node ended without closing it; the last transaction of partition 1."""
+    done = subprocess.run([sys.executable, "-c", CRASH, str(directory)], check=False)
+    assert done.returncode == 9
+    return 4

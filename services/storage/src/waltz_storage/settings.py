@@ -1,10 +1,10 @@
 """Configuration of a storage node: the keys of release 0.13.2 and a few more (docs/configuration.md).
 
 Ours: `storage.bind.host` (default: the address this machine's own host name resolves to, as 0.13.2),
-`storage.disk.threads`, `storage.journal.enabled` (one sync for all partitions), `storage.journal.directory` (of its
-own; default: inside the storage directory), `storage.journal.files` and `storage.journal.fileBytes` (their number
-and size), `storage.disk.inline` (a single append that is alone runs without a thread while
-the disk is fast), `storage.disk.reserveBytes` (kept free: appends that would touch it are refused),
+`storage.disk.threads`, `storage.journal.enabled` (one sync for all partitions), `storage.journal.directory`
+(of its own; default: inside the storage directory), `storage.journal.files` and `storage.journal.fileBytes`
+(their number and size), `storage.disk.inline` (a single append that is alone runs without a thread while the
+disk is fast), `storage.disk.reserveBytes` (kept free: appends that would touch it are refused),
 `storage.maxFrameBytes`, `storage.queue.maxBytes` (per partition), `storage.queue.totalBytes` (of all
 partitions), `storage.maxConnections` and `storage.maxHandshakes` (of each port), `storage.receiveBytes`
 (requests that have not arrived completely, over all connections), `storage.ssl.allowedPeers` and

@@ -84,7 +84,7 @@ def number_of_calls(steps: list[Step], threshold: int) -> int:
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
 @pytest.mark.parametrize("mode", list(CrashMode))
-def test_journal_crash_between_any_two_system_calls(name: str, mode: CrashMode) -> None:
+def test_safety_c7_crash_between_any_two_system_calls(name: str, mode: CrashMode) -> None:
     """The directory opens with and without a journal, acknowledged records are there, nothing else is."""
     steps, threshold = SCENARIOS[name], THRESHOLDS.get(name, 700)
     total = number_of_calls(steps, threshold)
@@ -105,7 +105,7 @@ def test_journal_crash_between_any_two_system_calls(name: str, mode: CrashMode) 
 
 
 @pytest.mark.parametrize("name", list(SCENARIOS))
-def test_journal_a_second_crash_during_the_replay(name: str) -> None:
+def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
     """The replay itself may be interrupted anywhere, after a power loss of the worst kind."""
     steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)
     rng = random.Random(name)

@@ -1,4 +1,5 @@
-"""`waltz disk`: what is in the files of a storage node. Reads only: nothing is locked, cut or repaired.
+"""`waltz disk`: what is in the files of a storage node. Reads only: nothing is locked, cut or repaired; but
+for `settle`, which is for the directory of a node that is stopped.
 
 A node may be running meanwhile; the end of its newest segment may then move between two looks.
 """
@@ -29,6 +30,7 @@ from waltz_tools.cli.common import (
 from waltz_tools.cli.hexdump import hex_dump
 from waltz_tools.cli.progress import progress
 from waltz_tools.errors import DegradedError, ToolError, UsageError
+from waltz_tools.stopped_node import settle_journal
 
 if TYPE_CHECKING:
     from waltz_storage.engine.segment_view import SegmentView
@@ -37,6 +39,7 @@ app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
 MAX_SHOWN_FAILURES = 100
 CONTROL_FILE_NAME = "waltz-storage.ctl"
+SETTLE = "once the node is stopped, `waltz disk settle` brings it there:"
 
 SegmentArgument = Annotated[
     Path, typer.Argument(metavar="FILE.seg", help="Data file of a segment.", show_default=False)
@@ -118,8 +121,32 @@ def dump_control_file(
                 entry.assigned, entry.available, None,
             )  # fmt: skip
     render_listings(output, [listing])
+    if header.version and output is OutputFormat.TABLE:
+        print_line(f"the files may lack what is in the node's journal: {SETTLE} {directory}")
     if damaged:
         raise DegradedError(f"{damaged} entries of {directory / CONTROL_FILE_NAME} are damaged")
+
+
+@app.command("settle")
+def settle(
+    directory: Annotated[
+        Path, typer.Argument(help="Storage directory of a node that is stopped.", show_default=False)
+    ],
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="storage.journal.directory, if the node has its journal elsewhere."),
+    ] = None,
+    output: OutputOption = OutputFormat.TABLE,
+) -> None:
+    """Bring what the journal of a node that was not closed in order holds into the partitions' files, so that
+    release 0.13.2 can open the directory. A node of this release does so itself when it starts."""
+    changes = settle_journal(directory, journal)
+    text = (
+        f"{changes} changes of the journal are in the files now"
+        if changes
+        else "nothing was left in a journal"
+    )
+    render_result(output, text, directory=str(directory), changes=changes)
 
 
 @app.command("dump-segment")

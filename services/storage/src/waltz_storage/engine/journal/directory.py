@@ -16,12 +16,12 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.errors import DirectoryLockedError, StorageStartError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
 from waltz_storage.engine.journal.log import read_journal
 from waltz_storage.engine.journal.replay import Replay
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, ControlHeader
+from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
 
 JOURNALED_VERSION = 1
 JOURNAL_DIRECTORY = "waltz-journal"
@@ -99,6 +99,23 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
             f"{directory}: its journal cannot be replayed: {error.strerror or error}"
         ) from error
     return replay.changes
+
+
+def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> int:
+    """`settle` for the directory of a stopped node, which is locked meanwhile. `StorageStartError`."""
+    path = join(directory, CONTROL_FILE_NAME)
+    if not fs.exists(path):
+        raise StorageStartError(f"{directory}: there is no {CONTROL_FILE_NAME} here")
+    try:
+        control = fs.open(path)
+    except OSError as error:
+        raise StorageStartError(f"{path}: {error.strerror or error}") from error
+    try:
+        if not control.lock(LOCK_SIZE):
+            raise DirectoryLockedError(f"{directory}: another process is using this directory")
+        return settle(fs, directory, control, configured)
+    finally:
+        control.close()
 
 
 def abandon(control: File) -> None:

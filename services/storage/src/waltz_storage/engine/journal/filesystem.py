@@ -1,10 +1,10 @@
 """The disk seam through the node journal: the engine above it stays as it is.
 
 Before `JournaledFiles.begin` and after `JournaledFiles.end` every call goes to the files below. In between a
-write is kept in memory, and a sync of a file puts what was written to it since its last sync into the journal's
-buffer. `commit` makes all of that durable at once; only then are the writes made in the files below, without
-a sync. So whoever answers a request does so after `commit`: what the engine takes for synced is durable from
-then on.
+write is kept in memory, and a sync of a file puts what was written to it since its last sync into the
+journal's buffer. `commit` makes all of that durable at once; only then are the writes made in the files
+below, without a sync. So whoever answers a request does so after `commit`: what the engine takes for synced
+is durable from then on.
 
 Invariants:
 
@@ -12,8 +12,8 @@ Invariants:
   files and directories. So after a crash the journal's changes, made again in order, lead to the state after
   the last complete commit, as if every sync of the engine until then had been one, and none after it.
 * What cannot be taken back or held in memory (a file deleted or cut) is committed first.
-* A write that was never synced is made in the file after the next commit, as a page cache may do, and is not in
-  the journal.
+* A write that was never synced is made in the file after the next commit, as a page cache may do, and is not
+  in the journal.
 * A journal file is used again when everything that it speaks of has been made in the files below and synced
   there (`settle`).
 * A failed commit, or a failed sync below, ends the journal: every later write, sync and commit fails.
@@ -267,9 +267,7 @@ class JournaledFiles:
             journal.commit()
         except OSError as error:
             self._fail(error)
-            for shared in self._pending:  # nobody may see what is not durable
-                shared.pending.clear()
-            self._pending.clear()
+            self._pending.clear()  # what is not durable stays in memory, where the engine still looks for it
             raise
         self._created.clear()
         for shared in list(self._pending):
@@ -407,7 +405,7 @@ class JournaledFiles:
         """A handle was closed, or a sync of the file has ended."""
         with self._lock:
             shared.users -= 1
-            if shared.users or shared.pending:
+            if shared.users or (shared.pending and self._failed is None):
                 return
         self._drop(shared)
 

@@ -8,8 +8,8 @@ Invariants:
 * A commit is written only after the sync of the one before it has returned. So a frame of a later commit
   behind a broken one is damage; without one, it is the torn end.
 * A file is used again (`settled`) only when everything in it is durable in the files it speaks of.
-* Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced, then
-  its first frame. Only a file with the newest epoch may lack the end mark.
+* Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced,
+  then its first frame. Only a file with the newest epoch may lack the end mark.
 * After a failed write or sync nothing is ever written again (`failed`).
 """
 
@@ -157,7 +157,7 @@ class Journal:
         self.buffered_bytes += size
 
     def commit(self) -> None:
-        """Make all changes so far durable. `OSError`: it is not known which are, and there is no other try."""
+        """Make all changes so far durable. `OSError`: it is not known which are; there is no other try."""
         if self.failed is not None:
             raise OSError(errno.EIO, self.failed)
         changes, self._changes, self.buffered_bytes = self._changes, [], 0
@@ -176,10 +176,11 @@ class Journal:
         for path, change in changes:
             raw = self._encoded(path, change)
             if len(raw) > room:
-                frames = [self._frame(number, part, 0, payload), self._frame(number, part + 1, END, [])]
-                self._write(frames)
+                frames = [self._frame(number, part, 0, payload)] if payload else []
+                part += len(frames) + 1
+                self._write([*frames, self._frame(number, part - 1, END, [])])
                 self._use(self._free_file())
-                payload, part, room = [], part + 2, self._room()
+                payload, room = [], self._room()
                 raw = self._encoded(path, change)
             payload.append(raw)
             room -= len(raw)
@@ -311,7 +312,7 @@ class _Reader:
     """Frames of all files in order; a commit is given out when it is complete."""
 
     def __init__(self, complete: int | None) -> None:
-        """`complete`: the last commit that is known to be; `None` when it is in a file that was used again."""
+        """`complete`: the last commit that is; `None` when it is in a file that was used again."""
         self._complete = complete
         self._part = 0  # of the commit that is being read
         self._frames: list[bytes] = []

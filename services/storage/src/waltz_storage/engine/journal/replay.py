@@ -3,9 +3,10 @@
 Invariants:
 
 * The changes of a journal lead to the same files from whatever part of them had reached the disk, and again
-  when the replay itself was interrupted: every file's bytes after its first change come from changes in order.
-* A write or a cut of a file that is not there makes none: the file was deleted later, or it was lost, and then
-  the partition's own checks shall miss it (safety: lost files).
+  when the replay itself was interrupted: every file's bytes after its first change come from changes in
+  order.
+* A write or a cut of a file that is not there makes none: the file was deleted later, or it was lost, and
+  then the partition's own checks shall miss it (safety: lost files).
 * Everything is durable when `replay` returns.
 """
 
