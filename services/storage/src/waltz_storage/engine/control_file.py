@@ -33,7 +33,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.free_space import NO_SPACE
-from waltz_storage.engine.journal.directory import abandon, depending, settle, write_plain
+from waltz_storage.engine.journal.directory import abandon, dependence, depending, settle, write_plain
 from waltz_storage.engine.layout import ControlHeader
 from waltz_storage.engine.partition_info import (
     PartitionInfo,
@@ -73,8 +73,7 @@ class ControlFile:
         `StorageStartError` on any mistake."""
         file = _open_locked(fs, directory, create=True)
         try:
-            settle(fs, directory, file, journal_directory)
-            header = _read_header(file)
+            header = _read_header(_head(fs, directory, file, journal_directory))
             if header is None:
                 refuse_when_used(
                     fs, directory, "its control file is missing, cut short or was never finished"
@@ -106,12 +105,13 @@ class ControlFile:
         file = _open_locked(fs, directory, create=False)
         try:
             try:
-                settle(fs, directory, file, journal_directory)
+                raw = _head(fs, directory, file, journal_directory)
             except StorageStartError:
                 if not without_journal:
                     raise
                 abandon(file)
-            header = _read_header(file)
+                raw = file.pread(layout.HEADER_SIZE, 0)
+            header = _read_header(raw)
             if header is None:
                 raise StorageStartError(
                     f"{directory}: {layout.CONTROL_FILE_NAME} is damaged or was never finished"
@@ -287,9 +287,17 @@ def _open_locked(fs: FileSystem, directory: str, *, create: bool) -> File:
     return file
 
 
-def _read_header(file: File) -> ControlHeader | None:
-    """`None` when the file is new, short or its header was never written."""
+def _head(fs: FileSystem, directory: str, file: File, journal_directory: str | None) -> bytes:
+    """The first bytes; what the journal of a crash holds is in the files."""
     raw = file.pread(layout.HEADER_SIZE, 0)
+    if dependence(raw) is None:
+        return raw
+    settle(fs, directory, file, journal_directory)
+    return file.pread(layout.HEADER_SIZE, 0)
+
+
+def _read_header(raw: bytes) -> ControlHeader | None:
+    """`None` when the file is new, short or its header was never written."""
     if len(raw) < layout.HEADER_SIZE:
         return None
     header = ControlHeader.from_bytes(raw)
