@@ -105,6 +105,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c.py",
     ),
+    "waltz_storage/engine/journal/": (
+        f"{_STORAGE}/test_journal.py",
+        f"{_STORAGE}/test_node_journal.py",
+        f"{_STORAGE}/test_journal_crashes.py",
+    ),
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",

@@ -8,6 +8,7 @@ from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
+from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
 from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
@@ -17,6 +18,7 @@ from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 ALL_BUGS = (
     *STORAGE_BUGS,
     *WITNESS_BUGS,
+    *JOURNAL_BUGS,
     *STORE_BUGS,
     *SERVER_BUGS,
     *CLIENT_BUGS,

@@ -19,6 +19,7 @@ from waltz_protocol.types import Endpoint, Record
 from waltz_runtime.metrics import MetricsRegistry
 from waltz_storage.engine.files import FileSystem, OsFileSystem
 from waltz_storage.engine.free_space import FreeSpace
+from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.partition import EngineSettings
 from waltz_storage.engine.storage_manager import StorageManager
 from waltz_storage.service.disk_pool import QueueLimits
@@ -26,7 +27,7 @@ from waltz_storage.service.inline import InlineLimits
 from waltz_storage.service.jobs import ReadLimits
 from waltz_storage.service.server import NodeOptions, StorageNode
 
-from .support import KEY, now_ms, payload, wire_record
+from .support import JOURNAL_IDS, KEY, now_ms, payload, wire_record
 
 HELLO = "4800000000001e0000000100000000001457616c747a2053746f7261676520436c69656e74"
 ADMIN_HELLO = HELLO
@@ -74,6 +75,7 @@ async def running_node(
     http: bool = False,
     assign: tuple[int, ...] = (),
     room: FreeSpace | None = None,
+    journal: JournalSettings | None = None,
 ) -> AsyncIterator[StorageNode]:
     pool = executor if executor is not None else ThreadPoolExecutor(2, thread_name_prefix="disk")
     manager = StorageManager.open(
@@ -84,9 +86,12 @@ async def running_node(
         settings=EngineSettings(threshold),
         fs=fs if fs is not None else OsFileSystem(),
         room=room,
+        journal=journal,
+        journal_id=None if journal is None else next(JOURNAL_IDS),
     )
     for partition_id in assign:
         manager.assign(partition_id)
+    manager.commit()
     options = NodeOptions(
         "127.0.0.1",
         0,

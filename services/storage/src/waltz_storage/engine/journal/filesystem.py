@@ -189,6 +189,7 @@ class JournaledFiles:
             return
         with self._settling:
             try:
+                self.check()
                 self.commit()
                 if self._pending:
                     raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
@@ -204,7 +205,8 @@ class JournaledFiles:
             raise OSError(errno.EIO, self._failed)
 
     def _fail(self, error: OSError) -> None:
-        self._failed = self._failed or f"the node's journal: {error.strerror or error}"
+        reason = f"the journal of this node failed ({error.strerror or error})"
+        self._failed = self._failed or f"{reason}: nothing is taken until it has been started again"
 
     # -- writing -------------------------------------------------------------------------------------------
 
@@ -249,7 +251,9 @@ class JournaledFiles:
 
     def commit(self) -> None:
         """Make everything in the journal's buffer durable, then make the writes below. `OSError`: the
-        journal has failed."""
+        journal has failed. Once it has, nothing is taken, so nothing waits for a commit."""
+        if self._failed is not None and not self._running().discard():
+            return
         self._commit()
         self._all_made()
 
@@ -293,9 +297,7 @@ class JournaledFiles:
                 start = place
         except OSError as error:
             shared.pending = pending[start:]
-            if error.errno in NO_SPACE:
-                self._room.ran_out(error)
-            else:
+            if error.errno not in NO_SPACE:
                 self._fail(error)
             return
         self._pending.pop(shared, None)

@@ -169,6 +169,11 @@ class Journal:
             self.failed = f"the journal failed: {error.strerror or error}"
             raise
 
+    def discard(self) -> bool:
+        """Forget the changes that are in no commit; whether there were any."""
+        changes, self._changes, self.buffered_bytes = self._changes, [], 0
+        return bool(changes)
+
     def _write_commit(self, changes: list[tuple[str, Callable[[int], bytes]]]) -> None:
         number, part = self._commit_number + 1, 0
         payload: list[bytes] = []

@@ -1,0 +1,183 @@
+"""A node with a journal over real sockets: batches over all partitions, one commit each, failures, sizes."""
+
+from __future__ import annotations
+
+import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+from waltz_protocol.aio.storage_connection import StorageConnection
+from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.errors import RequestFailedError
+from waltz_storage.engine.journal.log import JournalSettings
+from waltz_storage.engine.storage_manager import StorageManager
+from waltz_storage.service.inline import InlineLimits
+from waltz_storage.service.server import StorageNode
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
+
+from .node_support import GatedExecutor, admin_connected, connected, records, running_node
+from .support import (
+    JOURNAL,
+    KEY,
+    ROOT,
+    assert_holds,
+    empty_disk,
+    now_ms,
+    open_manager,
+)
+
+
+def syncs_since(disk: FaultyDisk, start: int, part: str) -> int:
+    return sum(call[0] == "sync" and part in str(call[1]) for call in disk.calls[start:])
+
+
+@pytest.mark.parametrize("inline", [None, InlineLimits()], ids=["threads", "inline"])
+async def test_what_was_answered_is_there_after_a_crash(tmp_path: Path, inline: InlineLimits | None) -> None:
+    """Real files and threads; the journal rotates and its files are settled beside the jobs."""
+    directory = tmp_path / "node"
+    directory.mkdir()
+    settings = JournalSettings(None, 64 << 10, 3)
+    pool = ThreadPoolExecutor(2)
+    async with running_node(
+        directory, journal=settings, executor=pool, assign=(0, 1, 2), inline_limits=inline
+    ) as node:
+        async with connected(node) as one, connected(node) as other:
+            await asyncio.gather(_fill(one, 0), _fill(other, 1), _fill(one, 2))
+            copied = tmp_path / "crashed"
+            await asyncio.to_thread(_copy, directory, copied)
+        assert not node.manager.problems()
+    for place in (copied, directory):
+        manager = StorageManager.open(str(place), cluster_key=KEY, num_partitions=4, now_ms=now_ms)
+        for partition in (0, 1, 2):
+            assert_holds(manager.get(partition), 300)
+        manager.close()
+
+
+async def _fill(connection: StorageConnection, partition: int) -> None:
+    for txid in range(0, 300, 3):
+        await connection.append(1, partition, records(txid, 3))
+
+
+def _copy(source: Path, target: Path) -> None:
+    """As a crash of the process leaves it: nothing runs that changes files, for all requests are answered."""
+    for path in sorted(source.rglob("*")):
+        place = target / path.relative_to(source)
+        if path.is_dir():
+            place.mkdir(parents=True, exist_ok=True)
+        else:
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(path.read_bytes())
+
+
+async def test_requests_of_one_moment_share_a_sync() -> None:
+    """Four partitions, one commit: no partition syncs a file of its own."""
+    disk, executor = empty_disk(), GatedExecutor()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=executor, assign=(0, 1, 2, 3)) as node,
+        connected(node) as server,
+    ):
+        for partition in range(4):
+            await server.append(1, partition, records(0, 1))
+        executor.open = False
+        first = spawn(server.append(1, 0, records(1, 1)), "append")
+        while not executor.waiting:
+            await asyncio.sleep(0)
+        rest = [spawn(server.append(1, p, records(1, 1)), "append") for p in (1, 2, 3)]
+        await _arrived(node, (1, 2, 3))
+        start = len(disk.calls)
+        executor.step()
+        await first
+        assert not any(task.done() for task in rest)
+        while not executor.waiting:
+            await asyncio.sleep(0)
+        executor.step()
+        await asyncio.gather(*rest)
+        assert syncs_since(disk, start, "/waltz-journal/") == 2
+        assert syncs_since(disk, start, "/0/") == syncs_since(disk, start, "/1/") == 0
+        executor.release()
+
+
+async def _arrived(node: StorageNode, partitions: tuple[int, ...]) -> None:
+    """Their requests are in jobs of the next batch."""
+    while any(node.pool.queue(partition).idle for partition in partitions):
+        await asyncio.sleep(0.001)
+
+
+async def test_safety_c7_nothing_is_answered_with_success_before_its_commit() -> None:
+    """A failed sync of the journal: everything in the batch fails, also a read of what was just written, and
+    after it all partitions; health says so."""
+    disk, executor = empty_disk(), GatedExecutor()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=executor, assign=(0, 1)) as node,
+        connected(node) as server,
+        connected(node) as reader,
+    ):
+        await server.append(1, 0, records(0, 2))
+        executor.open = False
+        first = spawn(server.append(1, 0, records(2, 2)), "append")
+        while not executor.waiting:
+            await asyncio.sleep(0)
+        read = spawn(reader.max_transaction_id(1, 0), "read")
+        mark = spawn(server.set_low_water_mark(1, 1, -1), "mark")
+        disk.fail_sync_once = "waltz-journal"
+        executor.step()
+        with pytest.raises(RequestFailedError, match="journal"):
+            await first
+        executor.release()
+        with pytest.raises(RequestFailedError):
+            await read
+        with pytest.raises(RequestFailedError):
+            await mark
+        with pytest.raises(RequestFailedError, match="out of service"):
+            await server.append(1, 1, records(0, 1))
+        assert len(await server.record_list(1, 0, 0, 9)) == 2, "what is durable can be read"
+        healthy, body = node.health()
+        assert not healthy
+        assert set(body["storage-health-check"]["partitions"]) == {"0", "1"}  # type: ignore[index]
+        assert node.manager.get(0).max_txid == 1, "what was not durable is not shown"
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 2)
+    manager.close()
+
+
+async def test_administration_waits_for_its_commit() -> None:
+    disk = empty_disk()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=GatedExecutor(), assign=(0,)) as node,
+        admin_connected(node) as tool,
+    ):
+        await tool.assign([1], True)
+        disk.fail_sync_once = "waltz-journal"
+        with pytest.raises(RequestFailedError, match="journal"):
+            await tool.set_available([0], False)
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk)
+    assert sorted(manager.partitions) == [0, 1]
+    manager.close()
+
+
+async def test_room_on_the_disk_is_looked_for_again() -> None:
+    """What the journal holds goes into the files when there is room, without a request."""
+    disk, executor = empty_disk(), GatedExecutor()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=executor, assign=(0,)) as node,
+        connected(node) as server,
+    ):
+        await server.append(1, 0, records(0, 2))
+        disk.capacity_bytes = disk.used_bytes()
+        await server.append(1, 0, records(2, 2))  # it is durable
+        with pytest.raises(RequestFailedError, match="disk is full"):
+            await server.append(1, 0, records(4, 1))
+        assert node.disk.full is not None
+        assert await server.max_transaction_id(1, 0) == 3
+        disk.capacity_bytes = None
+        await node.disk.look()
+        held, full = node.manager.room.held, node.manager.room.full
+        assert held is full is None
+        await server.append(1, 0, records(4, 1))
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 5)
+    manager.close()
