@@ -13,6 +13,11 @@ from tests.sim.mutants.loader import ROOT
 _SERVER = "services/server/tests/server_tests"
 _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
+_JOURNAL = (
+    f"{_STORAGE}/test_journal.py",
+    f"{_STORAGE}/test_node_journal.py",
+    f"{_STORAGE}/test_journal_crashes.py",
+)
 _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
 
@@ -105,11 +110,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_safety_c.py",
     ),
-    "waltz_storage/engine/journal/": (
-        f"{_STORAGE}/test_journal.py",
-        f"{_STORAGE}/test_node_journal.py",
-        f"{_STORAGE}/test_journal_crashes.py",
-    ),
+    "waltz_storage/engine/journal/directory.py": _JOURNAL,
+    "waltz_storage/engine/journal/filesystem.py": _JOURNAL,
+    "waltz_storage/engine/journal/layout.py": _JOURNAL,
+    "waltz_storage/engine/journal/log.py": _JOURNAL,
+    "waltz_storage/engine/journal/replay.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",

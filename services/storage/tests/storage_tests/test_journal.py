@@ -191,6 +191,17 @@ def test_a_file_that_is_not_the_newest_ends_with_its_mark() -> None:
         commits_of(disk)
 
 
+def test_safety_c7_a_header_that_was_not_written_is_missed() -> None:
+    """A file shows the epoch of its life before: the disk has lost the write of its header."""
+    disk = written(500)
+    lives = {FileHeader.from_bytes(raw): path for path, raw in disk.files().items() if raw[:4] == b"WZJF"}
+    _, middle, _ = sorted(header for header in lives if header is not None)
+    older = FileHeader(ID, middle.epoch - JOURNAL.files, middle.number)
+    disk.put(lives[middle], older.to_bytes() + disk.files()[lives[middle]][SECTOR_SIZE:])
+    with pytest.raises(JournalDamagedError, match=f"none has {older.epoch + 1}"):
+        commits_of(disk)
+
+
 @pytest.mark.parametrize("number", range(JOURNAL.files))
 def test_a_journal_that_lacks_a_file_is_damaged(number: int) -> None:
     disk = written(200)

@@ -10,7 +10,7 @@ Invariants:
 * A file is used again (`settled`) only when everything in it is durable in the files it speaks of.
 * Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced,
   then its first frame. Only a file with the newest epoch may lack the end mark.
-* After a failed write or sync nothing is ever written again (`failed`).
+* After a failed write or sync nothing is ever written again; its owner sees to it.
 """
 
 from __future__ import annotations
@@ -88,7 +88,6 @@ class Journal:
         self._changes: list[tuple[str, Callable[[int], bytes]]] = []
         self.buffered_bytes = 0
         self.written_bytes = 0
-        self.failed: str | None = None
         self.wait_for_file: Callable[[], None] | None = None
         """Called when no file is free; it settles one."""
 
@@ -157,17 +156,10 @@ class Journal:
         self.buffered_bytes += size
 
     def commit(self) -> None:
-        """Make all changes so far durable. `OSError`: it is not known which are; there is no other try."""
-        if self.failed is not None:
-            raise OSError(errno.EIO, self.failed)
+        """Make all changes so far durable. `OSError`: it is not known which are; it is not called again."""
         changes, self._changes, self.buffered_bytes = self._changes, [], 0
-        if not changes:
-            return
-        try:
+        if changes:
             self._write_commit(changes)
-        except OSError as error:
-            self.failed = f"the journal failed: {error.strerror or error}"
-            raise
 
     def discard(self) -> bool:
         """Forget the changes that are in no commit; whether there were any."""
