@@ -130,7 +130,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_damaged_index.py",
         f"{_STORAGE}/test_disk_edges.py",
     ),
-    "waltz_storage/engine/free_space.py": (f"{_STORAGE}/test_free_space.py",),
+    "waltz_storage/engine/free_space.py": (f"{_STORAGE}/test_free_space.py", f"{_STORAGE}/test_journal.py"),
     "waltz_storage/engine/scan.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_log_corners.py",
@@ -143,6 +143,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
+        f"{_STORAGE}/test_journal.py",
         f"{_STORAGE}/test_log_corners.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_weaknesses.py",
@@ -152,7 +153,11 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_lower_fence.py",
         f"{_STORAGE}/test_safety_c6_crashes.py",
     ),
-    "waltz_storage/service/disk_pool.py": (f"{_STORAGE}/test_node.py", f"{_STORAGE}/test_node_fence.py"),
+    "waltz_storage/service/disk_pool.py": (
+        f"{_STORAGE}/test_node.py",
+        f"{_STORAGE}/test_node_fence.py",
+        f"{_STORAGE}/test_node_journal.py",
+    ),
     "waltz_storage/service/fence.py": (f"{_STORAGE}/test_fence.py",),
     "waltz_storage/service/jobs.py": (f"{_STORAGE}/test_node_fence.py", f"{_STORAGE}/test_node.py"),
     "waltz_client/_internal/appender.py": (f"{_CLIENT}/test_outcomes.py", f"{_CLIENT}/test_ends.py"),

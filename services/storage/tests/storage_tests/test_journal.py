@@ -421,6 +421,43 @@ def test_files_of_the_journal_are_used_again_and_again() -> None:
     manager.close()
 
 
+def test_safety_c7_a_file_that_was_lost_is_not_brought_back_in_part() -> None:
+    """Its partition is refused, as without a journal."""
+    disk = empty_disk()
+    manager = opened(disk)
+    manager.get(0).raise_fence(1)
+    manager.get(0).set_low_water_mark(1, -1)
+    append(manager.get(0), 0, 4)
+    manager.close()
+    manager = open_manager(disk, journal=JOURNAL)
+    append(manager.get(0), 4, 4)
+    manager.commit()
+    disk.restart(CrashMode.KEEP)
+    lost = segment_path(0, 0)
+    disk.remove(lost)
+    manager = open_manager(disk)
+    assert "missing or cut short" in manager.damaged[0]
+    assert lost not in disk.files()
+    manager.close()
+
+
+def test_safety_c7_a_deleted_segment_does_not_come_back() -> None:
+    """Its deletion is in the journal; that of its name was not durable when the power went."""
+    disk = empty_disk()
+    manager = opened(disk)
+    for number in range(5):
+        append(manager.get(0), number * 4, 4, 100)
+    manager.close()
+    manager = open_manager(disk, threshold=700, journal=JOURNAL)
+    manager.get(0).truncate(5)
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk, threshold=700)
+    assert manager.get(0).max_txid == 5
+    assert_holds(manager.get(0), 6, 100)
+    manager.close()
+
+
 def test_a_restart_with_other_sizes_uses_the_same_files() -> None:
     disk = empty_disk()
     manager = opened(disk)

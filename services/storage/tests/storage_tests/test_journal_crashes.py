@@ -17,7 +17,13 @@ from .support import (
     open_manager,
     opens_in_release_0_13_2,
 )
-from .test_safety_c5_crashes import SCENARIOS, SIZES, THRESHOLDS, Acknowledged, Step
+from .test_safety_c5_crashes import SCENARIOS as SCENARIOS_WITHOUT
+from .test_safety_c5_crashes import SIZES as SIZES_WITHOUT
+from .test_safety_c5_crashes import THRESHOLDS, Acknowledged, Step
+from .test_safety_c6_crashes import ROLLING
+
+SCENARIOS = {**SCENARIOS_WITHOUT, "rolling_sessions": ROLLING}
+SIZES = {**SIZES_WITHOUT, "rolling_sessions": 100}
 
 
 def run_until_crash(disk: FaultyDisk, steps: list[Step], threshold: int) -> Acknowledged:
