@@ -15,6 +15,7 @@ _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
 _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
+    f"{_STORAGE}/test_journaled_directory.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",
 )
@@ -130,7 +131,10 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_STORAGE}/test_damaged_index.py",
         f"{_STORAGE}/test_disk_edges.py",
     ),
-    "waltz_storage/engine/free_space.py": (f"{_STORAGE}/test_free_space.py", f"{_STORAGE}/test_journal.py"),
+    "waltz_storage/engine/free_space.py": (
+        f"{_STORAGE}/test_free_space.py",
+        f"{_STORAGE}/test_journaled_directory.py",
+    ),
     "waltz_storage/engine/scan.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_log_corners.py",
@@ -143,7 +147,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/sidecar.py": (f"{_STORAGE}/test_two_copies.py", f"{_STORAGE}/test_safety_c.py"),
     "waltz_storage/engine/storage_manager.py": (
-        f"{_STORAGE}/test_journal.py",
+        f"{_STORAGE}/test_journaled_directory.py",
         f"{_STORAGE}/test_log_corners.py",
         f"{_STORAGE}/test_disk_edges.py",
         f"{_STORAGE}/test_weaknesses.py",
