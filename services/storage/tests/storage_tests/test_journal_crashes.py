@@ -19,7 +19,7 @@ from .support import (
 )
 from .test_safety_c5_crashes import SCENARIOS as SCENARIOS_WITHOUT
 from .test_safety_c5_crashes import SIZES as SIZES_WITHOUT
-from .test_safety_c5_crashes import THRESHOLDS, Acknowledged, Step
+from .test_safety_c5_crashes import THRESHOLDS, Acknowledged, Step, step_truncate
 from .test_safety_c6_crashes import ROLLING
 
 SCENARIOS = {**SCENARIOS_WITHOUT, "rolling_sessions": ROLLING}
@@ -129,3 +129,31 @@ def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
                 pass
             disk.restart(CrashMode.SOME, rng)
             check_after_crash(disk, promised, size, threshold, journal=bool(second % 3))
+
+
+@pytest.mark.parametrize("mode", list(CrashMode))
+def test_safety_c7_crash_of_a_node_that_cuts_what_an_earlier_one_wrote(mode: CrashMode) -> None:
+    """The journal holds nothing of the segments that go, so it cannot make them again."""
+    earlier, later = ROLLING[:8], [*ROLLING[8:], step_truncate(2)]
+
+    def begun(crash_after: int | None) -> tuple[FaultyDisk, Acknowledged]:
+        disk = empty_disk()
+        promised = run_until_crash(disk, earlier, 700)
+        disk.restart(CrashMode.KEEP)
+        open_manager(disk).close()
+        disk.crash_before = None if crash_after is None else len(disk.calls) + crash_after
+        try:
+            manager = open_manager(disk, threshold=700, journal=JOURNAL)
+            for step in later:
+                _run(step, manager, promised)
+        except CrashError:
+            pass
+        return disk, promised
+
+    whole, _ = begun(None)
+    for boundary in range(len(whole.calls)):
+        disk, promised = begun(boundary)
+        if disk.crash_before is not None and len(disk.calls) < disk.crash_before:
+            break
+        disk.restart(mode, random.Random(boundary))
+        check_after_crash(disk, promised, 100, 700, journal=boundary % 2 == 0)

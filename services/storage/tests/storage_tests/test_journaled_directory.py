@@ -1,5 +1,5 @@
-"""A storage directory with a journal: failures, full disks, lost journals, and what release 0.13.2 finds after
-it."""
+"""A storage directory with a journal: failures, full disks, lost journals, and what release 0.13.2 finds
+after it."""
 
 from __future__ import annotations
 
