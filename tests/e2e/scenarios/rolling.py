@@ -12,7 +12,8 @@ from tests.e2e.world import CLUSTER, SERVERS, STORAGE, WAIT_SECONDS, World
 PYTHON = "/opt/waltz/bin/python"
 _EXPIRY = """\
 import urllib.request
-text = urllib.request.urlopen("http://127.0.0.1:{port}/metrics", timeout=10).read().decode()
+page = urllib.request.Request("http://127.0.0.1:{port}/metrics", headers={{"Accept": "text/plain"}})
+text = urllib.request.urlopen(page, timeout=10).read().decode()
 print(next(one.split()[-1] for one in text.splitlines() if "_tls_certificate_expiry" in one and one[0] != "#"))
 """
 
