@@ -135,8 +135,8 @@ JOURNAL_BUGS = (
         "failed_settling_is_overlooked",
         "C7",
         "filesystem.py",
-        "                except OSError as error:\n                    self._fail(error)\n\n    def _wait",
-        "                except OSError:\n                    file.settled = True\n\n    def _wait",
+        "                        self._fail(error)\n                    return False\n",
+        "                        file.settled = True\n                    return False\n",
         "A failed sync of a file loses what only the journal held.",
     ),
     _journal(
@@ -146,6 +146,22 @@ JOURNAL_BUGS = (
         "                self.check()\n                self.commit()\n",
         "                self.commit()\n",
         "A node whose journal failed declares its files complete when it stops.",
+    ),
+    _journal(
+        "names_of_a_killed_process_are_trusted",
+        "C7",
+        "filesystem.py",
+        "            if self._fs.is_dir(path):\n                self._fs.sync_dir(path)\n",
+        "            pass\n",
+        "A file that a killed process had just made is gone with the power, and the replay does not make it.",
+    ),
+    _journal(
+        "file_closed_under_a_write",
+        "C7",
+        "filesystem.py",
+        "            shared.users += 1  # whoever settles meanwhile does not close the file\n        try:",
+        "            shared.users += 0\n        try:",
+        "The thread that settles closes a file that a commit writes to.",
     ),
     # ---- the replay
     _journal(

@@ -157,3 +157,32 @@ def test_safety_c7_crash_of_a_node_that_cuts_what_an_earlier_one_wrote(mode: Cra
             break
         disk.restart(mode, random.Random(boundary))
         check_after_crash(disk, promised, 100, 700, journal=boundary % 2 == 0)
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+def test_safety_c7_power_is_lost_after_the_process_had_ended(name: str) -> None:
+    """What the first life left in the page cache only, names too, is no base for the second one."""
+    steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)
+    calls = number_of_calls(steps, threshold)
+    for boundary in range(0, calls, max(1, calls // 120)):
+        disk = empty_disk()
+        disk.crash_before = boundary
+        promised = run_until_crash(disk, steps, threshold)
+        disk.restart(CrashMode.KEEP)
+        manager = open_manager(disk, threshold=threshold, journal=JOURNAL)
+        partition = manager.assign(0)
+        count = partition.max_txid + 1
+        fence = max(partition.durable_fence, 0) + 1
+        partition.raise_fence(fence)
+        partition.set_low_water_mark(fence, max(partition.info.low_water_mark, count - 1))
+        append(partition, count, 2, size)
+        manager.commit()
+        disk.restart(CrashMode.LOSE)
+        promised.count = promised.at_most = count + 2
+        promised.fence = promised.session = fence
+        promised.assigned = True
+        try:
+            check_after_crash(disk, promised, size, threshold, journal=boundary % 2 == 0)
+        except BaseException:
+            print(f"{name}: crash before call {boundary}")
+            raise

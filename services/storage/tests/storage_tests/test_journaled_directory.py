@@ -5,15 +5,23 @@ from __future__ import annotations
 
 import errno
 import random
+from uuid import UUID
 
 import pytest
 
 from waltz_storage.engine import layout
-from waltz_storage.engine.errors import DiskFullError, PartitionFailedError, StorageStartError
+from waltz_storage.engine.errors import (
+    DiskFullError,
+    OutOfResourcesError,
+    PartitionFailedError,
+    StorageStartError,
+)
+from waltz_storage.engine.free_space import FreeSpace
 from waltz_storage.engine.journal.directory import JOURNAL_DIRECTORY, dependence
+from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings
 from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
-from waltz_testkit.faulty_disk import CrashMode, FaultyDisk
+from waltz_testkit.faulty_disk import CrashMode, FaultyDisk, FaultyFile
 
 from .support import (
     JOURNAL,
@@ -199,6 +207,39 @@ def test_safety_c7_a_failed_sync_of_a_file_that_is_settled_stops_the_node() -> N
     manager.close()
 
 
+def test_without_descriptors_a_file_is_settled_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing was tried, so nothing has failed; when no journal file is left, the node stops."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    number = 0
+    while not manager.settle_due:
+        append(manager.get(0), number, 1)
+        manager.commit()
+        number += 1
+
+    def out_of_descriptors(path: str) -> None:
+        raise OutOfResourcesError(f"{path}: too many open files")
+
+    monkeypatch.setattr(disk, "sync_dir", out_of_descriptors)
+    assert not manager.settle()
+    assert manager.problems() == {}
+    append(manager.get(0), number, 1)
+    manager.commit()
+    monkeypatch.undo()
+    assert manager.settle()
+    monkeypatch.setattr(disk, "sync_dir", out_of_descriptors)
+    with pytest.raises(PartitionFailedError, match="too many open files"):
+        for txid in range(number + 1, number + 1_000):
+            append(manager.get(0), txid, 1)
+            manager.commit()
+    manager.close()
+    monkeypatch.undo()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk)
+    assert manager.get(0).max_txid > number
+    manager.close()
+
+
 def test_files_of_the_journal_are_used_again_and_again() -> None:
     disk = empty_disk()
     manager = opened(disk, threshold=5_000)
@@ -215,6 +256,35 @@ def test_files_of_the_journal_are_used_again_and_again() -> None:
     for partition_id in (0, 2):
         assert_holds(manager.get(partition_id), 200, 300)
     manager.close()
+
+
+def test_safety_c7_a_file_is_not_closed_under_a_write(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Settling, on its own thread, is the last that uses a file while a commit writes to it: a closed
+    descriptor may be another file's by then."""
+    disk = empty_disk()
+    files = JournaledFiles(disk, ROOT, FreeSpace())
+    files.begin(files.make(PLACE, UUID(int=1), JOURNAL))
+    file = files.open(f"{ROOT}/x", create=True)
+    while not files.settle_due():
+        file.pwrite(b"x" * 1000, 0)
+        file.sync()
+        files.commit()
+    file.pwrite(b"y" * 1000, 0)
+    file.close()
+    write, closed_within = FaultyFile.pwrite, []
+
+    def pwrite(below: FaultyFile, data: bytes | memoryview, offset: int) -> int:
+        if below.path != f"{ROOT}/x":
+            return write(below, data, offset)
+        monkeypatch.setattr(FaultyFile, "close", lambda one, owner=None: closed_within.append(one.path))
+        files.settle()
+        monkeypatch.undo()
+        return write(below, data, offset)
+
+    monkeypatch.setattr(FaultyFile, "pwrite", pwrite)
+    files.commit()
+    assert closed_within == []
+    assert disk.files()[f"{ROOT}/x"] == b"y" * 1000
 
 
 def test_safety_c7_a_file_that_was_lost_is_not_brought_back_in_part() -> None:

@@ -184,11 +184,14 @@ class StorageManager:
         """`settle` has something to do."""
         return self.files is not None and self.files.settle_due()
 
-    def settle(self) -> None:
-        """Free the oldest full file of the journal; on a thread of its own, beside the jobs."""
-        if self.files is not None:
-            self.files.settle()
-            self._fail_all()
+    def settle(self) -> bool:
+        """Free the oldest full file of the journal, and whether that worked; on a thread of its own, beside
+        the jobs."""
+        if self.files is None:
+            return False
+        settled = self.files.settle()
+        self._fail_all()
+        return settled
 
     def _miss_witness(self) -> None:
         """`StorageStartError` when the witness is gone and side files say that there was one."""

@@ -308,14 +308,16 @@ class DiskPool:
             self._executor.submit(self._settle)
 
     def _settle(self) -> None:
+        settled = False
         try:
-            self.manager.settle()
+            settled = self.manager.settle()
         finally:
-            self._loop.call_soon_threadsafe(self._settled)
+            self._loop.call_soon_threadsafe(self._settled, settled)
 
-    def _settled(self) -> None:
+    def _settled(self, settled: bool) -> None:
         self._settling = False
-        self._settle_when_due()
+        if settled:  # else after the next batch
+            self._settle_when_due()
 
     def _run_on_thread(
         self, queue: PartitionQueue, job: Job, items: list[Request | Call], lone: bool

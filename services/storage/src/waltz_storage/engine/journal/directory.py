@@ -16,7 +16,7 @@ import struct
 from typing import NamedTuple
 from uuid import UUID
 
-from waltz_storage.engine.errors import DirectoryLockedError, StorageStartError
+from waltz_storage.engine.errors import DirectoryLockedError, OutOfResourcesError, StorageStartError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
 from waltz_storage.engine.journal.log import read_journal
@@ -94,10 +94,9 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
             f"{directory} was not closed in order and needs its journal: {error}; put the journal back, or give the "
             f"copy up: `waltz storage restore-reset {directory}`"
         ) from error
-    except OSError as error:
-        raise StorageStartError(
-            f"{directory}: its journal cannot be replayed: {error.strerror or error}"
-        ) from error
+    except (OSError, OutOfResourcesError) as error:
+        reason = error.strerror or error if isinstance(error, OSError) else error
+        raise StorageStartError(f"{directory}: its journal cannot be replayed: {reason}") from error
     return replay.changes
 
 

@@ -30,7 +30,8 @@ from collections.abc import Sequence
 from itertools import takewhile
 from uuid import UUID
 
-from waltz_storage.engine.files import File, FileSystem, write_fully
+from waltz_storage.engine.errors import OutOfResourcesError
+from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, write_fully
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettings
 
@@ -176,7 +177,16 @@ class JournaledFiles:
         return Journal.create(self._fs, directory, journal_id, settings)
 
     def begin(self, journal: Journal) -> None:
-        """From here on through the journal. Everything until now is durable below. `OSError`."""
+        """From here on through the journal. `OSError`.
+
+        A process that was killed may have left names that no power loss has tried: they are made durable
+        first, since only a file that is made from here on is made again by a replay.
+        """
+        for name in self._fs.listdir(self._directory):
+            path = posixpath.join(self._directory, name)
+            if self._fs.is_dir(path):
+                self._fs.sync_dir(path)
+        self._fs.sync_dir(self._directory)
         journal.begin()
         journal.wait_for_file = self._wait_for_file
         self._journal = journal
@@ -280,6 +290,14 @@ class JournaledFiles:
     def _make_pending(self, shared: _Shared) -> None:
         """Make the writes of a file below. What finds no room stays in memory and in the journal, and is
         tried again; appends are refused until there is room."""
+        with self._lock:
+            shared.users += 1  # whoever settles meanwhile does not close the file
+        try:
+            self._write_below(shared)
+        finally:
+            self.closed(shared)
+
+    def _write_below(self, shared: _Shared) -> None:
         pending, shared.pending = shared.pending, []
         place = 0
         try:
@@ -301,8 +319,6 @@ class JournaledFiles:
                 self._fail(error)
             return
         self._pending.pop(shared, None)
-        if not shared.users:
-            self._drop(shared)
 
     def _running(self) -> Journal:
         if self._journal is None:
@@ -315,18 +331,22 @@ class JournaledFiles:
         """A journal file is full, and `settle` would free it."""
         return self._journal is not None and self._failed is None and bool(_ready(self._journal))
 
-    def settle(self) -> None:
-        """Sync what the oldest full file speaks of, so that it can be used again. May run on a thread of its
-        own. A failure ends the journal."""
+    def settle(self) -> bool:
+        """Sync what the oldest full file speaks of, so that it can be used again; whether one can. May run on
+        a thread of its own. A failure ends the journal; without file descriptors it is to be tried later."""
         journal = self._journal
         if journal is None:
-            return
+            return False
         with self._settling:
             for file in _ready(journal)[:1]:
                 try:
                     self._settle(file)
                 except OSError as error:
-                    self._fail(error)
+                    if error.errno not in OUT_OF_RESOURCES:
+                        self._fail(error)
+                    return False
+                return True
+        return False
 
     def _wait_for_file(self) -> None:
         journal = self._running()
@@ -344,7 +364,10 @@ class JournaledFiles:
             self._sync_below(path)
         for directory in directories:
             if self._fs.is_dir(directory):
-                self._fs.sync_dir(directory)
+                try:
+                    self._fs.sync_dir(directory)
+                except OutOfResourcesError as error:
+                    raise OSError(errno.EMFILE, str(error)) from error
         file.settled = True
 
     def _sync_below(self, path: str) -> None:

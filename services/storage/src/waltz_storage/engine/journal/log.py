@@ -96,7 +96,7 @@ class Journal:
         """Make or reuse the files, all empty. `OSError`."""
         if not fs.is_dir(directory):
             fs.make_dir(directory)
-            fs.sync_dir(posixpath.dirname(directory))
+        fs.sync_dir(posixpath.dirname(directory))
         files: list[JournalFile] = []
         try:
             for number in range(settings.files):
