@@ -1,5 +1,5 @@
 """The permissions of a managed ZooKeeper: reading the mark on its root, and setting those of every znode (ADR
-19).
+22).
 
 The mark is the permissions of `/` themselves: everybody, everybody and we, or only we. It is changed before
 the first and after the last of the other znodes, so a crash at any write leaves CHANGING, and the next pass

@@ -164,4 +164,5 @@ class Replay:
             if touched is not None:
                 touched.file.sync()
         for directory in self._directories:
-            self._fs.sync_dir(directory)
+            if self._fs.is_dir(directory):  # else it is lost, which its partition finds out
+                self._fs.sync_dir(directory)
