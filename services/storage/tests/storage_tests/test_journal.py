@@ -31,6 +31,7 @@ from waltz_storage.engine.journal.layout import (
     write_change,
 )
 from waltz_storage.engine.journal.log import Journal, JournalSettings, file_name, read_journal
+from waltz_storage.engine.journal.replay import Replay
 from waltz_testkit.faulty_disk import FaultyDisk
 
 from .support import (
@@ -104,6 +105,13 @@ def test_the_header_of_a_file() -> None:
 def test_changes_that_are_none_are_damage(raw: bytes) -> None:
     with pytest.raises(JournalDamagedError):
         list(changes_of(raw))
+
+
+@pytest.mark.parametrize("path", ["/etc/x", "../x", "0/../../x"])
+def test_a_journal_changes_nothing_outside_of_its_directory(path: str) -> None:
+    replay = Replay(empty_disk(), ROOT, {})
+    with pytest.raises(JournalDamagedError, match="not in the directory"):
+        replay.run([Name(0, path), Create(0)])
 
 
 # -- what a crash left of it ---------------------------------------------------------------------------------

@@ -81,6 +81,8 @@ class Replay:
 
     def _apply(self, change: Change) -> None:
         if isinstance(change, Name):
+            if posixpath.isabs(change.path) or ".." in change.path.split("/"):
+                raise JournalDamagedError(f"a change of {change.path!r}, which is not in the directory")
             self._names[change.name] = change.path
             return
         self.changes += 1
