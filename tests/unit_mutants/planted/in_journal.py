@@ -30,8 +30,8 @@ JOURNAL_BUGS = (
         "failed_journal_tries_again",
         "C7",
         "filesystem.py",
-        "            self._fail(error)\n            self._pending.clear()",
-        "            self._pending.clear()",
+        "            self._fail(error)\n            self._lost = True\n",
+        "            self._lost = True\n",
         "After a failed sync the next commit is acknowledged, though the one before may be missing.",
     ),
     _journal(
@@ -146,6 +146,14 @@ JOURNAL_BUGS = (
         "                self.check()\n                self.commit()\n",
         "                self.commit()\n",
         "A node whose journal failed declares its files complete when it stops.",
+    ),
+    _journal(
+        "commit_that_failed_within_a_batch_is_forgotten",
+        "C7",
+        "filesystem.py",
+        "            elif self._running().discard() or self._lost:\n",
+        "            elif self._running().discard():\n",
+        "What one job wrote is answered with success, though the commit failed that a later job made.",
     ),
     _journal(
         "names_of_a_killed_process_are_trusted",

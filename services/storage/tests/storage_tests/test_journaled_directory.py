@@ -148,6 +148,28 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     manager.close()
 
 
+@pytest.mark.parametrize("what", ["a large append", "a truncation"])
+def test_safety_c7_a_commit_that_failed_within_a_batch_fails_the_whole_batch(what: str) -> None:
+    """What came before it in the batch was to be durable by it."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    append(manager.get(0), 0, 4)
+    append(manager.get(2), 0, 4)
+    manager.commit()
+    append(manager.get(0), 4, 1)
+    disk.fail_sync_once = "journal-"
+    if what == "a large append":
+        assert isinstance(refusal(lambda: append(manager.get(2), 4, 100, 700)), PartitionFailedError)
+    else:
+        assert isinstance(refusal(lambda: manager.get(2).truncate(1)), PartitionFailedError)
+    assert isinstance(refusal(manager.commit), PartitionFailedError), "transaction 4 is not durable"
+    manager.commit()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 4)
+    manager.close()
+
+
 def test_what_finds_no_room_is_kept_in_the_journal_until_there_is_room() -> None:
     disk = empty_disk()
     manager = opened(disk, threshold=1_000_000)

@@ -283,13 +283,13 @@ class DiskPool:
         results = [(queue, self._run(queue, job, items)) for queue, job, items in batch]
         try:
             self.manager.commit()
-        except StorageError as error:
+        except Exception as error:
+            if not isinstance(error, StorageError):
+                log.error("a commit of the journal failed", exc_info=error)
+                error = StorageError(f"internal error: {type(error).__name__}: {error}")
             for partition_id, max_txid in before.items():
                 self.manager.hide(partition_id, max_txid)
             return [(queue, _failed(items, error)) for queue, _, items in batch]
-        except BaseException as error:
-            log.error("a commit of the journal failed", exc_info=error)
-            return [(queue, self._broken(queue.partition_id, items, error)) for queue, _, items in batch]
         return results
 
     def _shown(self, partition_id: int) -> int:

@@ -153,6 +153,7 @@ class JournaledFiles:
         self._lock = threading.Lock()  # of `_shared` and the users in it
         self._journal: Journal | None = None
         self._failed: str | None = None
+        self._lost = False  # a commit failed that nobody was told of yet
         self._settling = threading.Lock()
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -214,8 +215,9 @@ class JournaledFiles:
         if self._failed is not None:
             raise OSError(errno.EIO, self._failed)
 
-    def _fail(self, error: OSError) -> None:
-        reason = f"the journal of this node failed ({error.strerror or error})"
+    def _fail(self, error: Exception) -> None:
+        text = error.strerror if isinstance(error, OSError) else f"{type(error).__name__}: {error}"
+        reason = f"the journal of this node failed ({text or error})"
         self._failed = self._failed or f"{reason}: nothing is taken until it has been started again"
 
     # -- writing -------------------------------------------------------------------------------------------
@@ -245,7 +247,7 @@ class JournaledFiles:
                 piece = raw if len(raw) <= most else raw[start : start + most]
                 journal.write(shared.relative, offset + start, piece)
                 if journal.buffered_bytes >= journal.max_buffered_bytes:
-                    self.commit()
+                    self._commit_now()
 
     def cut(self, shared: _Shared, size: int) -> None:
         """Set the size of a file. `OSError`."""
@@ -260,10 +262,18 @@ class JournaledFiles:
         self._all_made()
 
     def commit(self) -> None:
-        """Make everything in the journal's buffer durable, then make the writes below. `OSError`: the
-        journal has failed. Once it has, nothing is taken, so nothing waits for a commit."""
-        if self._failed is not None and not self._running().discard():
-            return
+        """Make everything since the last commit of this kind durable, then make the writes below. `OSError`:
+        the journal has failed, perhaps in a commit in between. After that nothing is taken, so nothing waits
+        for a commit."""
+        try:
+            if self._failed is None:
+                self._commit_now()
+            elif self._running().discard() or self._lost:
+                self.check()
+        finally:
+            self._lost = False
+
+    def _commit_now(self) -> None:
         self._commit()
         self._all_made()
 
@@ -279,10 +289,11 @@ class JournaledFiles:
         journal = self._running()
         try:
             journal.commit()
-        except OSError as error:
+        except Exception as error:
             self._fail(error)
+            self._lost = True
             self._pending.clear()  # what is not durable stays in memory, where the engine still looks for it
-            raise
+            raise OSError(errno.EIO, self._failed) from error
         self._created.clear()
         for shared in list(self._pending):
             self._make_pending(shared)
@@ -313,9 +324,9 @@ class JournaledFiles:
                 if shared.below is not None:
                     write_fully(shared.below, run[0] if len(run) == 1 else b"".join(run), offset)
                 start = place
-        except OSError as error:
+        except Exception as error:
             shared.pending = pending[start:]
-            if error.errno not in NO_SPACE:
+            if not isinstance(error, OSError) or error.errno not in NO_SPACE:
                 self._fail(error)
             return
         self._pending.pop(shared, None)
@@ -423,7 +434,7 @@ class JournaledFiles:
         self.check()
         directory = posixpath.dirname(path)
         if self._created.get(directory, 0) >= _UNCOMMITTED_NAMES:
-            self.commit()
+            self._commit_now()
         self._created[directory] = self._created.get(directory, 0) + 1
 
     def closed(self, shared: _Shared) -> None:
