@@ -79,8 +79,8 @@ JOURNAL_BUGS = (
         "written_below_before_the_commit",
         "C7",
         "filesystem.py",
-        "        shared.pending.append((offset, raw))\n        self._pending[shared] = None\n",
-        "        shared.pending.append((offset, raw))\n        self._pending[shared] = None\n        self._make_pending(shared)\n",
+        "        shared.write(offset, raw)\n        self._pending[shared] = None\n",
+        "        shared.write(offset, raw)\n        self._pending[shared] = None\n        self._make_pending(shared)\n",
         "A file has an effect of a change that no journal has: orders between files break at a crash.",
     ),
     _journal(
@@ -102,17 +102,17 @@ JOURNAL_BUGS = (
     _journal(
         "cut_bytes_come_back",
         "C7",
-        "filesystem.py",
-        "        kept = {offset: raw[: size - offset] for offset, raw in shared.unsynced.items() if offset < size}\n",
-        "        kept = dict(shared.unsynced)\n",
+        "shared_file.py",
+        "        kept = {offset: raw[: size - offset] for offset, raw in self.unsynced.items() if offset < size}\n",
+        "        kept = dict(self.unsynced)\n",
         "What was written before a cut is put into the journal behind it.",
     ),
     _journal(
         "only_the_first_write_is_synced",
         "C7",
         "filesystem.py",
-        "        for offset, raw in writes.items():\n",
-        "        for offset, raw in list(writes.items())[:1]:\n",
+        "        for offset, raw in shared.take_unsynced().items():\n",
+        "        for offset, raw in list(shared.take_unsynced().items())[:1]:\n",
         "A sync covers one of several writes.",
     ),
     _journal(

@@ -31,9 +31,10 @@ from itertools import takewhile
 from uuid import UUID
 
 from waltz_storage.engine.errors import OutOfResourcesError
-from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem, write_fully
+from waltz_storage.engine.files import OUT_OF_RESOURCES, File, FileSystem
 from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.log import Journal, JournalFile, JournalSettings
+from waltz_storage.engine.journal.shared_file import SharedFile
 
 _UNSYNCED_BYTES = 64 << 10
 """So much that was written to a file without a sync goes into the journal unasked."""
@@ -41,32 +42,12 @@ _UNCOMMITTED_NAMES = 2
 HELD = "the disk is full: what was acknowledged last is in the journal and waits for room in its files"
 
 
-class _Shared:
-    """One path: what all handles of it share."""
-
-    __slots__ = ("below", "path", "pending", "read_only", "relative", "unsynced", "unsynced_bytes", "users")
-
-    def __init__(self, path: str, relative: str, below: File, read_only: bool) -> None:
-        self.path, self.relative = path, relative
-        self.below: File | None = below
-        self.read_only = read_only
-        self.users = 0
-        self.pending: list[tuple[int, bytes]] = []
-        """Writes that are not made below yet, in order."""
-        self.unsynced: dict[int, bytes] = {}
-        """Writes that are not in the journal, by offset, in order of the last write there."""
-        self.unsynced_bytes = 0
-
-    def end_of_pending(self) -> int:
-        return max((offset + len(data) for offset, data in self.pending), default=0)
-
-
 class JournaledFile:
     """A handle. See the module."""
 
     __slots__ = ("_files", "_open", "_shared", "path")
 
-    def __init__(self, files: JournaledFiles, shared: _Shared) -> None:
+    def __init__(self, files: JournaledFiles, shared: SharedFile) -> None:
         self._files, self._shared, self.path = files, shared, shared.path
         self._open = True
 
@@ -79,18 +60,7 @@ class JournaledFile:
 
     def pread(self, size: int, offset: int) -> bytes:
         """See the seam."""
-        shared = self._shared
-        found = self._below.pread(size, offset)
-        if not shared.pending:
-            return found
-        view = bytearray(found)
-        for start, data in shared.pending:
-            first, end = max(start, offset), min(start + len(data), offset + size)
-            if first < end:
-                if len(view) < end - offset:
-                    view.extend(bytes(end - offset - len(view)))
-                view[first - offset : end - offset] = data[first - start : end - start]
-        return bytes(view)
+        return self._shared.overlay(self._below.pread(size, offset), size, offset)
 
     def pwrite(self, data: bytes | memoryview, offset: int) -> int:
         """See the seam."""
@@ -147,13 +117,13 @@ class JournaledFiles:
 
     def __init__(self, fs: FileSystem, directory: str, room: FreeSpace) -> None:
         self._fs, self._directory, self._room = fs, directory, room
-        self._shared: dict[str, _Shared] = {}
-        self._pending: dict[_Shared, None] = {}
+        self._shared: dict[str, SharedFile] = {}
+        self._pending: dict[SharedFile, None] = {}
         self._created: dict[str, int] = {}  # directory -> files made in it since the last commit
         self._lock = threading.Lock()  # of `_shared` and the users in it
         self._journal: Journal | None = None
         self._failed: str | None = None
-        self._lost = False  # a commit failed that nobody was told of yet
+        self._lost = False  # a commit failed, and nobody was answered yet
         self._settling = threading.Lock()
 
     # -- life ----------------------------------------------------------------------------------------------
@@ -222,43 +192,32 @@ class JournaledFiles:
 
     # -- writing -------------------------------------------------------------------------------------------
 
-    def written(self, shared: _Shared, offset: int, raw: bytes) -> None:
+    def written(self, shared: SharedFile, offset: int, raw: bytes) -> None:
         """A write to a file."""
-        shared.pending.append((offset, raw))
+        shared.write(offset, raw)
         self._pending[shared] = None
-        before = shared.unsynced.pop(offset, None)
-        if before is not None:
-            shared.unsynced_bytes -= len(before)
-            if len(before) > len(raw):
-                raw += before[len(raw) :]
-        shared.unsynced[offset] = raw
-        shared.unsynced_bytes += len(raw)
         if shared.unsynced_bytes > _UNSYNCED_BYTES and len(shared.unsynced) > 1:
             self.log(shared)
 
-    def log(self, shared: _Shared) -> None:
+    def log(self, shared: SharedFile) -> None:
         """Put what was written to a file into the journal's buffer. `OSError`."""
         self.check()
         journal = self._running()
-        writes, shared.unsynced, shared.unsynced_bytes = shared.unsynced, {}, 0
         most = journal.max_write_bytes
-        for offset, raw in writes.items():
+        for offset, raw in shared.take_unsynced().items():
             for start in range(0, len(raw), most):
                 piece = raw if len(raw) <= most else raw[start : start + most]
                 journal.write(shared.relative, offset + start, piece)
                 if journal.buffered_bytes >= journal.max_buffered_bytes:
                     self._commit_now()
 
-    def cut(self, shared: _Shared, size: int) -> None:
+    def cut(self, shared: SharedFile, size: int) -> None:
         """Set the size of a file. `OSError`."""
         self.check()
-        kept = {offset: raw[: size - offset] for offset, raw in shared.unsynced.items() if offset < size}
-        shared.unsynced, shared.unsynced_bytes = kept, sum(map(len, kept.values()))
+        shared.cut_unsynced(size)
         self._running().cut(shared.relative, size)
         self._commit()
-        shared.pending = [(offset, raw[: size - offset]) for offset, raw in shared.pending if offset < size]
-        if shared.below is not None:
-            shared.below.truncate(size)
+        shared.cut_below(size)
         self._all_made()
 
     def commit(self) -> None:
@@ -298,38 +257,19 @@ class JournaledFiles:
         for shared in list(self._pending):
             self._make_pending(shared)
 
-    def _make_pending(self, shared: _Shared) -> None:
+    def _make_pending(self, shared: SharedFile) -> None:
         """Make the writes of a file below. What finds no room stays in memory and in the journal, and is
         tried again; appends are refused until there is room."""
         with self._lock:
             shared.users += 1  # whoever settles meanwhile does not close the file
         try:
-            self._write_below(shared)
-        finally:
-            self.closed(shared)
-
-    def _write_below(self, shared: _Shared) -> None:
-        pending, shared.pending = shared.pending, []
-        place = 0
-        try:
-            while place < len(pending):
-                start, run = place, [pending[place][1]]
-                offset = pending[place][0]
-                end = offset + len(run[0])
-                place += 1
-                while place < len(pending) and pending[place][0] == end:
-                    run.append(pending[place][1])
-                    end += len(run[-1])
-                    place += 1
-                if shared.below is not None:
-                    write_fully(shared.below, run[0] if len(run) == 1 else b"".join(run), offset)
-                start = place
+            shared.write_below()
+            self._pending.pop(shared, None)
         except Exception as error:
-            shared.pending = pending[start:]
             if not isinstance(error, OSError) or error.errno not in NO_SPACE:
                 self._fail(error)
-            return
-        self._pending.pop(shared, None)
+        finally:
+            self.closed(shared)
 
     def _running(self) -> Journal:
         if self._journal is None:
@@ -422,7 +362,7 @@ class JournaledFiles:
                     replaced.close()
             else:
                 relative = posixpath.relpath(path, self._directory)
-                shared = self._shared[path] = _Shared(path, relative, below, read_only)
+                shared = self._shared[path] = SharedFile(path, relative, below, read_only)
             shared.users += 1
         if made:
             self._running().create_file(shared.relative)
@@ -437,7 +377,7 @@ class JournaledFiles:
             self._commit_now()
         self._created[directory] = self._created.get(directory, 0) + 1
 
-    def closed(self, shared: _Shared) -> None:
+    def closed(self, shared: SharedFile) -> None:
         """A handle was closed, or a sync of the file has ended."""
         with self._lock:
             shared.users -= 1
@@ -445,7 +385,7 @@ class JournaledFiles:
                 return
         self._drop(shared)
 
-    def _drop(self, shared: _Shared) -> None:
+    def _drop(self, shared: SharedFile) -> None:
         """Nobody uses it and nothing is left to be made."""
         with self._lock:
             if shared.users:
