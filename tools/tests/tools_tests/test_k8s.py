@@ -159,10 +159,16 @@ def test_a_migration_is_made_as_it_was_said(
         ["--move", "1-0"],
         ["--drain", "1-0", "-p", "1"],
         ["--drain", "1-0", "--rebalance", "1"],
+        ["--drain", "1-0", "--by-bytes"],
     ):
         assert run(["k8s", "migrate", "ledger", *wrong]) == 2
     assert run(["k8s", "migrate", "ledger", "--drain", "not a node"]) == 1
     assert "spec.drain.node" in capsys.readouterr().err
+    output(capsys, "migrate", "ledger", "--rebalance", "1", "--by-bytes", "--name", "even")
+    assert kubernetes.objects["WaltzMigration", "default", "even"]["spec"]["rebalance"] == {
+        "group": "1",
+        "by": "Bytes",
+    }
 
 
 def test_bodies_of_all_migrations_are_what_the_api_takes() -> None:

@@ -59,10 +59,22 @@ class Replace(Model):
     node: NodeReference = Field(description="The node, <group>-<node>.")
 
 
+class Spread(StrEnum):
+    """What a rebalance spreads evenly."""
+
+    PARTITIONS = "Partitions"
+    BYTES = "Bytes"
+
+
 class Rebalance(Model):
     """Partitions of a group spread evenly over its nodes."""
 
     group: NodeName = Field(description="Name of the group.")
+    by: Spread = Field(
+        default=Spread.PARTITIONS,
+        description="What is spread evenly: the number of partitions, or the bytes of their copies. "
+        "Default: Partitions.",
+    )
 
 
 class WaltzMigrationSpec(Model):

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from waltz_operator.api.metadata import RETRY
-from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, WaltzMigration
+from waltz_operator.api.migration import MigrationPhase, MoveState, PartitionMove, Spread, WaltzMigration
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.times import seconds
 
@@ -62,6 +62,7 @@ NOTHING_EARLIER = Earlier()
 @dataclass(frozen=True, slots=True)
 class Task:
     """One migration. `source`/`target`/`group` as its kind needs; `partitions` None = all.
+    `by_bytes`: a rebalance spreads bytes, not numbers.
 
     `parallel`: partitions at a time. `progressed_at`: since when the deadline counts, seconds; None: it does
     not count now. `deadline_seconds`: 0 = none. `failure`: why it is given up, empty when it is not. `retry`:
@@ -76,6 +77,7 @@ class Task:
     source: str = ""
     target: str = ""
     group: str = ""
+    by_bytes: bool = False
     partitions: tuple[int, ...] | None = None
     dry_run: bool = False
     approved: bool = True
@@ -133,6 +135,7 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
     spec, meta, status = migration.spec, migration.metadata, migration.status
     kind = kind_of(migration)
     source = target = group = ""
+    by_bytes = False
     partitions: tuple[int, ...] | None = None
     if spec.move is not None:
         source, target, partitions = spec.move.source, spec.move.target, spec.move.partitions
@@ -141,7 +144,7 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
     elif spec.replace is not None:
         source = spec.replace.node
     elif spec.rebalance is not None:
-        group = spec.rebalance.group
+        group, by_bytes = spec.rebalance.group, spec.rebalance.by is Spread.BYTES
     return Task(
         name=meta.name,
         uid=meta.uid,
@@ -150,6 +153,7 @@ def task_of(migration: WaltzMigration, nodes: Mapping[str, str]) -> Task:
         source=nodes.get(source, source),
         target=nodes.get(target, target),
         group=group,
+        by_bytes=by_bytes,
         partitions=partitions,
         dry_run=spec.dry_run,
         approved=spec.approve,

@@ -39,7 +39,7 @@ from waltz_operator.plan.move_steps import (
     undo_step,
     undoable,
 )
-from waltz_operator.plan.placement import able_first, copies_in, task_moves
+from waltz_operator.plan.placement import able_first, copies_in, task_moves, weights_of
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
 from waltz_operator.plan.status.events import migration_events
@@ -121,7 +121,7 @@ def _decide(facts: Facts, task: Task, decision: TaskDecision) -> None:
     if stop is not None:
         decision.blocked.append(stop)
         decision.reason, decision.message = Reason(stop.reason), stop.text
-        decision.counts = stop.reason == Reason.NO_TARGET
+        decision.counts = stop.reason in (Reason.NO_TARGET, Reason.NODE_SILENT)
         if task.deleting and task.in_flight is None:
             decision.teardown_complete = True
         decision.requeue_seconds = SOON
@@ -218,7 +218,12 @@ def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
     if task.in_flight is not None:
         return None
     unknown = _unknown_node(facts, task)
-    return None if unknown is None or task.cancel else Blocked(what, Reason.NO_TARGET, unknown)
+    if unknown is not None and not task.cancel:
+        return Blocked(what, Reason.NO_TARGET, unknown)
+    if task.by_bytes and not task.cancel and weights_of(facts, task) is None:
+        text = f"a storage node of group {task.group} does not report how large its copies are"
+        return Blocked(what, Reason.NODE_SILENT, text)
+    return None
 
 
 def _unknown_node(facts: Facts, task: Task) -> str | None:

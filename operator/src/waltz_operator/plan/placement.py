@@ -3,10 +3,10 @@ deterministic."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from waltz_cluster.replica_rules import NeverStarted
-from waltz_operator.api.migration import MigrationPhase
+from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.model.desired import Move, MoveKind
 from waltz_operator.model.facts import Facts
 from waltz_operator.model.snapshot import (
@@ -16,6 +16,9 @@ from waltz_operator.model.snapshot import (
 )
 from waltz_operator.model.task import Task, TaskKind, move_kind
 from waltz_operator.plan.safety_gates import Denied, may_change
+
+WORTH = 20
+"""What a rebalance by bytes moves is at least this part of a node's share: small differences come and go."""
 
 
 def group_nodes(facts: Facts, group: str) -> tuple[str, ...]:
@@ -183,36 +186,58 @@ def _second_copy(facts: Facts, partition: int, node: str) -> str | None:
 
 
 def _rebalance(facts: Facts, task: Task) -> Iterator[Move]:
-    """From the fullest to the emptiest node of the group, until they differ by one at most; what is under way
-    counts as done."""
-    if not isinstance(facts.tree, TreeView):
+    """From the fullest to the emptiest node of the group, the heaviest partition first that makes them more
+    alike; what is under way counts as done."""
+    weights = weights_of(facts, task)
+    if not isinstance(facts.tree, TreeView) or weights is None:
         return
     closed = cordoned(facts)
     held = {
-        node: sorted(facts.tree.assignments.get(node, ()))
+        node: set(facts.tree.assignments.get(node, ()))
         for node in group_nodes(facts, task.group)
         if node not in closed
     }
     moved: set[int] = set()
     for _, partition, source, target, _ in (record.move for record in task.under_way):
         moved.add(partition)
-        for node, there in ((source, False), (target, True)):
-            if node in held and (partition in held[node]) is not there:
-                held[node] = sorted({*held[node]} ^ {partition})
+        if source in held:
+            held[source].discard(partition)
+        if target in held:
+            held[target].add(partition)
+    if task.by_bytes:  # sizes change meanwhile: each partition moves once
+        moved.update(record.move.partition for record in task.records if record.state is MoveState.DONE)
+    load = {node: sum(weights[p] for p in there) for node, there in held.items()}
+    least = max(1, sum(load.values()) // (len(load) * WORTH) if task.by_bytes and load else 1)
     while held:
-        fullest = max(held, key=lambda node: (len(held[node]), node))
-        emptiest = min(held, key=lambda node: (len(held[node]), node))
-        free = _movable(held[fullest], held[emptiest], moved)
-        if len(held[fullest]) - len(held[emptiest]) < 2 or free is None:
+        fullest = max(held, key=lambda node: (load[node], node))
+        emptiest = min(held, key=lambda node: (load[node], node))
+        most = (load[fullest] - load[emptiest]) // 2
+        free = [p for p in held[fullest] - held[emptiest] - moved if least <= weights[p] <= most]
+        if not free:
             return
-        held[fullest].remove(free)
-        held[emptiest].append(free)
-        moved.add(free)
-        yield Move(MoveKind.MOVE, free, fullest, emptiest)
+        partition = max(free, key=lambda p: (weights[p], p))
+        held[fullest].remove(partition)
+        held[emptiest].add(partition)
+        load[fullest] -= weights[partition]
+        load[emptiest] += weights[partition]
+        moved.add(partition)
+        yield Move(MoveKind.MOVE, partition, fullest, emptiest)
 
 
-def _movable(source: Collection[int], target: Collection[int], moved: Collection[int]) -> int | None:
-    return next((p for p in sorted(source, reverse=True) if p not in target and p not in moved), None)
+def weights_of(facts: Facts, task: Task) -> Mapping[int, int] | None:
+    """What each partition of a rebalanced group weighs: 1, or the bytes of its largest copy there. None while
+    a node of the group does not say how large one is."""
+    assignments = facts.tree.assignments if isinstance(facts.tree, TreeView) else {}
+    found: dict[int, int] = {}
+    for node in group_nodes(facts, task.group):
+        view = facts.node(node)
+        for partition in assignments.get(node, ()):
+            copy = view.partitions.get(partition) if isinstance(view, NodeView) else None
+            size = 1 if not task.by_bytes else None if copy is None else copy.size_bytes
+            if size is None:
+                return None
+            found[partition] = max(size, found.get(partition, 0))
+    return found
 
 
 def able_first(facts: Facts, moves: Sequence[Move], *, allow_pause: bool) -> list[Move]:

@@ -14,6 +14,7 @@ from waltz_operator.api.migration import MigrationPhase, MoveState
 from waltz_operator.api.topology import NodeIdentity
 from waltz_operator.model.desired import Desired, Memory, Move, MoveKind
 from waltz_operator.model.facts import Facts, placement_of
+from waltz_operator.model.reasons import Reason
 from waltz_operator.model.snapshot import (
     KubeView,
     NodeView,
@@ -21,6 +22,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.task import Record, Task, TaskKind
+from waltz_operator.plan.migration import decide_task
 from waltz_operator.plan.placement import cordoned, pick, seeds, still_wanted, task_moves, wanted
 from waltz_operator.plan.precedence import refiller, refills
 
@@ -201,6 +203,51 @@ def test_a_rebalance_ends_when_nodes_differ_by_one() -> None:
     assert moves(look({**EVEN, "a0": (0, 1, 2), "a1": (2, 3)}), asked) == []
     both = look({**EVEN, "a0": (0, 1, 2), "a1": (2,)})
     assert moves(both, asked) == [(1, "a0", "a1")]  # what the target has already does not move there
+
+
+def sized(*sizes: int | None) -> dict[str, NodeView | Unknown]:
+    """Partitions 0, 1, … of these sizes, on a0."""
+    copies = {p: replace(replica(), size_bytes=size) for p, size in enumerate(sizes)}
+    return {"a0": NodeView(copies, NOW), "a1": NodeView({}, NOW)}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "expected"),
+    [
+        ((900, 10, 10, 900), [(3, "a0", "a1")]),  # the rest is not worth it
+        ((900, 300, 300, 300), [(0, "a0", "a1")]),
+        ((900, 0, 0, 0), []),
+        ((0, 0, 0, 0), []),
+        ((500, 400, 300, 200), [(0, "a0", "a1"), (3, "a0", "a1")]),
+    ],
+)
+def test_a_rebalance_by_bytes_moves_what_makes_nodes_more_alike(
+    sizes: tuple[int, ...], expected: list[tuple[int, str, str]]
+) -> None:
+    asked = task(TaskKind.REBALANCE, group="a", by_bytes=True)
+    held = {**EVEN, "a0": (0, 1, 2, 3), "a1": ()}
+    assert moves(look(held, says=sized(*sizes)), asked) == expected
+
+
+def test_a_rebalance_by_bytes_moves_a_partition_once_and_ends() -> None:
+    """What has grown meanwhile makes it move nothing back."""
+    done = Record(Move(MoveKind.MOVE, 3, "a0", "a1"), MoveState.DONE)
+    asked = task(TaskKind.REBALANCE, group="a", by_bytes=True, records=(done,))
+    held = {**EVEN, "a0": (), "a1": (0, 1, 2, 3)}
+    says = sized(5, 5, 5, 900)
+    says = {"a0": says["a1"], "a1": says["a0"]}
+    assert moves(look(held, says=says), asked) == []
+
+
+def test_a_rebalance_by_bytes_waits_for_sizes_and_names_what_is_missing() -> None:
+    asked = task(TaskKind.REBALANCE, group="a", by_bytes=True)
+    held = {**EVEN, "a0": (0, 1, 2, 3), "a1": ()}
+    for says in (sized(1, 2, 3, None), {**sized(1, 2, 3, 4), "a0": SILENT}):
+        found = look(held, says=says)
+        assert moves(found, asked) == []
+        decision = decide_task(found, asked)
+        assert decision.reason is Reason.NODE_SILENT
+        assert "does not report how large" in decision.message
 
 
 def test_a_replacement_refills_what_is_positively_lost() -> None:

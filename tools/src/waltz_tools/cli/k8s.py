@@ -192,6 +192,9 @@ def migrate(
     rebalance: Annotated[
         str | None, typer.Option("--rebalance", help="Group to spread evenly over its nodes.")
     ] = None,
+    by_bytes: Annotated[
+        bool, typer.Option("--by-bytes", help="With --rebalance: spread bytes, not numbers of partitions.")
+    ] = False,
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="With --move: ids and ranges, such as 0-6,7.")
     ] = None,
@@ -217,7 +220,7 @@ def migrate(
     async def work(session: Session) -> Mapping[str, Any]:
         from waltz_tools.k8s import changes
 
-        wish = changes.Wish(move, drain, replace, rebalance, partitions, dry_run, rate_limit)
+        wish = changes.Wish(move, drain, replace, rebalance, partitions, dry_run, rate_limit, by_bytes)
         await changes.migrate(session, cluster, called, wish)
         if not wait:
             return {}

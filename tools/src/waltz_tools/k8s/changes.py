@@ -33,6 +33,7 @@ class Wish:
     partitions: tuple[int, ...] | None = None
     dry_run: bool = False
     rate_limit_bytes: int | None = None
+    by_bytes: bool = False
 
 
 def migration_body(cluster: str, namespace: str, name: str, wish: Wish) -> dict[str, Any]:
@@ -55,6 +56,10 @@ def migration_body(cluster: str, namespace: str, name: str, wish: Wish) -> dict[
     else:
         key = "group" if given[0] == "rebalance" else "node"
         spec[given[0]] = {key: getattr(wish, given[0])}
+    if wish.by_bytes:
+        if given != ["rebalance"]:
+            raise UsageError("--by-bytes goes with --rebalance only")
+        spec["rebalance"]["by"] = "Bytes"
     if wish.dry_run:
         spec["dryRun"] = True
     if wish.rate_limit_bytes is not None:

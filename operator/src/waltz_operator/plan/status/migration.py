@@ -80,7 +80,7 @@ def _name(facts: Facts, node: str | None) -> str:
 
 def _what(facts: Facts, task: Task) -> str:
     if task.kind is TaskKind.REBALANCE:
-        return f"spread group {task.group} evenly"
+        return f"spread {'the bytes' if task.by_bytes else 'the partitions'} of group {task.group} evenly"
     if task.kind is TaskKind.MOVE:
         return f"move partitions from {_name(facts, task.source)} to {_name(facts, task.target)}"
     verb = "drain" if task.kind is TaskKind.DRAIN else "replace"

@@ -184,4 +184,11 @@ def scenarios() -> tuple[Scenario, ...]:
             Luck(crashes=1, changes=2),
             task=_task(TaskKind.REBALANCE, group="1"),
         ),
+        Scenario(
+            "rebalance two nodes a group by bytes",
+            Universe(_TWO_AND_TWO, 2, (Spec((0, 2, 4)), Spec((0, 1, 2, 3, 4, 5)))),
+            {0: (1,), 1: (0,)},
+            Luck(changes=1),
+            task=_task(TaskKind.REBALANCE, group="1", by_bytes=True),
+        ),
     )

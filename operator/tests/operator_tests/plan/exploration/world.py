@@ -249,6 +249,7 @@ def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
                 replica.mark - 1,
                 replica.length - 1,
                 replica.length >= replica.mark,
+                size_bytes=replica.length,
             )
             for partition, replica in enumerate(replicas)
             if isinstance(replica, Replica)
