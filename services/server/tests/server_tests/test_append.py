@@ -153,9 +153,7 @@ async def test_overlapping_locks_wait_for_the_commit_and_others_go_together() ->
         third = rig.append(client, append=(5,), hwm=-1)
         fourth = rig.append(client, hwm=-1)
         await rig.turns()
-        assert (
-            rig.store.pending == 2
-        )  # head of line: the fourth has no locks and still waits behind the third
+        assert rig.store.pending == 2  # the fourth has no locks, and waits behind the third of its client
         rig.store.commit_next(1)
         await rig.turns()
         assert rig.store.pending == 3

@@ -116,6 +116,9 @@ def _check(
     log: list[ReqId], sent: dict[ReqId, _Sent], failures: dict[ReqId, LockFailure], lost: set[ReqId]
 ) -> None:
     assert len(set(log)) == len(log)
+    for client_id in {req_id.client_id for req_id in sent}:
+        own = [req_id.seq_num for req_id in log if req_id in sent and req_id.client_id == client_id]
+        assert own == sorted(own)
     last_bump: dict[int, int] = {}
     everything = -1
     for transaction_id, req_id in enumerate(log):

@@ -4,16 +4,18 @@ Client-server protocol, server behaviour, append. Owner: the partition, on the e
 
 Model. One FIFO per partition holds appends and *markers* (mounts and flushes). Whatever arrives during a loop
 turn is enqueued at once; one `call_soon` per turn then works the queue off and hands everything admitted to
-the store in one call. The head of the queue waits (and with it all behind it: strict FIFO, as in the
-reference) while
+the store in one call. The head of the queue waits, and with it all behind it, while
 
 * the store has no open session, or has too many bytes in flight,
-* one of the head's locks is marked by an append in flight, or
-* it has many locks, and they have not all been looked up, or too many are in flight.
+* it has many locks, and one of them is marked by an append in flight, or they have not all been looked up, or
+  too many are in flight, or anybody waits in a line.
 
-It moves on with every commit, never only when nothing is pending. A marker at the head is passed on at once
-with the number of appends handed over before it: mounts and flushes wait for *earlier* appends only (safety
-D5).
+An append with few locks of which one is marked, or that somebody waits for, holds up nobody but its own
+client: it leaves the queue for the lines of its locks (`lock_lines`), as does whatever its client sends
+behind it. (In the reference everything behind it waits.) Those in lines come before the queue when their time
+has come, with every commit, never only when nothing is pending. A marker is passed on, with the number of
+appends handed over before it, when nothing of its client is before it: mounts and flushes wait for *earlier*
+appends only (safety D5).
 
 What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
 The rest of the queue waits for its turn among the partitions. The locks of an append that has many are looked
@@ -54,9 +56,11 @@ from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
+from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker
+from waltz_server.partition.queued_append import QueuedAppend, lock_count, size_of
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -66,9 +70,6 @@ LOCK_UNITS = 3
 MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
 """Of appends that are looked up in slices: what the commits of one turn may have to raise. One append may be
 larger."""
-_ITEM_OVERHEAD_BYTES = 36
-_LOCK_BYTES = 40
-"""Of memory: a reference and an integer."""
 _HAND_OVER_BYTES = 1024 * 1024
 
 
@@ -78,19 +79,6 @@ class AppendBounds:
 
     max_count: int = 20_000
     max_bytes: int = 32 * 1024 * 1024
-
-
-@dataclass(slots=True, eq=False)
-class QueuedAppend:
-    """One append: in the queue, then as `context` of its entry in the store."""
-
-    mount: Mount
-    append: Append
-    arrived_at: float
-    check: LockCheck | None = None
-    """Of one with many locks, from when it comes to the head until its outcome."""
-    marked: tuple[int, ...] = ()
-    resolved: bool = False
 
 
 class MarkerSink(Protocol):
@@ -129,6 +117,8 @@ class AppendQueue:
         self._lock_table_size = lock_table_size
         self._locks: LockTable | None = None
         self._marked: set[int] = set()
+        self._lines: LockLines[QueuedAppend | Marker] = LockLines(self._marked)
+        self._arrivals = 0
         self._bounds = bounds
         self._metrics = metrics
         self._markers = markers
@@ -150,7 +140,7 @@ class AppendQueue:
 
     @property
     def queued(self) -> int:
-        """Appends waiting in the queue."""
+        """Appends waiting in the queue or in lines."""
         return self._queued_appends
 
     @property
@@ -160,7 +150,7 @@ class AppendQueue:
 
     def add(self, mount: Mount, append: Append) -> None:
         """Enqueue an append that is valid now; dropped with a metric when the queue is full."""
-        size = _size_of(append)
+        size = size_of(append)
         if self._queued_appends >= self._bounds.max_count or (
             self._queued_bytes + size > self._bounds.max_bytes and self._queued_appends > 0
         ):
@@ -169,7 +159,8 @@ class AppendQueue:
         if not self._scheduled:
             self._turn_time = self._loop.time()
             self.schedule()
-        self._queue.append(QueuedAppend(mount, append, self._turn_time))
+        self._arrivals += 1
+        self._queue.append(QueuedAppend(mount, append, self._turn_time, self._arrivals))
         self._queued_appends += 1
         self._queued_bytes += size
         self._metrics.received.mark()
@@ -177,6 +168,8 @@ class AppendQueue:
 
     def add_marker(self, marker: Marker) -> None:
         """Enqueue a mount or flush behind everything that has arrived so far."""
+        self._arrivals += 1
+        marker.number = self._arrivals
         self._queue.append(marker)
         self.schedule()
 
@@ -196,7 +189,7 @@ class AppendQueue:
             return
         if turns.free_for_queued:
             turns.spend(self._run(turns.left // APPEND_UNITS + 1) * APPEND_UNITS)
-        elif self._queue:
+        elif self._queue or self._lines.ready:
             self._get_in_line()
 
     def _get_in_line(self) -> None:
@@ -217,56 +210,102 @@ class AppendQueue:
         return spent + self._run((units - spent) // APPEND_UNITS + 1) * APPEND_UNITS
 
     def _run(self, limit: int) -> int:
-        """Work off the head of the queue as far as it goes, at most about `limit` appends; one hand-over per
-        stretch between markers. Returns how many it were."""
+        """Work off those who are ready, and the head of the queue, as far as it goes, at most about `limit`
+        appends; one hand-over per stretch between markers. Returns how many it were."""
         if self._closed:
             return 0
-        queue = self._queue
-        before = len(queue)
+        queue, marked, lines, ready = self._queue, self._marked, self._lines, self._lines.ready
+        done = batch_bytes = 0
         batch: list[AppendEntry] = []
-        batch_bytes = 0
         passed_marker = more = False
-        for _ in range(limit):
-            if not queue:
+        while done < limit:
+            waiter = None
+            if ready:
+                waiter = ready[0]
+                head = waiter.item
+            elif queue:
+                head = queue[0]
+            else:
                 break
-            head = queue[0]
             if batch and (batch_bytes >= _HAND_OVER_BYTES or isinstance(head, Marker)):
                 if not self._hand_over(batch):
                     batch = []
                     break
                 batch, batch_bytes = [], 0
             if isinstance(head, Marker):
-                queue.popleft()
-                self._markers.passed(head, self._handed)
-                passed_marker = True
+                done += 1
+                if self._comes_up(head, waiter):
+                    self._markers.passed(head, self._handed)
+                    passed_marker = True
                 continue
             if not batch and not self._can_append():
                 break
+            if waiter is None and (marked or lines.waiting) and self._lines_up(head):
+                queue.popleft()
+                done += 1
+                continue
             if not self._admit(head, batch):
                 break
-            queue.popleft()
+            done += 1
+            if waiter is None:
+                queue.popleft()
+            else:
+                ready.popleft()
+                lines.leave(waiter)
             append = head.append
-            size = len(append.tail) + _ITEM_OVERHEAD_BYTES
-            if append.__class__ is not Append:
-                size = _size_of(append)
+            size = size_of(append)
             batch_bytes += size
             self._queued_appends -= 1
             self._queued_bytes -= size
         else:
-            more = bool(queue)
+            more = bool(queue or ready)
         if batch:
             self._hand_over(batch)
         if passed_marker:
             self._markers.advanced()
         if more and not self._in_line:
             self._get_in_line()
-        return max(0, before - len(queue))
+        return done
+
+    def _comes_up(self, marker: Marker, waiter: Waiter[QueuedAppend | Marker] | None) -> bool:
+        """Whether nothing of the marker's client is before it; else it joins the line."""
+        lines = self._lines
+        if waiter is not None:
+            lines.ready.popleft()
+            lines.leave(waiter)
+            return True
+        self._queue.popleft()
+        client_id = marker.client.client_id
+        if lines.waiting and lines.concern(client_id):
+            lines.join(marker, client_id)
+            return False
+        return True
+
+    def _lines_up(self, item: QueuedAppend) -> bool:
+        """Whether the head of the queue has to wait in lines, which it joins."""
+        append, lines = item.append, self._lines
+        if append.__class__ is not Append:
+            return False
+        _, _, _, write, read, extra, _ = append
+        client_id = item.mount.client.client_id
+        waited_for = lines.waiting and lines.concern(client_id, write, read, extra)
+        if not waited_for and not self._is_marked(append):
+            return False
+        lines.join(item, client_id, write + read + extra)
+        return True
 
     def _can_append(self) -> bool:
         return self._open and self._store.state is StoreState.OPEN and self._store.writable
 
+    def _is_marked(self, append: Append) -> bool:
+        """Whether an append in flight writes or appends one of these locks."""
+        _, _, _, write, read, extra, _ = append
+        marked = self._marked
+        return not (marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra))
+
     def _admit(self, item: QueuedAppend, batch: list[AppendEntry]) -> bool:
-        """Check one append; False = it has to wait. Admitted ones join `batch`, rejected ones just vanish."""
+        """Check one append, none of whose few locks is marked; False = it has to wait. Admitted ones join
+        `batch`, rejected ones just vanish."""
         append = item.append
         req_id, generation, view, write, read, extra, tail = append
         locks = self._locks
@@ -276,14 +315,11 @@ class AppendQueue:
             self._metrics.append_dropped_fenced.inc()
             return True
         if write or read or extra:
-            marked = self._marked
-            if marked and not (
-                marked.isdisjoint(write) and marked.isdisjoint(read) and marked.isdisjoint(extra)
-            ):
-                return False
             if append.__class__ is Append:
                 conflict = locks.estimate(write, read)
             else:
+                if self._lines.waiting or self._is_marked(append):
+                    return False
                 check = self._looked_up(item, locks)
                 if check is None:
                     return False
@@ -303,7 +339,7 @@ class AppendQueue:
             item.marked = write + extra
             self._marked.update(item.marked)
             if item.check is not None:
-                self._many_locks_in_flight += _lock_count(append)
+                self._many_locks_in_flight += lock_count(append)
         batch.append(AppendEntry(req_id, generation, tail, context=item))
         return True
 
@@ -312,7 +348,7 @@ class AppendQueue:
         for so many."""
         check, append = item.check, item.append
         in_flight = self._many_locks_in_flight
-        if in_flight and in_flight + _lock_count(append) > MAX_LOCKS_IN_FLIGHT:
+        if in_flight and in_flight + lock_count(append) > MAX_LOCKS_IN_FLIGHT:
             return None  # until outcomes make room
         if check is None or check.table is not locks:
             check = LockCheck(locks, append.write_locks, append.read_locks, append.append_locks)
@@ -347,27 +383,31 @@ class AppendQueue:
             head = self._queue[0] if self._queue else None
             if isinstance(head, QueuedAppend):
                 head.check = None  # others are before it now
-            for entry in reversed(batch):
-                self._put_back(self._item(entry))
+            waited = self._lines.dissolve()
+            for entry in batch:
+                waited.append(self._put_back(self._item(entry)))
+            self._queue.extendleft(sorted(waited, key=lambda one: -one.number))
             return False
         for entry in batch:
             self._in_flight.append(self._item(entry))
         self._handed += len(batch)
         return True
 
-    def _put_back(self, item: QueuedAppend) -> None:
+    def _put_back(self, item: QueuedAppend) -> QueuedAppend:
         self._unmark(item)
         item.check = None
-        self._queue.appendleft(item)
         self._queued_appends += 1
-        self._queued_bytes += _size_of(item.append)
+        self._queued_bytes += size_of(item.append)
+        return item
 
     def _unmark(self, item: QueuedAppend) -> None:
         if item.marked:
             self._marked.difference_update(item.marked)
+            if self._lines.waiting:
+                self._lines.unmarked(dict.fromkeys(item.marked))
             item.marked = ()
             if item.check is not None:
-                self._many_locks_in_flight -= _lock_count(item.append)
+                self._many_locks_in_flight -= lock_count(item.append)
 
     @staticmethod
     def _item(entry: AppendEntry) -> QueuedAppend:
@@ -415,9 +455,11 @@ class AppendQueue:
                     slots = locks.slots_to_raise(item.append.write_locks, item.append.append_locks)
                 else:
                     slots = item.check.slots
-                    self._many_locks_in_flight -= _lock_count(item.append)
+                    self._many_locks_in_flight -= lock_count(item.append)
                 locks.commit(slots, entry.transaction_id)
                 self._marked.difference_update(item.marked)
+                if self._lines.waiting:
+                    self._lines.unmarked(dict.fromkeys(item.marked))
             if item.arrived_at == arrived_at:
                 same += 1
                 continue
@@ -440,7 +482,7 @@ class AppendQueue:
         while in_flight and in_flight[0].resolved:
             in_flight.popleft()
             self.resolved_prefix += 1
-        if self._queue:
+        if self._queue or self._lines.ready:
             self.schedule()
         self._markers.advanced()
 
@@ -449,15 +491,6 @@ class AppendQueue:
         self._closed = True
         self._open = False
         self._queue.clear()
+        self._lines.dissolve()
         self._queued_appends = 0
         self._queued_bytes = 0
-
-
-def _size_of(append: Append) -> int:
-    """Bytes of memory, about; few locks do not count."""
-    size = len(append.tail) + _ITEM_OVERHEAD_BYTES
-    return size if append.__class__ is Append else size + _LOCK_BYTES * _lock_count(append)
-
-
-def _lock_count(append: Append) -> int:
-    return len(append.write_locks) + len(append.read_locks) + len(append.append_locks)

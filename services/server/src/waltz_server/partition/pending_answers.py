@@ -55,6 +55,8 @@ class Marker:
     mount: Mount | None = None
     deadline: float = float("inf")
     barrier: int = -1
+    number: int = 0
+    """Its place among all that has arrived."""
 
 
 class PendingAnswers:

@@ -1,0 +1,111 @@
+"""Who waits for a lock: a line per lock and one per client. Pure.
+
+An append that meets a marked lock leaves the partition's queue for the lines of all its locks, and of its
+client; a mount or a flush that comes behind it joins the line of its client alone. Whoever is first in all its
+lines, with no mark on its locks, is `ready`. So
+
+* two appends that share a lock keep the order in which they came, and nobody who came later overtakes on a
+  lock that somebody waits for: a wait ends after those before it in its lines, each of which is admitted,
+  refused or dropped when its turn comes;
+* everything of one client keeps its order, mounts and flushes included;
+* all others pass.
+
+Everybody joins all lines at once, in the order of arrival, so nobody waits in a circle.
+
+Owner: the append queue of one partition. The marks are its own: it sets one only for whom `leave` is called
+next, and for appends that share no lock with a line (`concern`).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterable, Set
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Waiter(Generic[T]):
+    """One who waits. `blocked`: in how many of its lines it is not first, or waits for a mark."""
+
+    __slots__ = ("blocked", "client_id", "item", "locks")
+
+    def __init__(self, item: T, client_id: int, locks: tuple[int, ...]) -> None:
+        self.item, self.client_id, self.locks = item, client_id, locks
+        self.blocked = 0
+
+
+class LockLines(Generic[T]):
+    """See the module. `marked`: the locks of appends in flight; a live view."""
+
+    def __init__(self, marked: Set[int]) -> None:
+        self.ready: deque[Waiter[T]] = deque()
+        """Those that need to wait no longer; they are in their lines until they `leave`."""
+        self._marked = marked
+        self._locks: dict[int, deque[Waiter[T]]] = {}
+        self._clients: dict[int, deque[Waiter[T]]] = {}
+        self.waiting = 0
+        """How many they are, those who are ready included."""
+
+    def concern(self, client_id: int, *locks: Iterable[int]) -> bool:
+        """Whether somebody of this client waits, or somebody for one of these locks."""
+        if client_id in self._clients:
+            return True
+        known = self._locks.keys()
+        return not all(known.isdisjoint(some) for some in locks)
+
+    def join(self, item: T, client_id: int, locks: Iterable[int] = ()) -> None:
+        """At the end of the line of the client and of each lock."""
+        waiter = Waiter(item, client_id, tuple(dict.fromkeys(locks)))
+        self.waiting += 1
+        for lines, key in (
+            (self._clients, client_id),
+            *((self._locks, lock) for lock in waiter.locks),
+        ):
+            line = lines.get(key)
+            if line is None:
+                lines[key] = deque((waiter,))
+                waiter.blocked += lines is self._locks and key in self._marked
+            else:
+                line.append(waiter)
+                waiter.blocked += 1
+        if not waiter.blocked:
+            self.ready.append(waiter)
+
+    def leave(self, waiter: Waiter[T]) -> None:
+        """It was ready, and is admitted (its marks are set by now), refused or dropped."""
+        self.waiting -= 1
+        line = self._clients[waiter.client_id]
+        line.popleft()
+        if line:
+            self._unblock(line[0])
+        else:
+            del self._clients[waiter.client_id]
+        for lock in waiter.locks:
+            line = self._locks[lock]
+            line.popleft()
+            if not line:
+                del self._locks[lock]
+            elif lock not in self._marked:
+                self._unblock(line[0])
+
+    def unmarked(self, locks: Iterable[int]) -> None:
+        """The marks of these locks, each named once, have gone."""
+        for lock in locks:
+            line = self._locks.get(lock)
+            if line is not None:
+                self._unblock(line[0])
+
+    def _unblock(self, waiter: Waiter[T]) -> None:
+        waiter.blocked -= 1
+        if not waiter.blocked:
+            self.ready.append(waiter)
+
+    def dissolve(self) -> list[T]:
+        """Everybody who waits, in any order; the lines are empty after it."""
+        everybody = [waiter.item for line in self._clients.values() for waiter in line]
+        self._locks.clear()
+        self._clients.clear()
+        self.ready.clear()
+        self.waiting = 0
+        return everybody

@@ -1,0 +1,39 @@
+"""An append on its way through a partition, and what it takes of the queue. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from waltz_protocol.frames.append import Append
+from waltz_protocol.locks import LockCheck
+from waltz_server.partition.mounts import Mount
+
+_ITEM_OVERHEAD_BYTES = 36
+_LOCK_BYTES = 40
+"""Of memory: a reference and an integer."""
+
+
+@dataclass(slots=True, eq=False)
+class QueuedAppend:
+    """One append: in the queue, perhaps in lines, then as `context` of its entry in the store."""
+
+    mount: Mount
+    append: Append
+    arrived_at: float
+    number: int
+    """Its place among all that has arrived."""
+    check: LockCheck | None = None
+    """Of one with many locks, from when it comes to the head until its outcome."""
+    marked: tuple[int, ...] = ()
+    resolved: bool = False
+
+
+def size_of(append: Append) -> int:
+    """Bytes of memory, about; few locks do not count."""
+    size = len(append.tail) + _ITEM_OVERHEAD_BYTES
+    return size if append.__class__ is Append else size + _LOCK_BYTES * lock_count(append)
+
+
+def lock_count(append: Append) -> int:
+    """Of all kinds together."""
+    return len(append.write_locks) + len(append.read_locks) + len(append.append_locks)
