@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.cluster import BenchCluster
+from bench.contention import measure_contention
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
@@ -31,7 +32,7 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "spark")
-ON_REQUEST = ("hostile", "window")
+ON_REQUEST = ("hostile", "window", "contention")
 """Measured only when named by `--only`."""
 
 
@@ -104,6 +105,7 @@ class Bench:
             steps: tuple[tuple[str, Callable[[], Awaitable[list[Figure]]]], ...] = (
                 ("writing", lambda: measure_writing(cluster, self._directory)),
                 ("window", lambda: measure_window(cluster)),
+                ("contention", lambda: measure_contention(cluster)),
                 ("reading", lambda: measure_reading(cluster)),
                 ("spark", lambda: measure_spark(cluster)),
                 ("start", lambda: measure_start(cluster)),

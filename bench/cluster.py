@@ -83,17 +83,19 @@ class BenchCluster:
         self.local.override("client", {"client.maxConcurrentTransactions": in_flight_per_partition})
         return self.local.client_config
 
-    async def run_load(self, *arguments: str, in_flight_per_partition: int = 5) -> dict[str, Any]:
+    async def run_load(
+        self, *arguments: str, in_flight_per_partition: int = 5, module: str = "bench.load"
+    ) -> dict[str, Any]:
         """Run one load process to its end; its JSON answer."""
-        with self.load(*arguments, in_flight_per_partition=in_flight_per_partition) as child:
+        with self.load(*arguments, in_flight_per_partition=in_flight_per_partition, module=module) as child:
             found: dict[str, Any] = json.loads(await asyncio.to_thread(child.read_line, ANSWER_SECONDS))
             return found
 
     @contextlib.contextmanager
-    def load(self, *arguments: str, in_flight_per_partition: int = 5) -> Any:
+    def load(self, *arguments: str, in_flight_per_partition: int = 5, module: str = "bench.load") -> Any:
         """A load process, stopped at the end."""
         config = self.client_config(in_flight_per_partition)
-        child: Child = start_role("bench.load", [str(config), *arguments, "--pids", json.dumps(self.pids)])
+        child: Child = start_role(module, [str(config), *arguments, "--pids", json.dumps(self.pids)])
         try:
             yield child
         finally:
