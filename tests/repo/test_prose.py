@@ -10,6 +10,7 @@ import io
 import re
 import tokenize
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tests.repo.files import ROOT, text_files, tracked_files
@@ -24,7 +25,12 @@ def too_wide(line: str) -> bool:
     return len(line) > COLUMNS and " " in words[:COLUMNS].strip()
 
 
-def prose_of_python(path: Path) -> Iterator[tuple[int, str]]:
+@cache
+def prose_of_python(path: Path) -> tuple[tuple[int, str], ...]:
+    return tuple(_prose_of_python(path))
+
+
+def _prose_of_python(path: Path) -> Iterator[tuple[int, str]]:
     source = path.read_text()
     lines = source.splitlines()
     for node in ast.walk(ast.parse(source)):

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from tests.sim.mutants.mutant import Mutant
 from tests.unit_mutants.planted.in_admin import ADMIN_BUGS
+from tests.unit_mutants.planted.in_append_queue import APPEND_BUGS
 from tests.unit_mutants.planted.in_client import CLIENT_BUGS
 from tests.unit_mutants.planted.in_cluster import CLUSTER_BUGS
 from tests.unit_mutants.planted.in_journal import JOURNAL_BUGS
@@ -21,6 +22,7 @@ ALL_BUGS = (
     *JOURNAL_BUGS,
     *STORE_BUGS,
     *SERVER_BUGS,
+    *APPEND_BUGS,
     *CLIENT_BUGS,
     *CLUSTER_BUGS,
     *ADMIN_BUGS,

@@ -39,7 +39,7 @@ from waltz_operator.plan.move_steps import (
     undo_step,
     undoable,
 )
-from waltz_operator.plan.placement import able_first, copies_in, task_moves, weights_of
+from waltz_operator.plan.placement import able_first, copies_in, task_moves, unknown_node, weights_of
 from waltz_operator.plan.precedence import refiller, refills
 from waltz_operator.plan.safety_gates import Denied, may_change
 from waltz_operator.plan.status.events import migration_events
@@ -217,25 +217,12 @@ def _cannot_work(facts: Facts, task: Task) -> Blocked | None:
         )
     if task.in_flight is not None:
         return None
-    unknown = _unknown_node(facts, task)
-    if unknown is not None and not task.cancel:
+    unknown = None if task.cancel else unknown_node(facts, task)
+    if unknown is not None:
         return Blocked(what, Reason.NO_TARGET, unknown)
-    if task.by_bytes and not task.cancel and weights_of(facts, task) is None:
+    if not task.cancel and weights_of(facts, task) is None:
         text = f"a storage node of group {task.group} does not report how large its copies are"
         return Blocked(what, Reason.NODE_SILENT, text)
-    return None
-
-
-def _unknown_node(facts: Facts, task: Task) -> str | None:
-    if task.kind is TaskKind.REBALANCE:
-        known = any(node.group == task.group for node in facts.desired.nodes)
-        return None if known else f"there is no group {task.group}"
-    nodes = [task.source, *([task.target] if task.kind is TaskKind.MOVE else [])]
-    missing = next((node for node in nodes if facts.identity(node) is None), None)
-    if missing is not None:
-        return f"there is no storage node {missing}"
-    if task.kind is TaskKind.MOVE and facts.group(task.source) != facts.group(task.target):
-        return "both nodes must be of the same group"
     return None
 
 

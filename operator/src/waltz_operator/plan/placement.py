@@ -240,6 +240,20 @@ def weights_of(facts: Facts, task: Task) -> Mapping[int, int] | None:
     return found
 
 
+def unknown_node(facts: Facts, task: Task) -> str | None:
+    """What a migration names and nobody knows; None when there is no such thing."""
+    if task.kind is TaskKind.REBALANCE:
+        known = any(node.group == task.group for node in facts.desired.nodes)
+        return None if known else f"there is no group {task.group}"
+    nodes = [task.source, *([task.target] if task.kind is TaskKind.MOVE else [])]
+    missing = next((node for node in nodes if facts.identity(node) is None), None)
+    if missing is not None:
+        return f"there is no storage node {missing}"
+    if task.kind is TaskKind.MOVE and facts.group(task.source) != facts.group(task.target):
+        return "both nodes must be of the same group"
+    return None
+
+
 def able_first(facts: Facts, moves: Sequence[Move], *, allow_pause: bool) -> list[Move]:
     """Those whose copies prove the change first: what holds up many others must not hide them."""
 

@@ -10,7 +10,7 @@ from waltz_testkit.partition_rig import PartitionRig
 
 
 async def test_nobody_waits_for_the_locks_of_strangers() -> None:
-    """An append that waits for a lock holds up those behind it that want the same lock, and its own client."""
+    """An append that waits for a lock holds up those behind it that want the same one, and its own client."""
     async with PartitionRig(auto_commit=False) as rig:
         one, two, three = (FakeClient(number) for number in (1, 2, 3))
         for client in (one, two, three):
@@ -116,7 +116,7 @@ async def test_safety_d6_an_append_with_many_locks_comes_after_those_in_lines_an
 
 
 async def test_who_waited_in_lines_goes_back_in_the_order_of_arrival() -> None:
-    """When the store takes nothing: what was admitted came before some of those in lines, and after others."""
+    """When the store takes nothing: what was admitted came before some in lines, and after others."""
     async with PartitionRig(auto_commit=False) as rig:
         one, two, three = (FakeClient(number) for number in (1, 2, 3))
         for client in (one, two, three):
@@ -127,10 +127,10 @@ async def test_who_waited_in_lines_goes_back_in_the_order_of_arrival() -> None:
         sent.append(rig.append(three))
         take = rig.store.append
 
-        def refuse(_entries: Sequence[AppendEntry]) -> None:
+        def refuse(entries: Sequence[AppendEntry]) -> None:
             rig.store.append = take  # type: ignore[method-assign]
             rig.store.lose_session("between the check and the call")
-            raise StoreNotOpenError("lost")
+            raise StoreNotOpenError(f"{len(entries)} were not taken")
 
         rig.store.append = refuse  # type: ignore[method-assign]
         await rig.turns()

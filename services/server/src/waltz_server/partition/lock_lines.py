@@ -1,8 +1,8 @@
 """Who waits for a lock: a line per lock and one per client. Pure.
 
 An append that meets a marked lock leaves the partition's queue for the lines of all its locks, and of its
-client; a mount or a flush that comes behind it joins the line of its client alone. Whoever is first in all its
-lines, with no mark on its locks, is `ready`. So
+client; a mount or a flush that comes behind it joins the line of its client alone. Whoever is first in all
+its lines, with no mark on its locks, is `ready`. So
 
 * two appends that share a lock keep the order in which they came, and nobody who came later overtakes on a
   lock that somebody waits for: a wait ends after those before it in its lines, each of which is admitted,
