@@ -12,6 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from waltz_operator.api.admission import EITHER_COPIES, IMAGES
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import ObjectMeta
@@ -129,19 +130,6 @@ class Restarts(Model):
     )
 
 
-_EITHER = rule(
-    "!(has(self.replicas) && has(self.storage) && has(self.storage.groups))",
-    "give replicas (that many groups with one node each) or storage.groups, not both",
-    "replicas",
-)
-_IMAGE = rule(
-    "has(self.version) || has(self.images) && has(self.images.server) && has(self.images.storage) && "
-    "(!has(self.zookeeper.managed) || has(self.images.zookeeper))",
-    "give version, or images.server, images.storage and, for a managed ZooKeeper, images.zookeeper",
-    "images",
-)
-
-
 _COPIES = (
     "(has({0}.storage) && has({0}.storage.groups) ? {0}.storage.groups.size() : "
     f"has({{0}}.replicas) ? {{0}}.replicas : {DEFAULT_REPLICAS})"
@@ -157,7 +145,7 @@ _NOT_TO_ONE = rule(
 class WaltzClusterSpec(Model):
     """The desired cluster."""
 
-    model_config = Model.model_config | {"json_schema_extra": rules(_EITHER, _IMAGE, _NOT_TO_ONE)}
+    model_config = Model.model_config | {"json_schema_extra": rules(EITHER_COPIES, IMAGES, _NOT_TO_ONE)}
 
     version: str | None = Field(
         default=None,

@@ -7,6 +7,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
+from waltz_operator.api.admission import ONE_TASK, OTHER_NODE, SAME_GROUP
 from waltz_operator.api.base import (
     LIST_SET,
     Model,
@@ -24,14 +25,11 @@ from waltz_operator.api.metadata import ObjectMeta
 MIB = 1024 * 1024
 PartitionNumber = Annotated[int, Field(ge=0)]
 
-_ONE = rule(
-    "[has(self.move), has(self.drain), has(self.replace), has(self.rebalance)].filter(given, given).size() == 1",
-    "give exactly one of move, drain, replace, rebalance",
-)
-
 
 class Move(Model):
     """Partitions from one node to another one of the same group."""
+
+    model_config = Model.model_config | {"json_schema_extra": rules(OTHER_NODE, SAME_GROUP)}
 
     source: NodeReference = Field(alias="from", description="Node that has them, <group>-<node>.")
     target: NodeReference = Field(
@@ -82,7 +80,7 @@ class WaltzMigrationSpec(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            _ONE,
+            ONE_TASK,
             *(
                 rule(
                     f"has(self.{field}) == has(oldSelf.{field}) && (!has(self.{field}) || self.{field} == oldSelf.{field})",

@@ -3,12 +3,23 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import Field
 
+from waltz_operator.api.admission import (
+    ADMIN_PORT,
+    CONNECT_STRINGS,
+    COUNT_OR_NODES,
+    EITHER_ZOOKEEPER,
+    EXTERNAL,
+    GROUP_IDS,
+    ONE_AUTHENTICATION,
+    PORTS,
+    ROOT,
+    pod_spec,
+)
 from waltz_operator.api.base import (
-    FreeForm,
     Labels,
     Model,
     NodeName,
@@ -73,7 +84,7 @@ class PodTemplate(Model):
     metadata: TemplateMeta = Field(
         default_factory=TemplateMeta, description="Labels and annotations added to the pods."
     )
-    spec: FreeForm = Field(
+    spec: Annotated[dict[str, Any], Field(json_schema_extra=pod_spec())] = Field(
         default_factory=dict,
         description="A piece of a Kubernetes PodSpec laid over the operator's: objects are merged, lists whose entries have a "
         "name (containers, env, volumes) are merged by it, other lists and affinity are replaced.",
@@ -177,22 +188,14 @@ class ZooKeeper(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            rule(
-                "has(self.connectString) != has(self.managed)",
-                "give connectString or managed, exactly one of them",
-            ),
+            EITHER_ZOOKEEPER,
             rule(
                 "has(self.managed) == has(oldSelf.managed)",
                 "a cluster cannot move between its own ensemble and a managed one in place: "
                 "docs/operator-zookeeper.md has the way, by an export",
             ),
             _kept("root", "the root in ZooKeeper"),
-            rule(
-                "!(has(self.auth) && has(self.managed) && has(self.managed.authentication) && "
-                "self.managed.authentication != 'None')",
-                "managed.authentication makes credentials of its own: give it or auth, not both",
-                "auth",
-            ),
+            ONE_AUTHENTICATION,
             rule(
                 "!has(oldSelf.adoptKey) || (has(self.adoptKey) && self.adoptKey == oldSelf.adoptKey)",
                 "the key of an adopted cluster is fixed when it is first set",
@@ -207,6 +210,7 @@ class ZooKeeper(Model):
         min_length=3,
         max_length=1024,
         pattern=rf"^{_HOST}:[0-9]{{1,5}}(,{_HOST}:[0-9]{{1,5}})*$",
+        json_schema_extra=rules(PORTS),
     )
     managed: ManagedZooKeeper | None = Field(
         default=None,
@@ -217,6 +221,7 @@ class ZooKeeper(Model):
         description="Absolute path of the cluster's tree. It can never be changed. Default: /waltz/<namespace>/<name>.",
         pattern=r"^(/[^/\s]+)+$",
         max_length=512,
+        json_schema_extra=rules(ROOT),
     )
     adopt_key: str | None = Field(
         default=None,
@@ -246,11 +251,8 @@ class StorageNode(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            rule(
-                "self.external ? has(self.connectString) && has(self.adminPort) : "
-                "!has(self.connectString) && !has(self.adminPort)",
-                "connectString and adminPort belong to a node with external: true, which needs both",
-            ),
+            EXTERNAL,
+            ADMIN_PORT,
             rule(
                 "self.external == oldSelf.external",
                 "a node cannot become external, nor cease to be",
@@ -273,6 +275,7 @@ class StorageNode(Model):
         "node's pod.",
         pattern=r"^[^,/\s:]+:[0-9]{1,5}$",
         max_length=300,
+        json_schema_extra=rules(PORTS),
     )
     admin_port: int | None = Field(
         default=None,
@@ -294,7 +297,7 @@ class StorageGroup(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            rule("!(has(self.count) && has(self.nodes))", "give count or nodes, not both", "count"),
+            COUNT_OR_NODES,
             _kept("id", "the id of a group"),
             _kept("zone", "the zone of a group"),
             _kept("storageClassName", "the storage class of a group"),
@@ -315,7 +318,10 @@ class StorageGroup(Model):
         ge=1,
         le=MAX_NODES,
     )
-    nodes: Annotated[tuple[StorageNode, ...] | None, Field(json_schema_extra=list_map("name"))] = Field(
+    nodes: Annotated[
+        tuple[StorageNode, ...] | None,
+        Field(json_schema_extra=list_map("name", **rules(CONNECT_STRINGS))),
+    ] = Field(
         default=None,
         description="The nodes by name, so that any one of them can be taken out or replaced. Default: count nodes.",
         min_length=1,
@@ -350,7 +356,10 @@ class Storage(Model):
         )
     }
 
-    groups: Annotated[tuple[StorageGroup, ...] | None, Field(json_schema_extra=list_map("name"))] = Field(
+    groups: Annotated[
+        tuple[StorageGroup, ...] | None,
+        Field(json_schema_extra=list_map("name", **rules(GROUP_IDS))),
+    ] = Field(
         default=None,
         description="The groups, each one full copy of every partition. Default: as many as replicas says, one node each.",
         min_length=1,

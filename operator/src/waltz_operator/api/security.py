@@ -7,7 +7,16 @@ from typing import Annotated
 
 from pydantic import Field
 
-from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, immutable, rule, rules
+from waltz_operator.api.admission import (
+    AUTHORITY_LIFETIME,
+    MAX_PEER_NAME,
+    PEER_NAMES,
+    PEERS_NEED_CERTIFICATES,
+    PEERS_NEED_TLS,
+    TLS_ISSUER,
+    TLS_SECRETS,
+)
+from waltz_operator.api.base import LIST_SET, FreeForm, Labels, Model, ResourceName, immutable, rules
 
 HOUR = 3600
 
@@ -48,26 +57,29 @@ class TlsSecrets(Model):
     )
 
 
+PeerNames = Annotated[
+    tuple[Annotated[str, Field(max_length=MAX_PEER_NAME)], ...],
+    Field(max_length=256, json_schema_extra=LIST_SET | rules(PEER_NAMES)),
+]
+
+
 class AllowedPeers(Model):
     """Names of certificates (common name or alternative name) that may connect to a port."""
 
-    server: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+    server: PeerNames | None = Field(
         default=None,
         description="To the port for clients; the operator too, when it or cert-manager issues certificates. Default: everyone "
         "whose certificate the authority has signed.",
-        max_length=256,
     )
-    storage: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+    storage: PeerNames | None = Field(
         default=None,
         description="To the storage port, besides the servers and the operator, which always may when the operator or cert-manager "
         "issues certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
-        max_length=256,
     )
-    admin: Annotated[tuple[str, ...] | None, Field(json_schema_extra=LIST_SET)] = Field(
+    admin: PeerNames | None = Field(
         default=None,
         description="To the admin port of storage nodes, besides the operator, which always may when it or cert-manager issues "
         "certificates. Default: nobody else; with mode Secret everyone whose certificate the authority has signed.",
-        max_length=256,
     )
 
 
@@ -76,16 +88,7 @@ class Tls(Model):
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            rule(
-                "(has(self.mode) && self.mode == 'Secret') == has(self.secrets)",
-                "secrets goes with mode Secret",
-                "secrets",
-            ),
-            rule(
-                "(has(self.mode) && self.mode == 'CertManager') == has(self.issuerRef)",
-                "issuerRef goes with mode CertManager",
-                "issuerRef",
-            ),
+            TLS_SECRETS, TLS_ISSUER, PEERS_NEED_TLS, PEERS_NEED_CERTIFICATES, AUTHORITY_LIFETIME
         )
     }
 

@@ -1,7 +1,8 @@
 """What is wrong with a specification beyond what its schema says. Pure.
 
-The API server's own rules (CEL) are repeated where they guard something and no API server may be in
-between: files that `waltz k8s render` reads, objects stored before a rule existed.
+The API server has the same rules, but for configuration keys, and refuses an object that breaks one:
+`admission.py` has them and their sentences. They are repeated here for where no API server is in between:
+files that `waltz k8s render` reads, objects stored before a rule existed.
 """
 
 from __future__ import annotations
@@ -11,7 +12,8 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from waltz_operator.api.base import MAX_CLUSTER_NAME, joined
+from waltz_operator.api import admission
+from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
 from waltz_operator.api.migration import WaltzMigrationSpec
@@ -19,8 +21,7 @@ from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthent
 from waltz_operator.api.security import ClientAuthentication, TlsMode
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
-_OWN_VOLUMES = frozenset({"config", "data", "tls", "tmp", "zookeeper-auth"})
-_OWN_POD_FIELDS = frozenset({"hostname", "subdomain", "restartPolicy", "terminationGracePeriodSeconds"})
+_PORT = re.compile(r":([0-9]+)\Z")
 
 
 class Problem(NamedTuple):
@@ -31,6 +32,11 @@ class Problem(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}"
+
+
+def _problem(path: str, rule: Mapping[str, str]) -> Problem:
+    """What the API server says of a rule that is broken at `path`."""
+    return Problem(path + rule.get("fieldPath", ""), rule["message"])
 
 
 def problems(cluster: WaltzCluster) -> list[Problem]:
@@ -68,68 +74,66 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
 
 
 def _check_images(spec: WaltzClusterSpec) -> Iterable[Problem]:
-    roles = ("server", "storage", *(("zookeeper",) if spec.zookeeper.managed is not None else ()))
-    for role in roles:
-        if spec.version is None and getattr(spec.images, role) is None:
-            yield Problem(f"spec.images.{role}", "is needed where spec.version is not given")
+    images = spec.images
+    roles = [
+        images.server,
+        images.storage,
+        *([images.zookeeper] if spec.zookeeper.managed is not None else []),
+    ]
+    if spec.version is None and None in roles:
+        yield _problem("spec", admission.IMAGES)
 
 
 def _check_zookeeper(spec: WaltzClusterSpec) -> Iterable[Problem]:
     zookeeper = spec.zookeeper
     if (zookeeper.connect_string is None) == (zookeeper.managed is None):
-        yield Problem("spec.zookeeper", "give connectString or managed, exactly one of them")
+        yield _problem("spec.zookeeper", admission.EITHER_ZOOKEEPER)
     if zookeeper.managed is not None:
         own = zookeeper.managed.authentication not in (None, ZooKeeperAuthentication.NONE)
         if own and zookeeper.auth is not None:
-            yield Problem(
-                "spec.zookeeper.auth",
-                "managed.authentication makes credentials of its own: give it or auth, not both",
-            )
+            yield _problem("spec.zookeeper", admission.ONE_AUTHENTICATION)
         yield from check_pod_template("spec.zookeeper.managed.podTemplate", zookeeper.managed.pod_template)
-    for part in (zookeeper.root or "/").split("/")[1:]:
-        if part in (".", ".."):
-            yield Problem("spec.zookeeper.root", f"{part} cannot be part of a path in ZooKeeper")
-    for entry in (zookeeper.connect_string or "").split(","):
-        yield from _check_port("spec.zookeeper.connectString", entry)
+    if {".", ".."} & set((zookeeper.root or "").split("/")):
+        yield _problem("spec.zookeeper.root", admission.ROOT)
+    if not _ports_are_possible(zookeeper.connect_string or ""):
+        yield _problem("spec.zookeeper.connectString", admission.PORTS)
 
 
-def _check_port(path: str, address: str) -> Iterable[Problem]:
-    _, colon, port = address.rpartition(":")
-    if colon and not 0 < int(port) < 65536:
-        yield Problem(path, f"{address} has no possible port")
+def _ports_are_possible(addresses: str) -> bool:
+    found = (_PORT.search(address) for address in addresses.split(","))
+    return all(0 < int(port[1]) < 65536 for port in found if port is not None)
 
 
 def _check_groups(spec: WaltzClusterSpec) -> Iterable[Problem]:
     path = "spec.storage.groups"
     groups = spec.storage.groups or ()
     if groups and spec.replicas is not None:
-        yield Problem("spec.replicas", "give replicas or storage.groups, not both")
+        yield _problem("spec", admission.EITHER_COPIES)
     for name in _repeated(group.name for group in groups):
         yield Problem(path, f"there are two groups {name}")
-    for number in _repeated(str(group.id) for group in groups if group.id is not None):
-        yield Problem(path, f"two groups have the id {number}")
+    if _repeated(str(group.id) for group in groups if group.id is not None):
+        yield _problem(path, admission.GROUP_IDS)
     for group in groups:
         yield from _check_group(f"{path}[{group.name}]", group)
     external = [node.connect_string for group in groups for node in group.nodes or () if node.connect_string]
-    for connect_string in _repeated(external):
-        yield Problem(path, f"two nodes have the connect string {connect_string}")
+    if _repeated(external):
+        yield _problem(path, admission.CONNECT_STRINGS)
 
 
 def _check_group(path: str, group: StorageGroup) -> Iterable[Problem]:
     if group.count is not None and group.nodes is not None:
-        yield Problem(f"{path}.count", "give count or nodes, not both")
+        yield _problem(path, admission.COUNT_OR_NODES)
     for name in _repeated(node.name for node in group.nodes or ()):
         yield Problem(f"{path}.nodes", f"there are two nodes {name}")
     for node in group.nodes or ():
         where = f"{path}.nodes[{node.name}]"
-        if node.external and (node.connect_string is None or node.admin_port is None):
-            yield Problem(where, "an external node needs connectString and adminPort")
-        if not node.external and (node.connect_string is not None or node.admin_port is not None):
-            yield Problem(where, "connectString and adminPort belong to a node with external: true")
-        if node.connect_string is not None:
-            yield from _check_port(f"{where}.connectString", node.connect_string)
-            if node.connect_string.endswith(f":{node.admin_port}"):
-                yield Problem(f"{where}.adminPort", "must differ from the storage port")
+        given = [value for value in (node.connect_string, node.admin_port) if value is not None]
+        if len(given) != (2 if node.external else 0):
+            yield _problem(where, admission.EXTERNAL)
+        if not _ports_are_possible(node.connect_string or ""):
+            yield _problem(f"{where}.connectString", admission.PORTS)
+        if node.connect_string is not None and int(node.connect_string.rpartition(":")[2]) == node.admin_port:
+            yield _problem(where, admission.ADMIN_PORT)
 
 
 def _repeated(names: Iterable[str]) -> list[str]:
@@ -139,38 +143,39 @@ def _repeated(names: Iterable[str]) -> list[str]:
 def _check_tls(spec: WaltzClusterSpec) -> Iterable[Problem]:
     tls = spec.tls
     if (tls.mode is TlsMode.SECRET) != (tls.secrets is not None):
-        yield Problem("spec.tls.secrets", "goes with mode Secret, which needs it")
+        yield _problem("spec.tls", admission.TLS_SECRETS)
     if (tls.mode is TlsMode.CERT_MANAGER) != (tls.issuer_ref is not None):
-        yield Problem("spec.tls.issuerRef", "goes with mode CertManager, which needs it")
+        yield _problem("spec.tls", admission.TLS_ISSUER)
     verified = tls.mode is not TlsMode.DISABLED
     peers = tls.allowed_peers
-    for field, names in (("server", peers.server), ("storage", peers.storage), ("admin", peers.admin)):
-        if names is not None and not verified:
-            yield Problem(f"spec.tls.allowedPeers.{field}", "needs TLS: without it a peer has no name")
-        if names is not None and not all(name.strip() for name in names):
-            yield Problem(f"spec.tls.allowedPeers.{field}", "a name is empty")
+    lists = {"server": peers.server, "storage": peers.storage, "admin": peers.admin}
+    given = {field: names for field, names in lists.items() if names is not None}
+    if given and not verified:
+        yield _problem("spec.tls", admission.PEERS_NEED_TLS)
+    for field, names in given.items():
+        if not all(name.strip() for name in names):
+            yield _problem(f"spec.tls.allowedPeers.{field}", admission.PEER_NAMES)
     if verified and peers.server is not None and tls.client_authentication is ClientAuthentication.NONE:
-        yield Problem("spec.tls.allowedPeers.server", "needs clientAuthentication: Required")
+        yield _problem("spec.tls", admission.PEERS_NEED_CERTIFICATES)
     if tls.mode is TlsMode.SELF_SIGNED and tls.authority_lifetime_hours <= tls.certificate_lifetime_hours:
-        yield Problem("spec.tls.authorityLifetimeHours", "must be longer than certificateLifetimeHours")
+        yield _problem("spec.tls", admission.AUTHORITY_LIFETIME)
 
 
 def check_pod_template(path: str, template: PodTemplate) -> Iterable[Problem]:
     """What a person may not lay over a pod template, because the operator counts on it."""
     spec = template.spec
-    for field in sorted(_OWN_POD_FIELDS & spec.keys()):
-        hint = ": use drainSeconds" if field == "terminationGracePeriodSeconds" else ""
-        yield Problem(f"{path}.spec.{field}", f"is the operator's own{hint}")
-    for field in ("containers", "initContainers", "volumes", "tolerations", "topologySpreadConstraints"):
+    for field, own in admission.OWN_POD_FIELDS.items():
+        if field in spec:
+            yield _problem(f"{path}.spec.{field}", own)
+    for field in (*admission.NAMED_LISTS, *admission.PLAIN_LISTS):
         entries = spec.get(field, [])
         if not isinstance(entries, list) or not all(isinstance(entry, Mapping) for entry in entries):
             yield Problem(f"{path}.spec.{field}", "must be a list of objects")
-        elif field in ("containers", "initContainers", "volumes"):
+        elif field in admission.NAMED_LISTS:
             if not all(isinstance(entry.get("name"), str) for entry in entries):
-                yield Problem(f"{path}.spec.{field}", "every entry needs a name")
-            taken = _OWN_VOLUMES & {str(entry.get("name")) for entry in entries}
-            if field == "volumes" and taken:
-                yield Problem(f"{path}.spec.volumes", f"{joined(sorted(taken))}: the operator's own")
+                yield _problem(f"{path}.spec.{field}", admission.NAMED)
+            if field == "volumes" and any(entry.get("name") in admission.OWN_VOLUMES for entry in entries):
+                yield _problem(f"{path}.spec.volumes", admission.VOLUMES)
 
 
 def validate_migration(spec: WaltzMigrationSpec) -> list[Problem]:
@@ -178,17 +183,13 @@ def validate_migration(spec: WaltzMigrationSpec) -> list[Problem]:
     says."""
     found = []
     if [spec.move, spec.drain, spec.replace, spec.rebalance].count(None) != 3:
-        found.append(Problem("spec", "give exactly one of move, drain, replace, rebalance"))
+        found.append(_problem("spec", admission.ONE_TASK))
     move = spec.move
     if move is not None:
         if move.source == move.target:
-            found.append(Problem("spec.move.to", "is the node that has them"))
+            found.append(_problem("spec.move", admission.OTHER_NODE))
         if move.source.partition("-")[0] != move.target.partition("-")[0]:
-            found.append(
-                Problem(
-                    "spec.move.to", "must be in the group of the node that has them: a group is one full copy"
-                )
-            )
+            found.append(_problem("spec.move", admission.SAME_GROUP))
         for number in _repeated(str(partition) for partition in move.partitions or ()):
             found.append(Problem("spec.move.partitions", f"{number} is there twice"))
     return found

@@ -31,7 +31,10 @@ def root(kind: str, part: str) -> Schema:
 
 
 def fields(schema: Schema, path: str = "") -> Iterator[tuple[str, Schema, bool]]:
-    """(path, schema, required) of every field; `[]` behind a list."""
+    """(path, schema, required) of every field; `[]` behind a list. Kubernetes' own objects have their own
+    documents."""
+    if schema.get("x-kubernetes-preserve-unknown-fields"):
+        return
     for name, inner in schema.get("properties", {}).items():
         where = f"{path}.{name}" if path else name
         yield where, inner, name in schema.get("required", ())

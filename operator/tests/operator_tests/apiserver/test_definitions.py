@@ -251,8 +251,8 @@ REFUSED: list[tuple[Spec, str]] = [
         groups({"name": "1", "nodes": [{**OUTSIDE, "adminPort": None}]}),
         "belong to a node with external: true",
     ),
-    ({"tls": {"mode": "Secret"}}, "secrets goes with mode Secret"),
-    ({"tls": {"issuerRef": {"name": "i"}}}, "issuerRef goes with mode CertManager"),
+    ({"tls": {"mode": "Secret"}}, "goes with mode Secret"),
+    ({"tls": {"issuerRef": {"name": "i"}}}, "goes with mode CertManager"),
     ({"servers": {"drainSeconds": 1}}, "spec.servers.drainSeconds"),
 ]
 REFUSED_MIGRATIONS: list[tuple[Spec, str]] = [

@@ -1,0 +1,158 @@
+"""Specifications that are good or bad, and what is said of the bad ones, by the operator and by the API server.
+
+`BAD` has every mistake that `waltz_operator.api.validate` knows. The API server refuses it with the same
+sentence, but for those with `server`: what its schema says in its own words, or nothing (`OPERATOR_ONLY`),
+where only the operator can know (ADR 25).
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from operator_tests.resources.clusters import SECRETS, UID, VARIANTS, Spec
+
+OPERATOR_ONLY = ""
+
+
+class Bad(NamedTuple):
+    """A mistake: the change of the plain specification, the operator's line, what the server says."""
+
+    changes: Spec
+    line: str
+    server: str | None = None
+
+    @property
+    def refusal(self) -> str:
+        """What the API server says; empty: it takes the object."""
+        return self.line.partition(": ")[2] if self.server is None else self.server
+
+
+def groups(*entries: Spec) -> Spec:
+    """A specification with these groups instead of `replicas`."""
+    return {"replicas": None, "storage": {"groups": list(entries)}}
+
+
+def nodes(*entries: Spec) -> Spec:
+    """One with a group of these nodes."""
+    return groups({"name": "1", "nodes": list(entries)})
+
+
+def pods(spec: Spec) -> Spec:
+    """One with this over the pod template of the storage nodes."""
+    return {"storage": {"podTemplate": {"spec": spec}}}
+
+
+def external(name: str = "0", **changes: object) -> Spec:
+    """An external node."""
+    return {"name": name, "external": True, "connectString": "h:1", "adminPort": 2, **changes}
+
+
+def outside(connect_string: str) -> Spec:
+    """One with its own ensemble."""
+    return {"images": {"zookeeper": None}, "zookeeper": {"managed": None, "connectString": connect_string}}
+
+
+_IMAGES = "spec.images: give version, or images.server, images.storage and, for a managed ZooKeeper, images.zookeeper"
+_EITHER = "spec.zookeeper: give connectString or managed, exactly one of them"
+_AUTH = "spec.zookeeper.auth: managed.authentication makes credentials of its own: give it or auth, not both"
+_ROOT = "spec.zookeeper.root: . and .. cannot be parts of a path in ZooKeeper"
+_PORT = "a port is a number from 1 to 65535"
+_NODE = "spec.storage.groups[1].nodes[0]"
+_BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
+_TLS = "spec.tls.allowedPeers: needs TLS: without it a peer has no name"
+_POD = "spec.storage.podTemplate.spec"
+_LIFETIME = "spec.tls.authorityLifetimeHours: must be longer than certificateLifetimeHours"
+_OWN = "is set by the operator: it follows from other fields of the specification"
+
+BAD: list[Bad] = [
+    Bad({"images": {"zookeeper": None}}, _IMAGES),
+    Bad({"images": {"storage": None}}, _IMAGES),
+    Bad({"images": None}, _IMAGES),
+    Bad({"zookeeper": {"connectString": "h:1"}}, _EITHER),
+    Bad({"zookeeper": {"managed": None}}, _EITHER),
+    Bad({"zookeeper": {"auth": {"secretName": "s"}, "managed": {"authentication": "Digest"}}}, _AUTH),
+    Bad({"zookeeper": {"auth": {"secretName": "s"}, "managed": {"authentication": "Optional"}}}, _AUTH),
+    *(Bad({"zookeeper": {"root": root}}, _ROOT) for root in ("/a/../b", "/.", "/a/..", "/./a")),
+    *(
+        Bad(outside(text), f"spec.zookeeper.connectString: {_PORT}")
+        for text in ("h:99999", "h:0", "h:1,h:65536", "h:00000,h:1", "[::1]:70000", "h:66000", "h:65600", "h:65540")
+    ),
+    Bad({"storage": {"groups": [{"name": "1"}]}}, "spec.replicas: give replicas (that many groups with one node each) or storage.groups, not both"),
+    Bad(groups({"name": "1"}, {"name": "1"}), "spec.storage.groups: there are two groups 1", "Duplicate value"),
+    Bad(groups({"name": "1", "id": 4}, {"name": "2", "id": 4}), "spec.storage.groups: two groups have the same id"),
+    Bad(groups({"name": "1", "count": 2, "nodes": [{"name": "0"}]}), "spec.storage.groups[1].count: give count or nodes, not both"),
+    Bad(nodes({"name": "0"}, {"name": "0"}), "spec.storage.groups[1].nodes: there are two nodes 0", "Duplicate value"),
+    Bad(nodes({"name": "0", "external": True}), f"{_NODE}: {_BELONG}"),
+    Bad(nodes({"name": "0", "external": True, "adminPort": 5}), f"{_NODE}: {_BELONG}"),
+    Bad(nodes({"name": "0", "adminPort": 5}), f"{_NODE}: {_BELONG}"),
+    Bad(nodes({"name": "0", "connectString": "h:5"}), f"{_NODE}: {_BELONG}"),
+    Bad(nodes(external(adminPort=1)), f"{_NODE}.adminPort: must differ from the storage port"),
+    Bad(nodes(external(connectString="h:0")), f"{_NODE}.connectString: {_PORT}"),
+    Bad(nodes(external(connectString="h:65536")), f"{_NODE}.connectString: {_PORT}"),
+    Bad(nodes(external(), external("1")), "spec.storage.groups: two nodes have the same connect string"),
+    Bad(groups({"name": "1", "nodes": [external()]}, {"name": "2", "nodes": [external()]}), "spec.storage.groups: two nodes have the same connect string", OPERATOR_ONLY),
+    Bad({"tls": {"mode": "Secret"}}, "spec.tls.secrets: goes with mode Secret, which needs it"),
+    Bad({"tls": {"secrets": SECRETS}}, "spec.tls.secrets: goes with mode Secret, which needs it"),
+    Bad({"tls": {"issuerRef": {"name": "i"}}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
+    Bad({"tls": {"mode": "CertManager"}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
+    *(Bad({"tls": {"mode": "Disabled", "allowedPeers": {field: ["a"]}}}, _TLS) for field in ("server", "storage", "admin")),
+    Bad({"tls": {"allowedPeers": {"storage": [" "]}}}, "spec.tls.allowedPeers.storage: a name is empty"),
+    Bad({"tls": {"allowedPeers": {"server": ["a", ""]}}}, "spec.tls.allowedPeers.server: a name is empty"),
+    Bad({"tls": {"clientAuthentication": "None", "allowedPeers": {"server": ["a"]}}}, "spec.tls.allowedPeers.server: needs clientAuthentication: Required"),
+    Bad({"tls": {"authorityLifetimeHours": 2160}}, _LIFETIME),
+    Bad({"tls": {"authorityLifetimeHours": 5, "certificateLifetimeHours": 6}}, _LIFETIME),
+    *(
+        Bad(pods({field: value}), f"{_POD}.{field}: is the operator's own{hint}")
+        for field, value, hint in (
+            ("hostname", "h", ""), ("subdomain", "s", ""), ("restartPolicy", "Never", ""),
+            ("terminationGracePeriodSeconds", 1, ": use drainSeconds"),
+        )
+    ),
+    Bad({"servers": {"podTemplate": {"spec": {"hostname": "h"}}}}, "spec.servers.podTemplate.spec.hostname: is the operator's own"),
+    Bad({"zookeeper": {"managed": {"podTemplate": {"spec": {"subdomain": "s"}}}}}, "spec.zookeeper.managed.podTemplate.spec.subdomain: is the operator's own"),
+    *(
+        Bad(pods({"volumes": [{"name": "mine"}, {"name": name}]}), f"{_POD}.volumes: config, data, tls, tmp, zookeeper-auth are the operator's own")
+        for name in ("config", "data", "tls", "tmp", "zookeeper-auth")
+    ),
+    *(Bad(pods({field: [{"image": "i"}]}), f"{_POD}.{field}: every entry needs a name") for field in ("containers", "initContainers", "volumes")),
+    *(
+        Bad(pods({field: value}), f"{_POD}.{field}: must be a list of objects", f"{_POD}.{field}")
+        for field in ("tolerations", "topologySpreadConstraints", "containers", "initContainers", "volumes")
+        for value in ("all", ["all"])
+    ),
+    Bad({"storage": {"config": {"storage.prot": 1}}}, "spec.storage.config[storage.prot]: is not a key of this role; did you mean storage.port?", OPERATOR_ONLY),
+    Bad({"storage": {"config": {"storage.disk.threads": "many"}}}, "spec.storage.config[storage.disk.threads]: 'many': must be a number", OPERATOR_ONLY),
+    Bad({"servers": {"config": {"server.port": 1}}}, f"spec.servers.config[server.port]: {_OWN}", OPERATOR_ONLY),
+]  # fmt: skip
+
+GOOD: list[Spec] = [
+    *VARIANTS.values(),
+    {"zookeeper": {"auth": {"secretName": "s"}, "managed": {"authentication": "None"}}},
+    *({"zookeeper": {"root": root}} for root in ("/a", "/a.b/..c", "/...", "/.a/b.")),
+    *(outside(text) for text in ("h:1", "h:65535", "[::1]:2181,h:00001", "h:10000,g:65499", "h:65530")),
+    groups({"name": "1", "id": 4}, {"name": "2", "id": 5}, {"name": "3"}),
+    nodes(external(), external("1", connectString="g:1"), {"name": "2"}),
+    nodes(external(connectString="h:12", adminPort=2)),
+    groups({"name": "1", "nodes": [external()]}, {"name": "2", "nodes": [external(connectString="h:2", adminPort=1)]}),
+    {"tls": {"mode": "Disabled", "authorityLifetimeHours": 2160}},
+    {"tls": {"mode": "Disabled", "clientAuthentication": "None"}},
+    {"tls": {"clientAuthentication": "None", "allowedPeers": {"storage": ["a b"]}}},
+    pods({"volumes": [{"name": "mine", "emptyDir": {}}], "containers": [{"name": "aside", "image": "i"}]}),
+    pods({"tolerations": [{"operator": "Exists"}], "topologySpreadConstraints": [], "hostNetwork": False}),
+    {"zookeeper": {"adoptKey": UID, "root": "/old"}},
+]  # fmt: skip
+
+_ONE = "spec: give exactly one of move, drain, replace, rebalance"
+BAD_MIGRATIONS: list[Bad] = [
+    Bad({}, _ONE),
+    Bad({"drain": {"node": "1-0"}, "replace": {"node": "1-0"}}, _ONE),
+    Bad({"move": {"from": "1-0", "to": "1-0"}}, "spec.move.to: is the node that has them"),
+    Bad({"move": {"from": "1-0", "to": "2-0"}}, "spec.move.to: must be in the group of the node that has them: a group is one full copy"),
+    Bad({"move": {"from": "1-0", "to": "1-1", "partitions": [3, 3]}}, "spec.move.partitions: 3 is there twice", "Duplicate value"),
+]  # fmt: skip
+GOOD_MIGRATIONS: list[Spec] = [
+    {"drain": {"node": "1-0"}},
+    {"replace": {"node": "1-0"}},
+    {"rebalance": {"group": "1"}},
+    {"move": {"from": "1-0", "to": "1-1", "partitions": [3, 4]}},
+]
