@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: helm setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -154,6 +154,13 @@ image-spark: _engine
 _engine:
 	@test -n "$(ENGINE)" || { echo "make images needs docker or buildah on PATH" >&2; exit 1; }
 
+# Helm for the tests of manifests/chart, from its Go module, where no helm is on PATH; needs Go, and minutes.
+HELM := .helm/helm
+helm: $(HELM)
+
+$(HELM):
+	GOBIN=$(CURDIR)/.helm go install -ldflags "-s -w" helm.sh/helm/v3/cmd/helm@v3.22.0
+
 # The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.
 e2e: setup
 	PYTHON_BASE_IMAGE=$(PYTHON_BASE_IMAGE) JAVA_BASE_IMAGE=$(JAVA_BASE_IMAGE) $(BIN)/python -m tests.e2e $(E2E)
@@ -210,4 +217,4 @@ lock: $(UV)
 	for name in $(IMAGE_PINS); do $(LOCK) requirements/$$name.in -o requirements/$$name.txt || exit 1; done
 
 clean:
-	rm -rf .venv .venv-spark-oldest .venv-types .venv-docs .venv-build .venv-3.* .uv dist
+	rm -rf .venv .venv-spark-oldest .venv-types .venv-docs .venv-build .venv-3.* .uv .helm dist

@@ -91,8 +91,11 @@ def test_everything_is_installed_by_one_name_and_can_be_imported(everything: Env
 
 
 def test_every_command_prints_its_version(everything: Environment) -> None:
-    assert set(COMMANDS) == {"waltz", "waltz-server", "waltz-storage", "waltz-operator"}
+    assert set(COMMANDS) == {"waltz", "kubectl-waltz", "waltz-server", "waltz-storage", "waltz-operator"}
+    assert everything.run("kubectl-waltz", "--version") == f"waltz {version()}\n"
     for command, member in COMMANDS.items():
+        if command == "kubectl-waltz":
+            continue
         assert everything.run(command, "--version") == f"{command} {version()}\n"
         module = member.packages[0].name
         assert everything.run("python", "-m", module, "--version") == f"{command} {version()}\n"

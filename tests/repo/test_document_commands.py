@@ -72,6 +72,8 @@ COVERED: list[tuple[str, str, str]] = [
      "tests/integration/test_local_up.py::test_follow_shows_what_is_appended_and_a_killed_process_comes_back"),
     ("tools/README.md", r".*", f"{DOCUMENTS}::test_commands_of_the_tools"),
     # Need a Kubernetes cluster, or Spark on one.
+    ("docs/operator.md", r"helm .*|kubectl .*install\.yaml",
+     "operator/tests/operator_tests/apiserver/test_install.py::test_the_lines_of_the_page"),
     ("docs/operator.md", r"kubectl .*(manifests/base|rollout status .*)", INSTALL),
     ("docs/operator.md", r"kubectl .*overlays/namespaced",
      "tests/e2e/scenarios/uninstall.py::namespaced"),
@@ -114,7 +116,7 @@ IN_SHORT = {
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
     "unit-spark-oldest": "test-long", "types-as-user": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
-BY_HAND = {"fmt", "lock", "clean", "coverage"}
+BY_HAND = {"fmt", "lock", "clean", "coverage", "helm"}
 """Change the working tree, or take long: people run them, and no block of a document has one of them."""
 
 

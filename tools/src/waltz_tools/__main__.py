@@ -26,6 +26,12 @@ def main(arguments: Sequence[str] | None = None) -> None:
     leave(lambda: run(sys.argv[1:] if arguments is None else list(arguments)))
 
 
+def kubectl_plugin() -> None:
+    """`kubectl waltz …`: kubectl runs the program `kubectl-waltz`, which is `waltz k8s …`."""
+    arguments = sys.argv[1:]
+    main(arguments if arguments == ["--version"] else ["k8s", *arguments])
+
+
 def leave(work: Callable[[], int]) -> NoReturn:
     """Leave the interpreter with the exit code of `work`; Ctrl-C is one too."""
     try:

@@ -2,6 +2,7 @@
 
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -60,3 +61,31 @@ def test_usage_and_hint_of_a_process_can_be_typed(started: list[str]) -> None:
     assert done.stdout.split("Usage: ", 1)[1].startswith(f"{command} zk ")
     again = subprocess.run(["sh", "-c", f"{command} zk --help"], env=environment, check=False)
     assert again.returncode == 0
+
+
+def test_the_plugin_of_kubectl_is_the_group_k8s() -> None:
+    """As kubectl starts it: a program of this name on PATH, with everything behind `kubectl waltz`."""
+    plugin = SCRIPT.with_name("kubectl-waltz")
+
+    def printed(*command: object) -> str:
+        done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+        return done.stdout
+
+    assert printed(plugin, "upgrade", "--help") == printed(SCRIPT, "k8s", "upgrade", "--help")
+    assert printed(plugin, "--version") == printed(SCRIPT, "--version")
+    mistake = subprocess.run([plugin, "no-such"], capture_output=True, text=True, check=False)
+    assert (mistake.returncode, mistake.stdout) == (2, "")
+    assert "no-such" in mistake.stderr
+
+
+def test_kubectl_finds_the_plugin() -> None:
+    kubectl = shutil.which(
+        "kubectl", path=os.pathsep.join([os.environ.get("KUBEBUILDER_ASSETS", ""), os.environ["PATH"]])
+    )
+    if kubectl is None:
+        pytest.skip("there is no kubectl on PATH or in KUBEBUILDER_ASSETS")
+    environment = {**os.environ, "PATH": os.pathsep.join([str(SCRIPT.parent), os.environ["PATH"]])}
+    done = subprocess.run(
+        [kubectl, "waltz", "--version"], capture_output=True, text=True, check=True, env=environment
+    )
+    assert done.stdout.startswith("waltz ")

@@ -1,4 +1,4 @@
-"""What the API server refuses when an object is applied: CEL rules of the definitions, each with its sentence.
+"""What the API server refuses when an object is applied: CEL rules of the definitions, each with a sentence.
 
 `validate.py` has the same rules in Python, with the same sentences: for files that `waltz k8s render` reads,
 and for objects that were stored before a rule existed. A table of good and bad specifications

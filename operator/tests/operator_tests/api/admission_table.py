@@ -1,4 +1,4 @@
-"""Specifications that are good or bad, and what is said of the bad ones, by the operator and by the API server.
+"""Specifications that are good or bad, and what the operator and the API server say of the bad ones.
 
 `BAD` has every mistake that `waltz_operator.api.validate` knows. The API server refuses it with the same
 sentence, but for those with `server`: what its schema says in its own words, or nothing (`OPERATOR_ONLY`),

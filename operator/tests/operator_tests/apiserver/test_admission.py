@@ -1,5 +1,5 @@
-"""What the operator finds wrong with a specification is refused by the API server when it is applied, with the
-same sentence; and what was stored before a rule existed can still be changed."""
+"""What the operator finds wrong with a specification is refused by the API server when it is applied, with
+the same sentence; and what was stored before a rule existed can still be changed."""
 
 from __future__ import annotations
 
@@ -137,7 +137,7 @@ def test_what_was_stored_before_a_rule_can_be_changed_elsewhere(plane: Plane) ->
 
 @pytest.mark.parametrize("name", DEFINITIONS)
 def test_rules_are_bounded(name: str) -> None:
-    """The API server refuses a definition whose rules could cost too much; every version has the same ones."""
+    """The API server refuses a definition whose rules could cost too much; all versions have the same."""
     versions = DEFINITIONS[name]()["spec"]["versions"]
     found = [str(version["schema"]).count(RULES) for version in versions]
     assert found[0] > 1
