@@ -16,7 +16,7 @@ from waltz_operator.api.admission import EITHER_COPIES, IMAGES
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import ObjectMeta
-from waltz_operator.api.parts import Servers, Storage, ZooKeeper
+from waltz_operator.api.parts import CopyJobs, Servers, Storage, ZooKeeper
 from waltz_operator.api.security import Monitoring, NetworkPolicy, Tls
 
 __all__ = [
@@ -174,6 +174,9 @@ class WaltzClusterSpec(Model):
     zookeeper: ZooKeeper = Field(description="Where the cluster's records are kept.")
     storage: Storage = Field(default_factory=Storage, description="The storage nodes.")
     servers: Servers = Field(default_factory=Servers, description="The servers.")
+    copy_jobs: CopyJobs = Field(
+        default_factory=CopyJobs, description="The pods that copy partitions during a migration."
+    )
     tls: Tls = Field(default_factory=Tls, description="Encryption and certificates of all connections.")
     restarts: Restarts = Field(
         default_factory=Restarts,

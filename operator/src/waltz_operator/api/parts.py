@@ -397,6 +397,21 @@ class Storage(Model):
     )
 
 
+class CopyJobs(Model):
+    """The pods that copy partitions during a migration."""
+
+    resources: Resources = Field(
+        default_factory=lambda: Resources(
+            requests={"cpu": "50m", "memory": "128Mi"}, limits={"memory": "512Mi"}
+        ),
+        description="Resources of each copy job.",
+    )
+    pod_template: PodTemplate = Field(
+        default_factory=PodTemplate,
+        description="What is laid over the pod template of copy jobs that begin from now on; its container is copy.",
+    )
+
+
 class AdvertisedAddress(StrEnum):
     """What clients outside the Kubernetes cluster connect to."""
 

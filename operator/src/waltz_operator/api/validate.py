@@ -62,6 +62,7 @@ def validate(spec: WaltzClusterSpec) -> list[Problem]:
         *_check_tls(spec),
         *check_pod_template("spec.storage.podTemplate", spec.storage.pod_template),
         *check_pod_template("spec.servers.podTemplate", spec.servers.pod_template),
+        *check_pod_template("spec.copyJobs.podTemplate", spec.copy_jobs.pod_template),
         *(
             Problem(f"spec.storage.config[{key}]", text)
             for key, text in check_config("storage", spec.storage.config)

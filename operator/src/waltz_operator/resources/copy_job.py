@@ -7,14 +7,10 @@ from collections.abc import Mapping, Sequence
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import COPY_PARTITION
 from waltz_operator.api.topology import copy_job_name
-from waltz_operator.resources.common import MIGRATION, container, labels, make, pod_basics
+from waltz_operator.resources.common import MIGRATION, container, labels, make, pod_basics, resources_of
 from waltz_operator.resources.files import certificates, mounted, scratch
 from waltz_operator.resources.inputs import Obj, RenderInputs
-
-RESOURCES: Obj = {
-    "requests": {"cpu": "50m", "memory": "128Mi"},
-    "limits": {"memory": "512Mi"},
-}
+from waltz_operator.resources.overlay import overlaid
 
 
 def copy_job(
@@ -28,13 +24,14 @@ def copy_job(
 ) -> Obj:
     """`arguments`: of `waltz-operator`, which runs in it. One attempt: the planner decides about the next
     one."""
+    wanted = cluster.spec.copy_jobs
     volumes, mounts = mounted(certificates(cluster, "operator"), scratch())
     main = container(
         cluster,
         "copy",
         inputs.operator_image,
         args=list(arguments),
-        resources=RESOURCES,
+        resources=resources_of(wanted.resources.requests, wanted.resources.limits),
         volumeMounts=mounts,
         terminationMessagePath="/dev/termination-log",
         terminationMessagePolicy="FallbackToLogsOnError",
@@ -56,7 +53,7 @@ def copy_job(
         "Job",
         copy_job_name(cluster, migration, partition),
         MIGRATION,
-        {"spec": {"backoffLimit": 0, "template": template}},
+        {"spec": {"backoffLimit": 0, "template": overlaid(template, wanted.pod_template)}},
         annotations={COPY_PARTITION: str(partition), **(annotations or {})},
         more=names,
     )

@@ -109,6 +109,7 @@ BAD: list[Bad] = [
         )
     ),
     Bad({"servers": {"podTemplate": {"spec": {"hostname": "h"}}}}, "spec.servers.podTemplate.spec.hostname: is the operator's own"),
+    Bad({"copyJobs": {"podTemplate": {"spec": {"restartPolicy": "Always"}}}}, "spec.copyJobs.podTemplate.spec.restartPolicy: is the operator's own"),
     Bad({"zookeeper": {"managed": {"podTemplate": {"spec": {"subdomain": "s"}}}}}, "spec.zookeeper.managed.podTemplate.spec.subdomain: is the operator's own"),
     *(
         Bad(pods({"volumes": [{"name": "mine"}, {"name": name}]}), f"{_POD}.volumes: config, data, tls, tmp, zookeeper-auth are the operator's own")

@@ -426,3 +426,32 @@ def test_another_version_of_the_operator_locks_no_client_out() -> None:
     assert "from" not in zookeeper_rule({}, kept)["spec"]["ingress"][0], "and remains as it was"
     assert "from" in zookeeper_rule({}, zookeeper_rule({}))["spec"]["ingress"][0]
     assert "from" in zookeeper_rule({"networkPolicy": {"zookeeper": "Closed"}}, earlier)["spec"]["ingress"][0]
+
+
+def test_copy_jobs_take_resources_and_a_pod_template() -> None:
+    made = cluster(
+        {
+            "copyJobs": {
+                "resources": {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}},
+                "podTemplate": {
+                    "metadata": {"labels": {"team": "t", "app.kubernetes.io/name": "mine"}},
+                    "spec": {
+                        "priorityClassName": "low",
+                        "containers": [{"name": "copy", "env": [{"name": "A", "value": "b"}]}],
+                    },
+                },
+            }
+        }
+    )
+    job = copy_job(made, INPUTS, migration="move", partition=3, arguments=["copy-partition"])
+    template = job["spec"]["template"]
+    (copy,) = template["spec"]["containers"]
+    assert copy["resources"] == {"requests": {"cpu": "1"}, "limits": {"memory": "2Gi"}}
+    assert (copy["image"], copy["args"]) == ("waltz-operator:1", ["copy-partition"])
+    assert copy["env"] == [{"name": "A", "value": "b"}]
+    assert template["spec"]["priorityClassName"] == "low"
+    labels = template["metadata"]["labels"]
+    assert (labels["team"], labels["app.kubernetes.io/name"]) == ("t", "waltz")
+    plain = copy_job(cluster(), INPUTS, migration="move", partition=3, arguments=["copy-partition"])
+    (copy,) = plain["spec"]["template"]["spec"]["containers"]
+    assert copy["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
