@@ -153,6 +153,13 @@ class ZooKeeperAccess(StrEnum):
     OPEN = "Open"
 
 
+class Egress(StrEnum):
+    """What the cluster's pods may connect to."""
+
+    OPEN = "Open"
+    CLOSED = "Closed"
+
+
 class NetworkPolicy(Model):
     """NetworkPolicies: storage and admin ports for servers and the operator only, metrics and client ports as
     said here."""
@@ -169,6 +176,11 @@ class NetworkPolicy(Model):
         description="Who may connect to the managed ZooKeeper: Closed = the cluster's own pods, the operator, pods of any "
         "namespace with the label waltz.dev/client=true, and those of clients; Open = every pod and every address unless "
         "clients is set. Default: Closed; Open for a cluster that an operator made which did not have this field.",
+    )
+    egress: Egress = Field(
+        default=Egress.OPEN,
+        description="What storage nodes, servers and the managed ZooKeeper may connect to: Open = everything; Closed = DNS, and "
+        "those parts of the cluster that each one needs. A NetworkPolicy of your own adds to it, for a sidecar.",
     )
     metrics: tuple[ClientPeer, ...] | None = Field(
         default=None,

@@ -1,4 +1,4 @@
-"""NetworkPolicies: who may connect to which port. The ports of storage nodes and of the managed ZooKeeper are
+"""NetworkPolicies: who may connect to which port, and where pods may connect to. The ports of storage nodes and of the managed ZooKeeper are
 closed; those of servers are open unless a person says more."""
 
 from __future__ import annotations
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 
 from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import LABEL_CLIENT, ZOOKEEPER_ACCESS
-from waltz_operator.api.security import ClientPeer, ZooKeeperAccess
+from waltz_operator.api.security import ClientPeer, Egress, ZooKeeperAccess
 from waltz_operator.api.topology import (
     SERVER_HTTP_PORT,
     SERVER_PORT,
@@ -19,6 +19,7 @@ from waltz_operator.api.topology import (
     ZOOKEEPER_PORT,
     server_name,
     storage_name,
+    storage_nodes,
     zookeeper_name,
 )
 from waltz_operator.resources.common import MIGRATION, SERVER, STORAGE, ZOOKEEPER, make, selector
@@ -26,6 +27,7 @@ from waltz_operator.resources.inputs import Obj, RenderInputs
 
 OPERATOR_LABELS = {"app.kubernetes.io/name": "waltz-operator"}
 LABELLED: Obj = {"namespaceSelector": {}, "podSelector": {"matchLabels": {LABEL_CLIENT: "true"}}}
+_DNS: Obj = {"ports": [{"port": 53, "protocol": "UDP"}, {"port": 53, "protocol": "TCP"}]}
 NAMESPACE_NAME = "kubernetes.io/metadata.name"
 
 
@@ -47,6 +49,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 _rule([copies, operator], STORAGE_ADMIN_PORT),
                 _rule([*metrics, operator], STORAGE_HTTP_PORT),
             ],
+            [_to_zookeeper(cluster)],
         ),
         _policy(
             cluster,
@@ -56,6 +59,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 _rule([*clients, operator] if clients else [], SERVER_PORT),
                 _rule([*metrics, operator], SERVER_HTTP_PORT),
             ],
+            [_to_zookeeper(cluster), *_to_storage(cluster)],
         ),
     ]
     if cluster.spec.zookeeper.managed is not None:
@@ -71,6 +75,7 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                     _rule([] if open_to_all else [*own, *clients, operator, dict(LABELLED)], ZOOKEEPER_PORT),
                     _rule([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
                 ],
+                [_to([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT)],
                 {ZOOKEEPER_ACCESS: access.value},
             )
         )
@@ -95,13 +100,16 @@ def _policy(
     component: str,
     name: str,
     ingress: list[Obj],
+    egress: list[Obj],
     annotations: Mapping[str, str] | None = None,
 ) -> Obj:
-    spec = {
+    spec: Obj = {
         "podSelector": {"matchLabels": selector(cluster, component)},
         "policyTypes": ["Ingress"],
         "ingress": ingress,
     }
+    if cluster.spec.network_policy.egress is Egress.CLOSED:
+        spec |= {"policyTypes": ["Ingress", "Egress"], "egress": [dict(_DNS), *egress]}
     body = {"spec": spec}
     return make(
         cluster, "networking.k8s.io/v1", "NetworkPolicy", name, component, body, annotations=annotations
@@ -112,6 +120,28 @@ def _rule(peers: list[Obj], *ports: int) -> Obj:
     """Without peers everybody may."""
     allowed: Obj = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
     return {"from": peers, **allowed} if peers else allowed
+
+
+def _to(peers: list[Obj], *ports: int) -> Obj:
+    """Without peers everywhere."""
+    allowed: Obj = {"ports": [{"port": port, "protocol": "TCP"} for port in ports]}
+    return {"to": peers, **allowed} if peers else allowed
+
+
+def _to_zookeeper(cluster: WaltzCluster) -> Obj:
+    """Of an ensemble of one's own the addresses are not known here, but its ports."""
+    outside = cluster.spec.zookeeper.connect_string
+    if outside is None:
+        return _to([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PORT)
+    return _to([], *sorted({int(entry.rpartition(":")[2]) for entry in outside.split(",")}))
+
+
+def _to_storage(cluster: WaltzCluster) -> list[Obj]:
+    outside = {
+        int(node.connect_string.rpartition(":")[2]) for node in storage_nodes(cluster) if node.external
+    }
+    own = _to([_own(cluster, STORAGE)], STORAGE_PORT)
+    return [own, _to([], *sorted(outside))] if outside else [own]
 
 
 def _own(cluster: WaltzCluster, component: str) -> Obj:

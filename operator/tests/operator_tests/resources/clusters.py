@@ -112,6 +112,7 @@ VARIANTS: dict[str, Spec] = {
     "named clients": {
         "networkPolicy": {"clients": [{"podSelector": {"matchLabels": {"app": "x"}}}, {"namespaceSelector": {}}], "metrics": [{}]}
     },
+    "closed egress": {"networkPolicy": {"egress": "Closed"}},
     "pod monitor": {"monitoring": {"monitor": "PodMonitor", "labels": {"release": "p"}}},
     "service monitor": {"monitoring": {"monitor": "ServiceMonitor"}},
     "tuned": {

@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 import yaml
 
-from operator_tests.resources.clusters import INPUTS, UID, VARIANTS, Obj, cluster, objects, of_kind, pods
+from operator_tests.resources.clusters import (
+    INPUTS,
+    UID,
+    VARIANTS,
+    Obj,
+    Spec,
+    cluster,
+    merged,
+    objects,
+    of_kind,
+    pods,
+)
 from waltz_operator.api.topology import storage_nodes, tls_roles
 from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
@@ -455,3 +466,26 @@ def test_copy_jobs_take_resources_and_a_pod_template() -> None:
     plain = copy_job(cluster(), INPUTS, migration="move", partition=3, arguments=["copy-partition"])
     (copy,) = plain["spec"]["template"]["spec"]["containers"]
     assert copy["resources"] == {"requests": {"cpu": "50m", "memory": "128Mi"}, "limits": {"memory": "512Mi"}}
+
+
+def test_pods_may_be_kept_from_connecting_elsewhere() -> None:
+    """With the ports of what each one needs, and DNS; open by default."""
+    closed: Spec = {"networkPolicy": {"egress": "Closed"}}
+
+    def ways(component: str, changes: Spec) -> list[tuple[str, list[int]]]:
+        spec = objects(cluster(changes))["NetworkPolicy", f"ledger-{component}"]["spec"]
+        assert spec["policyTypes"] == ["Ingress", "Egress"]
+        found = []
+        for rule in spec["egress"]:
+            peers = [peer["podSelector"]["matchLabels"] for peer in rule.get("to", ())]
+            names = [labels["app.kubernetes.io/component"] for labels in peers]
+            found.append((",".join(names), sorted({port["port"] for port in rule["ports"]})))
+        return found
+
+    assert ways("storage", closed) == [("", [53]), ("zookeeper", [2181])]
+    assert ways("server", closed) == [("", [53]), ("zookeeper", [2181]), ("storage", [55280])]
+    assert ways("zookeeper", closed) == [("", [53]), ("zookeeper", [2888, 3888])]
+    adopted = merged(VARIANTS["adopted"], closed)
+    assert ways("server", adopted) == [("", [53]), ("", [2181]), ("storage", [55280]), ("", [5280])]
+    for found in objects(cluster()).values():
+        assert found["kind"] != "NetworkPolicy" or found["spec"]["policyTypes"] == ["Ingress"]
