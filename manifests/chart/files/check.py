@@ -1,11 +1,15 @@
-"""What `helm test` asks: whether the operator answers, and whether the API server serves both definitions."""
+"""What `helm test` asks: whether the operator answers, and whether the API server serves both definitions.
+
+Arguments: the operator's address; by a test of it also the API server's and the folder of a service account.
+"""
 
 import json
 import ssl
 import sys
 import urllib.request
 
-ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+ACCOUNT = sys.argv[3] if len(sys.argv) > 3 else "/var/run/secrets/kubernetes.io/serviceaccount"
+SERVER = sys.argv[2] if len(sys.argv) > 2 else "https://kubernetes.default.svc"
 WANTED = {"waltzclusters", "waltzmigrations"}
 
 
@@ -24,9 +28,7 @@ print(f"the operator answers at {operator}")
 with open(f"{ACCOUNT}/token") as file:
     bearer = file.read()
 for version in ("v1alpha1", "v1beta1"):
-    served = json.loads(answer(f"https://kubernetes.default.svc/apis/waltz.dev/{version}", bearer))[
-        "resources"
-    ]
+    served = json.loads(answer(f"{SERVER}/apis/waltz.dev/{version}", bearer))["resources"]
     missing = WANTED - {resource["name"] for resource in served}
     if missing:
         sys.exit(f"the API server does not serve {', '.join(sorted(missing))} of waltz.dev/{version}")

@@ -1,5 +1,5 @@
-"""NetworkPolicies: who may connect to which port, and where pods may connect to. The ports of storage nodes and of the managed ZooKeeper are
-closed; those of servers are open unless a person says more."""
+"""NetworkPolicies: who may connect to which port, and where pods may connect to. The ports of storage nodes
+and of the managed ZooKeeper are closed; those of servers are open unless a person says more."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The lines of docs/operator.md that install, upgrade and remove the operator, on a real API server.
 
-No pod runs on it: what a pod has to do with it (`helm test`) is tried by `make e2e`.
+No pod runs on it, so what the pod of `helm test` runs is run as a process.
 """
 
 from __future__ import annotations
@@ -10,7 +10,10 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import threading
 from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +25,18 @@ from operator_tests.apiserver.control_plane import control_plane, missing
 
 DEFINITION = "waltzclusters.waltz.dev"
 Run = Callable[..., str]
+CHECK = CHART / "files" / "check.py"
+
+
+class Answers(BaseHTTPRequestHandler):
+    """An operator that answers."""
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.end_headers()
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
 
 
 @pytest.fixture(scope="module")
@@ -36,11 +51,16 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Run]:
     directory = tmp_path_factory.mktemp("install")
     with control_plane(directory) as control:
         (directory / "kubeconfig").write_text(json.dumps(control.kubeconfig()))
+        (directory / "token").write_text(control.admin_token)
+        shutil.copy(control.ca_file, directory / "ca.crt")
+        programs["check"] = sys.executable
         environment = {**os.environ, "KUBECONFIG": str(directory / "kubeconfig")}
 
         def line(*words: str | Path) -> str:
             name, *rest = words
             command = [str(programs[str(name)]), *map(str, rest)]
+            if name == "check":
+                command[1:] = [str(CHECK), *command[1:], control.url, str(directory)]
             done = subprocess.run(
                 command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
             )
@@ -72,8 +92,23 @@ def test_the_lines_of_the_page(run: Run) -> None:
     install, ask, apply = found
     assert ask == "helm test waltz --namespace waltz-system"  # needs a pod
     run(*install.split())
+    server = HTTPServer(("127.0.0.1", 0), Answers)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    operator = f"http://127.0.0.1:{server.server_port}/healthz"
+    try:
+        assert "serves both definitions" in run("check", operator)
+        run("kubectl", "delete", "crd", "waltzmigrations.waltz.dev")
+        with pytest.raises(AssertionError, match="does not serve waltzmigrations"):
+            run("check", operator)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+    with pytest.raises(AssertionError, match="refused"):
+        run("check", operator)
     run("helm", "uninstall", "waltz", "--namespace", "waltz-system")
-    run("kubectl", "delete", "-k", "crds")
+    run("kubectl", "delete", "-k", "crds", "--ignore-not-found")
     run(*apply.split())
     run(*apply.split())
     assert definition(run)["spec"]["group"] == "waltz.dev"
