@@ -71,7 +71,15 @@ def test_the_plugin_of_kubectl_is_the_group_k8s() -> None:
         done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
         return done.stdout
 
-    assert printed(plugin, "upgrade", "--help") == printed(SCRIPT, "k8s", "upgrade", "--help")
+    def options(text: str) -> str:
+        """What comes after the usage, which names the program as it was started."""
+        usage, _, rest = text.partition("\n\n")
+        assert "k8s upgrade [OPTIONS]" in usage
+        return rest
+
+    assert options(printed(plugin, "upgrade", "--help")) == options(
+        printed(SCRIPT, "k8s", "upgrade", "--help")
+    )
     assert printed(plugin, "--version") == printed(SCRIPT, "--version")
     mistake = subprocess.run([plugin, "no-such"], capture_output=True, text=True, check=False)
     assert (mistake.returncode, mistake.stdout) == (2, "")
