@@ -6,7 +6,7 @@ MEMBERS := libs/protocol libs/cluster libs/admin libs/runtime libs/testkit servi
 EDITABLE := $(foreach m,$(MEMBERS),-e $(m))
 STAMP := .venv/.stamp
 
-.PHONY: helm setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs wheels release-check interpreters images _engine e2e demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
+.PHONY: helm setup fmt check test unit simulation integration test-long unit-spark-oldest types-as-user docs wheels release-check interpreters images _engine e2e e2e-long demo demo-spark bench soak sim mutants mutants-unit nemesis fuzz coverage lock clean
 
 setup: $(STAMP)
 
@@ -164,6 +164,10 @@ $(HELM):
 # The operator on real Kubernetes: needs docker, kind and kubectl. E2E="--only scale-out --keep" and the like.
 e2e: setup
 	PYTHON_BASE_IMAGE=$(PYTHON_BASE_IMAGE) JAVA_BASE_IMAGE=$(JAVA_BASE_IMAGE) $(BIN)/python -m tests.e2e $(E2E)
+
+# With attacks that nobody plans: everything that the operator made is deleted, storms of pods, disks lost in turn. Not in CI.
+e2e-long:
+	$(MAKE) e2e E2E="--long $(E2E)"
 
 # The main job on real data. ROWS=20000 makes it short.
 demo: setup

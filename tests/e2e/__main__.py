@@ -35,6 +35,9 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--until", default="", metavar="NAME", help="stop after this scenario")
     parser.add_argument("--first", default="", metavar="NAME", help="with --reuse: begin with this scenario")
     parser.add_argument("--only", default="", metavar="NAME", help="with --reuse: this scenario alone")
+    parser.add_argument(
+        "--long", action="store_true", help="with the long scenarios, most of which attack the cluster"
+    )
     parser.add_argument("--seed", type=int, default=1, help="of the times at which the operator is killed")
     options = parser.parse_args(arguments)
     missing = what_is_missing()
@@ -55,7 +58,8 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _run(options: argparse.Namespace, folder: Path) -> list[report.Result]:
-    scenarios = [scenario for scenario in ALL if options.only in scenario.name]
+    wanted = [scenario for scenario in ALL if options.long or not scenario.long]
+    scenarios = [scenario for scenario in wanted if options.only in scenario.name]
     names = [scenario.name for scenario in scenarios]
     first = next((number for number, name in enumerate(names) if options.first in name), 0)
     last = next(

@@ -116,7 +116,7 @@ IN_SHORT = {
     "check": ".ci/run", "test": ".ci/run", "test-long": ".ci/run", "e2e": ".ci/run",
     "unit-spark-oldest": "test-long", "types-as-user": "test-long", "docs": "test-long", "unit": "test", "simulation": "test", "integration": "test", "setup": "test",
 }  # fmt: skip
-BY_HAND = {"fmt", "lock", "clean", "coverage", "helm"}
+BY_HAND = {"fmt", "lock", "clean", "coverage", "e2e-long", "helm"}
 """Change the working tree, or take long: people run them, and no block of a document has one of them."""
 
 

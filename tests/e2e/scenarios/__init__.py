@@ -6,6 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from tests.e2e.scenarios import (
+    attacks,
     command,
     deletion,
     examples,
@@ -30,7 +31,7 @@ class Scenario:
     """`written`: the load runs meanwhile, is measured and judged. `disturbed`: the operator is killed at
     random meanwhile. `beside`: it runs while the next ones do, until the first one that is not `written`.
     `interval_seconds`: how often each partition is appended to; short where gaps are compared with targets,
-    since the load takes its part of a small machine."""
+    since the load takes its part of a small machine. `long`: only `make e2e-long` has it."""
 
     name: str
     run: Callable[[World], None]
@@ -38,6 +39,7 @@ class Scenario:
     disturbed: bool = True
     beside: bool = False
     interval_seconds: float = 0.05
+    long: bool = False
 
 
 ALL = (
@@ -54,6 +56,7 @@ ALL = (
     Scenario("a typing error, and objects deleted", tenants.typing_error, disturbed=False),
     Scenario("a group grows to two nodes, replicas move", moves.move),
     Scenario("a migration that leads nowhere fails", moves.give_up),
+    Scenario("migrations deleted, and against each other", attacks.contradict, long=True),
     Scenario("write gaps of planned operations", gaps.measure, disturbed=False, interval_seconds=0.01),
     Scenario(
         "Spark streaming job, executor and driver killed",
@@ -64,13 +67,20 @@ ALL = (
     ),
     Scenario("a node is drained and taken out", moves.drain),
     Scenario("a lost disk is replaced", moves.replace_lost_disk),
+    Scenario("all StatefulSets are deleted", attacks.lose_stateful_sets, long=True),
+    Scenario("every owned object is deleted", attacks.delete_everything_owned, long=True),
+    Scenario("storms of pods", attacks.storm, long=True),
+    Scenario("groups added and taken back", attacks.change_of_mind, long=True),
+    Scenario("one disk after another is lost", attacks.lose_disks_in_turn, long=True),
+    Scenario("certificates have expired", attacks.expired_certificates, long=True),
+    Scenario("the credentials for ZooKeeper are deleted", attacks.lose_credentials, long=True),
     Scenario("scale out 3 -> 5 groups", growth.scale_out),
     Scenario("scale in 5 -> 3 groups", growth.scale_in),
     Scenario("images are upgraded", rolling.upgrade_images),
     Scenario("certificates are rotated", rolling.rotate_certificates),
     Scenario("ZooKeeper's StatefulSet is deleted", zookeeper.lose_stateful_set, disturbed=False),
     Scenario("ZooKeeper grows 1 -> 3", zookeeper.grow),
-    Scenario("ZooKeeper is opened and closed", zookeeper.open_and_close),
+    Scenario("ZooKeeper is opened and closed", zookeeper.open_and_close, long=True),
     Scenario("a machine dies and comes back", failures.kill_machine),
     Scenario("deleted with Retain, adopted again", deletion.retain, written=False),
     Scenario("deleted with Delete", deletion.delete, written=False),

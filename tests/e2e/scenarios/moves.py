@@ -79,12 +79,13 @@ def replace_lost_disk(world: World) -> None:
     pod, claim = f"{CLUSTER}-storage-2-0-0", f"data-{CLUSTER}-storage-2-0-0"
     world.kubectl("delete", "pvc", claim, "--wait=false")
     world.kubectl("delete", "pod", pod, "--grace-period=0", "--force")
-    wait_until(f"{claim} is made again", lambda: _fresh(world, claim), WAIT_SECONDS)
+    wait_until(f"{claim} is made again", lambda: fresh(world, claim), WAIT_SECONDS)
     time.sleep(5)  # empty, and left alone
     world.migrate("replace", replace={"node": "2-0"})
     world.settle()
 
 
-def _fresh(world: World, claim: str) -> bool:
+def fresh(world: World, claim: str) -> bool:
+    """Whether a claim is there that nobody is deleting."""
     found = world.kubectl.find("pvc", claim)
     return found is not None and "deletionTimestamp" not in found["metadata"]

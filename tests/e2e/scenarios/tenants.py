@@ -40,14 +40,15 @@ def delete_owned(world: World) -> None:
         uid = world.kubectl.get(kind, name)["metadata"]["uid"]
         world.kubectl("delete", kind, name, "--wait=false")
         began = time.monotonic()
-        wait_until(f"{kind} {name} is back", partial(_another, world, kind, name, uid), WAIT_SECONDS)
+        wait_until(f"{kind} {name} is back", partial(another, world, kind, name, uid), WAIT_SECONDS)
         slowest = max(slowest, time.monotonic() - began)
     world.notes.append(f"deleted objects back within {slowest:.1f} s")
     if slowest > BACK_SECONDS:
         raise AssertionError(f"a deleted object was back after {slowest:.1f} s")
 
 
-def _another(world: World, kind: str, name: str, uid: str) -> bool:
+def another(world: World, kind: str, name: str, uid: str) -> bool:
+    """Whether an object was made again: not the one with `uid`."""
     found = world.kubectl.find(kind, name)
     return found is not None and found["metadata"]["uid"] != uid
 
