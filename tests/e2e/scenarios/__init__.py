@@ -81,6 +81,8 @@ ALL = (
     Scenario("ZooKeeper's StatefulSet is deleted", zookeeper.lose_stateful_set, disturbed=False),
     Scenario("ZooKeeper grows 1 -> 3", zookeeper.grow),
     Scenario("ZooKeeper is opened and closed", zookeeper.open_and_close, long=True),
+    Scenario("a machine is drained", failures.drain_machine, long=True),
+    Scenario("a machine is gone for good", failures.lose_machine, long=True),
     Scenario("a machine dies and comes back", failures.kill_machine),
     Scenario("deleted with Retain, adopted again", deletion.retain, written=False),
     Scenario("deleted with Delete", deletion.delete, written=False),

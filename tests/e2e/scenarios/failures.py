@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from functools import partial
 
 from tests.e2e import kind
 from tests.e2e.kubectl import wait_until
+from tests.e2e.scenarios.moves import fresh
 from tests.e2e.world import SERVERS, STORAGE, WAIT_SECONDS, World
 
 AWAY_SECONDS = 15.0
@@ -38,6 +40,41 @@ def kill_machine(world: World) -> None:
     wait_until(f"pods on {victim} start again", lambda: not _starts(world, victim) & before, WAIT_SECONDS)
     world.settle()
     world.notes.append(f"{len(before)} pods on it")
+
+
+def drain_machine(world: World) -> None:
+    """`kubectl drain`: servers hand over, one storage node is away, and all is back when the machine takes
+    pods again."""
+    victim = kind.NODES[2]
+    world.kubectl(
+        "drain", victim, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=300s"
+    )
+    world.wait_for("Available", "True", WAIT_SECONDS)
+    world.kubectl("uncordon", victim)
+    world.settle()
+
+
+def lose_machine(world: World) -> None:
+    """A Kubernetes node is gone for good, with the volume on it: what docs/operator-changes.md says puts the
+    copies on another one."""
+    victim = kind.NODES[2]
+    lost = [pod for pod in world.kubectl.list("pods", STORAGE) if pod["spec"].get("nodeName") == victim]
+    kind.kill_node(victim)
+    try:
+        world.kubectl("delete", "node", victim, "--wait=false")
+        for pod in lost:
+            name, node = pod["metadata"]["name"], pod["metadata"]["labels"]["waltz.dev/node"]
+            claim = f"data-{name}"
+            world.kubectl("delete", "pvc", claim, "--wait=false")
+            world.kubectl("delete", "pod", name, "--force", "--grace-period=0")
+            wait_until(f"{claim} is made again", partial(fresh, world, claim), WAIT_SECONDS)
+            world.migrate(f"elsewhere-{node}", replace={"node": node})
+        world.settle()
+    finally:
+        kind.start_node(victim)
+    wait_until(f"{victim} is ready", lambda: _node_ready(world, victim), WAIT_SECONDS)
+    world.settle()
+    world.notes.append(f"{len(lost)} storage nodes were on it")
 
 
 def _starts(world: World, node: str) -> set[tuple[str, int]]:
