@@ -16,6 +16,7 @@ from waltz_tools.console.history import Change, newest
 
 Page = dict[str, object]
 _LATELY = 12
+_LOGGED = 100
 
 
 def overview(seen: Observation, points: Iterable[Point], changes: Sequence[Change]) -> Page:
@@ -45,7 +46,7 @@ def overview(seen: Observation, points: Iterable[Point], changes: Sequence[Chang
         "largest_lag": max(lags, default=None),
         "findings": [finding_object(one) for one in seen.findings],
         "history": [[point.at, point.appends_per_second, point.closed] for point in points],
-        "changes": [change_object(one) for one in list(changes)[-_LATELY:][::-1]],
+        "changes": [change_object(one) for one in list(changes)[: -_LATELY - 1 : -1]],
     }
 
 
@@ -170,7 +171,7 @@ def moves(seen: Observation, changes: Sequence[Change]) -> Page:
     return {
         "copies": copies,
         "incomplete": incomplete,
-        "log": [change_object(one) for one in list(changes)[::-1]],
+        "log": [change_object(one) for one in list(changes)[: -_LOGGED - 1 : -1]],
     }
 
 

@@ -101,7 +101,7 @@ export function changes() {
         ? h("ul", {}, data.incomplete.map((one) => h("li", {}, h("a", { href: `#/partitions/${one.partition}` }, `Partition ${one.partition}`), `: ${one.why}`)))
         : h("p", { class: "muted" }, "None."),
     );
-    lately.replaceChildren(log(data.log.slice(0, 100), "Nothing yet."));
+    lately.replaceChildren(log(data.log, "Nothing yet."));
   };
   return { path: "changes", element, update };
 }
