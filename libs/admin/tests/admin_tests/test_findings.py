@@ -50,7 +50,7 @@ def test_every_standing_has_a_next_step_and_equal_ones_are_said_once() -> None:
         expected = 0 if standing in (Standing.CURRENT, Standing.UNREACHABLE, Standing.AHEAD) else 1
         assert len(found) == expected, standing
         if found:
-            assert "a:1, partitions 0,1,2:" in found[0].finding
+            assert "a:1, partitions 0-2:" in found[0].finding
             assert found[0].next_step
 
 

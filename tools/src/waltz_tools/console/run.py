@@ -40,6 +40,7 @@ async def serving(config: Path, settings: ConsoleSettings) -> AsyncIterator[Cons
     source = ClusterSource(
         lambda: zk_client.connect(cli), cli.cluster_root, tls, question_seconds=settings.question_seconds
     )
+    context = _tls_context(settings)
     loop = asyncio.get_running_loop()
     collector = Collector(
         source.observe,
@@ -49,27 +50,31 @@ async def serving(config: Path, settings: ConsoleSettings) -> AsyncIterator[Cons
         work_clock=time.process_time,
     )
     records = RecordReader(lambda: WaltzClient.connect(config))
+    listener = _bind(settings.host, settings.port)
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(collector.run()), group.create_task(records.run())]
             try:
-                async with _listening(settings, collector, records) as bound:
+                bound = replace(settings, port=listener.getsockname()[1])
+                async with _listening(bound, collector, records, listener, context):
                     yield bound
             finally:
                 for task in tasks:
                     task.cancel()
     finally:
+        listener.close()
         await source.close()
 
 
 @asynccontextmanager
 async def _listening(
-    settings: ConsoleSettings, collector: Collector, records: RecordReader
-) -> AsyncIterator[ConsoleSettings]:
-    context = _tls_context(settings)
-    listener = _bind(settings.host, settings.port)
-    bound = replace(settings, port=listener.getsockname()[1])
-    console = Console(bound, collector, records, Sessions(settings.token, time.monotonic))
+    settings: ConsoleSettings,
+    collector: Collector,
+    records: RecordReader,
+    listener: socket.socket,
+    context: ssl.SSLContext | None,
+) -> AsyncIterator[None]:
+    console = Console(settings, collector, records, Sessions(settings.token, time.monotonic))
     peer_log = PeerLog(_log)
     runner = web.AppRunner(
         console.application(),
@@ -86,7 +91,7 @@ async def _listening(
     guard = console.guard = ConnectionGuard(runner.server, peer_log)
     server = await asyncio.get_running_loop().create_server(guard.accept, sock=listener, ssl=context)
     try:
-        yield bound
+        yield
     finally:
         guard.close()
         server.close()

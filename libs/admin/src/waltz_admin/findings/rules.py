@@ -170,7 +170,7 @@ def _closed_partitions(status: ClusterStatus) -> Iterable[Finding]:
             ids = tuple(p.partition_id for p in alike)
             nodes = tuple(dict.fromkeys(r.node for p in alike for r in p.replicas))
             servers = tuple(dict.fromkeys(str(p.server) for p in alike if p.server is not None))
-            yield Finding(rules[name], line, step, _evidence_of_closed(alike[0]), ids, nodes, servers)
+            yield Finding(rules[name], line, step, _evidence_of_closed(alike), ids, nodes, servers)
 
 
 def _reason(partition: PartitionStatus) -> str:
@@ -201,12 +201,13 @@ def _why_closed(partition: PartitionStatus) -> tuple[Rule, str]:
     return NOT_OPEN, "wait for the recovery; the server's /health page shows the reason"
 
 
-def _evidence_of_closed(partition: PartitionStatus) -> tuple[str, ...]:
+def _evidence_of_closed(alike: Sequence[PartitionStatus]) -> tuple[str, ...]:
     """The facts about the first partition of those that are alike."""
-    number = partition.partition_id
+    partition = alike[0]
+    number = f"{'for example ' if len(alike) > 1 else ''}partition {partition.partition_id}"
     owner = "no server has it" if partition.server is None else f"server {partition.server} has it"
     session = "no store session" if partition.session_id is None else f"store session {partition.session_id}"
-    lines = [f"partition {number}: {owner}, {session} in ZooKeeper"]
+    lines = [f"{number}: {owner}, {session} in ZooKeeper"]
     for replica in partition.replicas:
         why = f": {replica.reason}" if replica.reason else ""
         lines.append(f"{replica.node} is {replica.standing.value}{why}")
@@ -352,7 +353,7 @@ def _replicas(status: ClusterStatus) -> Iterable[Finding]:
 
 
 def _ids(held: Sequence[tuple[int, Replica]]) -> str:
-    return ",".join(str(partition) for partition, _ in held)
+    return id_ranges(partition for partition, _ in held)
 
 
 def _evidence_of(held: Sequence[tuple[int, Replica]]) -> tuple[str, ...]:

@@ -41,6 +41,7 @@ byId("theme").addEventListener("click", () => {
 
 function state(one) {
   const live = byId("live");
+  document.body.classList.toggle("stale", Boolean(one.error)); // what is shown is what was seen last
   if (one.error) {
     live.className = "live bad";
     live.textContent = one.at ? `Last seen at ${clock(one.at)}` : "Nothing seen yet";
@@ -57,6 +58,7 @@ function notice(sentence) {
 }
 
 function lost() {
+  document.body.classList.add("stale");
   byId("live").className = "live bad";
   byId("live").textContent = "No connection to the console";
 }

@@ -17,8 +17,8 @@ function parts(data) {
       h(
         "div",
         { class: "tiles" },
-        tile("Partitions with writes", `${partitions.all - partitions.closed} of ${partitions.all}`,
-          partitions.reduced ? `${count(partitions.reduced)} with fewer current replicas` : "all replicas current"),
+        tile("Partitions with writes", count(partitions.all - partitions.closed),
+          `of ${count(partitions.all)}; ${partitions.closed ? `${count(partitions.closed)} without writes` : partitions.reduced ? `${count(partitions.reduced)} with fewer current replicas` : "all replicas current"}`),
         tile("Appends per second", rate(data.appends_per_second), `${count(data.transactions)} transactions`),
         tile("Servers", String(servers.all), servers.silent ? `${servers.silent} silent` : "all answer"),
         tile("Storage nodes", String(nodes.all), [nodes.silent && `${nodes.silent} silent`, nodes.full && `${nodes.full} full`].filter(Boolean).join(", ") || "all answer"),

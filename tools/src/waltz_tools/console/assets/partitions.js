@@ -23,12 +23,15 @@ export function partitions(query) {
   });
   const filter = h("input", { id: "filter", class: "filter", type: "search", placeholder: "node, server, standing, number…", value: query.get("filter") || "" });
   const only = h("input", { id: "only", type: "checkbox" });
-  let rows = [];
+  table.keep = (row) => !only.checked || row.problem || !row.writes;
+  const caption = () => {
+    const [shown, all] = [table.shownRows, table.data.length];
+    table.caption.textContent = shown === all ? `${count(all)} partitions` : `${count(shown)} of ${count(all)} partitions`;
+  };
   const apply = () => {
     table.filter = filter.value;
-    const chosen = only.checked ? rows.filter((row) => row.problem || !row.writes) : rows;
-    table.show(chosen);
-    table.caption.textContent = table.shownRows === rows.length ? `${count(rows.length)} partitions` : `${count(table.shownRows)} of ${count(rows.length)} partitions`;
+    table.arrange();
+    caption();
   };
   filter.addEventListener("input", apply);
   only.addEventListener("change", apply);
@@ -39,7 +42,7 @@ export function partitions(query) {
     h("div", { class: "tools" }, h("label", { for: "filter" }, "Filter", filter), h("label", { class: "check", for: "only" }, only, "only with a problem")),
     table.element,
   );
-  return { path: "partitions", element, update: (data) => { rows = data.rows; apply(); } };
+  return { path: "partitions", element, update: (data) => { table.show(data.rows); caption(); } };
 }
 
 function state(row) {

@@ -14,6 +14,7 @@ export class Table {
     this.rows = new Map();
     this.data = [];
     this.filter = "";
+    this.keep = () => true;
     this.onrow = onrow;
     this.caption = h("caption", {}, caption || "");
     this.body = h("tbody");
@@ -88,6 +89,7 @@ export class Table {
     const column = this.columns.find((one) => one.key === this.sortKey) || this.columns[0];
     const words = this.filter.toLowerCase().split(/\s+/).filter(Boolean);
     const kept = this.data.filter((row) => {
+      if (!this.keep(row)) return false;
       const text = this.rows.get(this.keyOf(row)).text;
       return words.every((word) => text.includes(word));
     });
