@@ -31,7 +31,7 @@ from waltz_tools.errors import DegradedError, UsageError
 from waltz_tools.local.state import ClusterDirectory, ClusterState
 
 GROUPS = {
-    "explain": ["partition"],
+    "explain": {"partition"},
     "local": {"up"},
     "zk": {
         "create", "delete", "list", "show-cluster-key", "add-storage-node", "remove-storage-node",

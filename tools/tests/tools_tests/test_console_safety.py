@@ -51,8 +51,13 @@ def test_a_request_of_another_page_is_refused() -> None:
     assert why_origin_refused({"Host": "127.0.0.1:1"}, "http", changes=False) == ""
     assert why_origin_refused({"Host": "a"} | ORIGIN, "http", changes=True) == ""
     assert "does not name the page" in why_origin_refused({"Host": "127.0.0.1:1"}, "http", changes=True)
-    for origin in ("http://evil.example", "https://127.0.0.1:1", "http://127.0.0.1:2", "null"):
+    for origin in ("http://evil.example", "https://127.0.0.1:2", "http://127.0.0.1:2", "null"):
         assert "made this request" in why_origin_refused(own | {"Origin": origin}, "http", changes=False)
+    behind_a_proxy = {"Host": "console.example", "Origin": "https://console.example"}
+    assert why_origin_refused(behind_a_proxy, "http", changes=True) == ""
+    assert why_origin_refused(own, "https", changes=True), (
+        "with TLS of its own a page without it is another one"
+    )
     for site in ("cross-site", "same-site"):
         assert "another site" in why_origin_refused(own | {"Sec-Fetch-Site": site}, "http", changes=False)
 

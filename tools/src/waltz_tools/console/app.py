@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from importlib import resources
 from typing import Any
@@ -32,6 +33,8 @@ MAX_BODY_BYTES = 1024 * 1024
 WRONG_TOKEN_SECONDS = 1.0
 
 _TYPES = {".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+_log = logging.getLogger(__name__)
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 Render = Callable[[Observation], pages.Page]
 
@@ -56,7 +59,7 @@ class Console:
         self._assets = _load_assets()
         self._rendered: dict[str, tuple[int, bytes]] = {}
         self._streams = 0
-        self._login = asyncio.Lock()
+        self._guess = asyncio.Lock()
         self.guard: ConnectionGuard | None = None
 
     def application(self) -> web.Application:
@@ -106,7 +109,8 @@ class Console:
             return _error(error.status, error.reason)
         except Exception as error:
             if not hasattr(error, "retriable") and not isinstance(error, (ValueError, OSError)):
-                raise
+                _log.exception("a request failed: %s %s", request.method, request.path)
+                return _error(500, "an error that was not foreseen: the log of the console has it")
             return _error(_status_of(error), " ".join(str(error).split()) or type(error).__name__)
 
     async def _prepare(self, request: web.Request, response: web.StreamResponse) -> None:
@@ -133,10 +137,12 @@ class Console:
 
     async def _log_in(self, request: web.Request) -> web.Response:
         token = (await _body(request)).get("token")
-        async with self._login:  # one at a time, so that guessing is slow
-            if not isinstance(token, str) or not self._sessions.is_token(token):
+        if not isinstance(token, str) or not self._sessions.is_token(token):
+            async with (
+                self._guess
+            ):  # one at a time, so that guessing is slow; who has the token waits for none
                 await asyncio.sleep(WRONG_TOKEN_SECONDS)
-                return _error(401, "this is not the token of this console")
+            return _error(401, "this is not the token of this console")
         answer = _json({"ok": True})
         secure = self._settings.scheme == "https"
         answer.set_cookie(

@@ -61,7 +61,8 @@ def why_origin_refused(headers: Mapping[str, str], scheme: str, *, changes: bool
     if site is not None and site not in ("same-origin", "none"):
         return "another site's page made this request"
     origin = headers.get("Origin")
-    if origin is not None and origin != f"{scheme}://{headers.get('Host', '')}":
+    own = {f"{one}://{headers.get('Host', '')}" for one in (scheme, "https")}  # a proxy may add TLS
+    if origin is not None and origin not in own:
         return f"a page of {origin} made this request"
     if changes and origin is None and site is None:
         return "the request does not name the page that made it"
