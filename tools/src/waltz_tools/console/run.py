@@ -28,7 +28,12 @@ from waltz_tools.console.settings import ConsoleSettings
 from waltz_tools.console.source import ClusterSource
 from waltz_tools.errors import ToolError
 
-_log = logging.getLogger(__name__)
+_peers = logging.getLogger(f"{__name__}.peers")
+_peers.setLevel(
+    logging.ERROR
+)  # browsers keep spare connections: that one of them is cut is nothing to report
+_KEEP_SECONDS = 15.0
+"""A connection that rests; before it is cut as one that sends nothing."""
 
 
 @asynccontextmanager
@@ -75,13 +80,14 @@ async def _listening(
     context: ssl.SSLContext | None,
 ) -> AsyncIterator[None]:
     console = Console(settings, collector, records, Sessions(settings.token, time.monotonic))
-    peer_log = PeerLog(_log)
+    peer_log = PeerLog(_peers)
     runner = web.AppRunner(
         console.application(),
         access_log=None,
         handle_signals=False,
         shutdown_timeout=1.0,
         lingering_time=0,
+        keepalive_timeout=_KEEP_SECONDS,
         handler_cancellation=True,
         logger=RequestLog(peer_log),
     )
