@@ -9,7 +9,7 @@ import signal
 import subprocess
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from http.client import HTTPResponse
 from http.cookiejar import CookieJar
 from typing import Any
@@ -41,10 +41,10 @@ async def _fill(config: str) -> None:
 
 
 @contextlib.contextmanager
-def started(config: str, *options: str) -> Iterator[str]:
-    """`waltz console` as a person starts it; the link that it prints."""
-    command = [*WALTZ, "console", "-c", config, "--port", "0", "--interval", "0.5", *options]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+def started(config: str, *options: str, program: Sequence[str] = WALTZ, **how: Any) -> Iterator[str]:
+    """`waltz console` as a person starts it (`how`: where); the link that it prints."""
+    command = [*program, "console", "-c", config, "--port", "0", "--interval", "0.5", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **how) as process:
         try:
             assert process.stdout is not None
             line = process.stdout.readline()

@@ -233,11 +233,14 @@ def _without_replicas(status: ClusterStatus) -> Iterable[Finding]:
 def _nodes(status: ClusterStatus) -> Iterable[Finding]:
     for node in status.nodes:
         if node.error:
+            reason = node.error
+            if reason.startswith("storage node "):  # of its admin port: the node itself is named before it
+                reason = f"admin port {reason.removeprefix('storage node ')}"
             yield Finding(
                 NODE_SILENT,
-                f"storage node {node.node} does not answer: {node.error}",
+                f"storage node {node.node} does not answer: {reason}",
                 "check that its machine is up and its process runs and is not suspended; restart it with its data",
-                (f"its admin port: {node.error}", f"it holds {_counted(node.partitions)}"),
+                (reason, f"it holds {_counted(node.partitions)}"),
                 node.partitions,
                 (node.node,),
             )
