@@ -59,10 +59,12 @@ class RecordReader:
                     self._ready = None
                     self._wanted.clear()
             except Exception as error:
-                self._ready = None
-                self._wanted.clear()
+                if self._ready is ready:  # else another question has begun while this client was closed
+                    self._ready = None
+                    self._wanted.clear()
                 if not ready.done():
                     ready.set_exception(error)
+                    ready.exception()  # whoever waited may have given up
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[WaltzClient]:
