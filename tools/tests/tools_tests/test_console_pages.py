@@ -126,6 +126,29 @@ async def test_a_cluster_that_is_much_work_is_asked_less_often(work_each: float,
         task.cancel()
 
 
+async def test_an_error_in_place_of_a_cancellation_ends_it_too() -> None:
+    """As a connection to ZooKeeper that is closed while it is opened raises one."""
+    begun = asyncio.Event()
+
+    async def observe() -> ClusterStatus:
+        try:
+            begun.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            raise RuntimeError("cannot close what is not open") from None
+        return cluster(1)
+
+    loop = asyncio.get_running_loop()
+    collector = Collector(
+        observe, interval_seconds=0.01, clock=loop.time, wall_clock=loop.time, work_clock=lambda: 0.0
+    )
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        task = group.create_task(collector.run())
+        collector.watch()
+        await begun.wait()
+        task.cancel()
+
+
 async def test_it_lives_on_without_the_cluster_and_says_why() -> None:
     source = Source(UnreachableError("ZooKeeper did not answer within 16 s"))
     async with console(source) as rig:

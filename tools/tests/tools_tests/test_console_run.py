@@ -86,7 +86,7 @@ async def _start(config: Path, settings: ConsoleSettings) -> None:
 async def test_open_pages_do_not_keep_it_from_ending(config: Path) -> None:
     settings = ConsoleSettings(new_token(), port=0, interval_seconds=0.1)
     async with ClientSession(cookie_jar=CookieJar(unsafe=True)) as session:
-        async with asyncio.timeout(20), serving(config, settings) as bound:
+        async with asyncio.timeout(60), serving(config, settings) as bound:
             address = link(bound, with_token=False)
             origin = {"Origin": address.rstrip("/")}
             await session.post(f"{address}api/login", json={"token": settings.token}, headers=origin)

@@ -29,6 +29,13 @@ MAX_CHANGES = 500
 _log = logging.getLogger(__name__)
 
 
+def ending() -> bool:
+    """Whether this task has been cancelled. A library may raise an error of its own in place of the
+    cancellation, such as a connection that is closed while it is opened; it must not keep a task alive."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 @dataclass(frozen=True, slots=True)
 class Observation:
     """One state of the cluster. `at`: Unix time; `seconds`: how long it took to ask."""
@@ -121,6 +128,8 @@ class Collector:
             try:
                 status = await self._observe()
             except Exception as error:
+                if ending():
+                    raise asyncio.CancelledError from error
                 self._failed(error)
             else:
                 self._took(status, started)

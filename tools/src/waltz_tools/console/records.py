@@ -13,6 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_client import FeedTransaction, WaltzClient
 from waltz_tools.cli.transactions import HeaderFilter
+from waltz_tools.console.collector import ending
 from waltz_tools.console.payload import preview, views
 from waltz_tools.invocation import waltz_command
 
@@ -65,6 +66,8 @@ class RecordReader:
                 if not ready.done():
                     ready.set_exception(error)
                     ready.exception()  # whoever waited may have given up
+                if ending():
+                    raise asyncio.CancelledError from error
 
     @asynccontextmanager
     async def client(self) -> AsyncIterator[WaltzClient]:
