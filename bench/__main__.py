@@ -15,6 +15,7 @@ from pathlib import Path
 from rich.console import Console
 
 from bench.cluster import BenchCluster
+from bench.console import measure_console
 from bench.contention import measure_contention
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
@@ -31,7 +32,7 @@ from bench.writing import measure_window, measure_writing
 from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
-PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "spark")
+PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
 ON_REQUEST = ("hostile", "window", "contention")
 """Measured only when named by `--only`."""
 
@@ -86,6 +87,9 @@ class Bench:
             if "locks" in self._parts:
                 with self._step("locks"):
                     figures += await measure_locks()
+            if "console" in self._parts:
+                with self._step("console"):
+                    figures += await measure_console()
             if "hostile" in self._parts:
                 for tls in self._plan.tls_modes:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
@@ -96,7 +100,7 @@ class Bench:
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "locks", "hostile"}:
+        if not self._parts - {"tasks", "locks", "console", "hostile"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

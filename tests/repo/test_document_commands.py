@@ -86,6 +86,8 @@ COVERED: list[tuple[str, str, str]] = [
      "tools/tests/tools_tests/test_k8s.py::test_an_upgrade_is_planned_or_begun_or_refused"),
     ("docs/operator-definitions.md", r"kubectl (get|patch) .*",
      "operator/tests/operator_tests/apiserver/test_conversion.py::test_the_stored_version_is_exchanged_as_the_page_says"),
+    ("docs/console.md", r"waltz console .*", "tests/integration/test_console.py::test_the_console_of_a_real_cluster"),
+    ("docs/findings.md", r"waltz .*", "tests/integration/cli/test_beyond.py::test_a_node_that_hangs_is_named_with_exit_code_3"),
     ("docs/install.md", r"make wheels", "make wheels"),
     ("docs/install.md", r"pip install .*", f"{PACKAGES}/test_installed.py::{APPLICATION}"),
     ("docs/spark.md", r"spark-submit --py-files .*", f"{PACKAGES}/test_py_files.py::test_spark_submit_takes_it"),

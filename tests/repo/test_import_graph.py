@@ -18,7 +18,6 @@ PURE = re.compile(r"\bPure\b(?!,? but for)")
 IMPURE_BY_IMPORT = {
     "waltz_spark.sink.attempt",
     "waltz_spark.sink.requests",
-    "waltz_tools.advice",
     "waltz_tools.k8s.view",
     "waltz_tools.local.configs",
 }

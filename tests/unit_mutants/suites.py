@@ -21,6 +21,7 @@ _JOURNAL = (
 )
 _CLIENT = "client/tests/client_tests"
 _ADMIN = "libs/admin/tests/admin_tests"
+_TOOLS = "tools/tests/tools_tests"
 
 NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_server/store/committed_mark.py": (f"{_SERVER}/test_committed_mark.py",),
@@ -223,6 +224,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_admin/tree_copy.py": (f"{_ADMIN}/test_tree_copy.py",),
     "waltz_admin/tree_file.py": (f"{_ADMIN}/test_tree_copy.py",),
     "waltz_admin/rebuild_tree.py": (f"{_ADMIN}/test_tree_copy.py",),
+    "waltz_admin/findings/rules.py": (f"{_ADMIN}/test_findings.py",),
+    "waltz_admin/findings/explain.py": (f"{_ADMIN}/test_findings.py",),
+    "waltz_tools/console/safety.py": (f"{_TOOLS}/test_console_safety.py",),
+    "waltz_tools/console/settings.py": (f"{_TOOLS}/test_console_safety.py",),
+    "waltz_tools/console/app.py": (f"{_TOOLS}/test_console_safety.py",),
+    "waltz_tools/console/collector.py": (f"{_TOOLS}/test_console_pages.py",),
     "waltz_admin/forget.py": (f"{_ADMIN}/test_forget.py",),
     "waltz_admin/offline_copy.py": (f"{_ADMIN}/test_offline_copy.py",),
     "waltz_admin/verify.py": (f"{_ADMIN}/test_safety_corners.py", f"{_ADMIN}/test_processes.py"),
@@ -263,4 +270,4 @@ def missing_files() -> list[str]:
     return sorted(lost + [name for name in tests if not (ROOT / name).is_file()])
 
 
-_MEMBERS = ("services/server", "services/storage", "client", "libs/admin", "libs/cluster")
+_MEMBERS = ("services/server", "services/storage", "client", "libs/admin", "libs/cluster", "tools")

@@ -94,6 +94,10 @@ def test_storage_usage_status_and_top_show_the_disks(live: Live) -> None:
     assert len(looks) == 2
     assert "4 partitions" in live.ok("top", "--count", "1").out
     assert live.ok("doctor", "--output", "json").json == {"findings": []}
+    told = live.ok("explain", "partition", "3").out
+    assert "partition 3 takes writes" in told
+    assert "3 replicas, 2 needed for a commit" in told
+    assert "there is no partition 4: the cluster has 4" in live.run("explain", "partition", "4").error(2)
 
 
 def test_dry_runs_change_nothing(live: Live) -> None:
@@ -136,6 +140,7 @@ def test_a_node_that_hangs_is_named_with_exit_code_3(live: Live) -> None:
     try:
         status = live.run("cluster", "status", "-t", "2", "--output", "json")
         doctor = live.run("doctor", "-t", "2", "--output", "json")
+        explained = live.run("explain", "partition", "3", "-t", "2", "--output", "json")
         listed = live.run("storage", "list")
     finally:
         os.kill(pid, signal.SIGCONT)
@@ -147,6 +152,12 @@ def test_a_node_that_hangs_is_named_with_exit_code_3(live: Live) -> None:
     assert [server["server"] for server in status.json["servers"]] == sorted(live.servers)
     assert "1 finding: storage node" in doctor.error(3)
     assert doctor.json["findings"][0]["next_step"]
+    assert doctor.json["findings"][0]["rule"] == "node-silent"
+    assert f"storage node {hanging} does not answer" in explained.error(3)
+    assert explained.facts["takes_writes"] is True
+    votes = {vote["node"]: vote["votes"] for vote in explained.json["replicas"]}
+    assert votes == {node: node != hanging for node in live.storage_nodes}
+    assert [one["rule"] for one in explained.json["findings"]] == ["node-silent"]
     assert "1 of 3 storage nodes did not answer" in listed.error(3)
     live.until("cluster", "verify")
 

@@ -14,6 +14,7 @@ from tests.unit_mutants.planted.in_restored import RESTORED_BUGS
 from tests.unit_mutants.planted.in_server import SERVER_BUGS
 from tests.unit_mutants.planted.in_storage import STORAGE_BUGS
 from tests.unit_mutants.planted.in_store import STORE_BUGS
+from tests.unit_mutants.planted.in_tools import TOOLS_BUGS
 from tests.unit_mutants.planted.in_witness import WITNESS_BUGS
 
 ALL_BUGS = (
@@ -27,5 +28,6 @@ ALL_BUGS = (
     *CLUSTER_BUGS,
     *ADMIN_BUGS,
     *RESTORED_BUGS,
+    *TOOLS_BUGS,
 )
 PLANTED: Mapping[str, Mutant] = {bug.name: bug for bug in ALL_BUGS}

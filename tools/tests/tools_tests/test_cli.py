@@ -31,6 +31,7 @@ from waltz_tools.errors import DegradedError, UsageError
 from waltz_tools.local.state import ClusterDirectory, ClusterState
 
 GROUPS = {
+    "explain": {"partition"},
     "local": {"up"},
     "zk": {
         "create", "delete", "list", "show-cluster-key", "add-storage-node", "remove-storage-node",
@@ -79,7 +80,7 @@ def test_every_sub_command_has_help() -> None:
             answer = runner.invoke(app, [group, command, "--help"])
             assert answer.exit_code == 0, (group, command)
             assert "Usage: " in answer.output
-    for command in ("append", "get", "tail", "top", "doctor", "demo"):
+    for command in ("append", "get", "tail", "top", "doctor", "console", "demo"):
         assert runner.invoke(app, [command, "--help"]).exit_code == 0
     assert get_command(app).name == "waltz"
 

@@ -7,10 +7,11 @@ import asyncio
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.lock import AdminLock
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, Rebuilt, knows_more, rebuild
-from waltz_admin.storage_admin import NodePartition, list_nodes, max_transaction_id
+from waltz_admin.storage_admin import list_nodes, max_transaction_id
 from waltz_admin.tree import admin_endpoint, parse_connect_string
 from waltz_admin.verify import Answers, gather
 from waltz_admin.view import ClusterView, read_view

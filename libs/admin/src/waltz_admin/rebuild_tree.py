@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from uuid import UUID
 
 from waltz_admin.accept_restored import ANSWER_SECONDS, accept_restored
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
 from waltz_admin.restored_metadata import NothingToAcceptError, Rebuilt
-from waltz_admin.storage_admin import NodePartition, list_nodes
+from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint, parse_connect_string
 from waltz_admin.tree_copy import SESSION_SECONDS, read_tree, write_tree
 from waltz_admin.tree_file import PARTITIONS, ROOT, SERVERS, STORE, ClusterTree, Znode

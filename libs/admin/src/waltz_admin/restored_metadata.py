@@ -22,8 +22,8 @@ out.
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnsafeChangeError
-from waltz_admin.storage_admin import NodePartition
 from waltz_cluster.older_copy import FENCE_REACH, evidence
 from waltz_cluster.quorum import quorum_of
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Collection, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
 from waltz_admin.errors import AdminError, UnreachableError
 from waltz_admin.lock import AdminLock
@@ -23,24 +24,6 @@ from waltz_protocol.types import Endpoint, PartitionId
 
 FLAG_AVAILABLE = 1
 FLAG_ASSIGNED = 4
-
-
-@dataclass(frozen=True, slots=True)
-class NodePartition:
-    """What a node reports about one of its partitions. All 64 bits of ids and marks."""
-
-    partition_id: PartitionId
-    session_id: int
-    low_water_mark: int
-    local_low_water_mark: int
-    assigned: bool
-    available: bool
-    max_transaction_id: int | None = None
-    """Newest stored transaction; None: the node is of release 0.13.2, which does not report it."""
-    log_bytes: int | None = None
-    """Bytes of its files; None as above."""
-    fence_session_id: int | None = None
-    """The lowest session whose requests it takes; None as above."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,10 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, ClusterExistsError
 from waltz_admin.restored_metadata import knows_more
-from waltz_admin.storage_admin import NodePartition, list_nodes
+from waltz_admin.storage_admin import list_nodes
 from waltz_admin.tree import admin_endpoint
 from waltz_admin.tree_file import PARTITIONS, ROOT, STORE, ClusterTree, Znode
 from waltz_admin.view import read_view

@@ -12,9 +12,9 @@ import pytest
 from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, seeding
 from waltz_admin.accept_restored import accept_restored, lowest_free_session
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.restored_metadata import Nodes, NothingToAcceptError, rebuild
-from waltz_admin.storage_admin import NodePartition
 from waltz_admin.tree import read_maps
 from waltz_admin.view import ClusterView, read_view
 from waltz_cluster.memory_store import MemoryZooKeeper

@@ -11,6 +11,7 @@ import pytest
 
 from admin_tests.fake_processes import FakeNode, FakeServer
 from waltz_admin import assignments, nodes, offline_copy, seeding, server_admin, storage_admin, verify
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import AdminError, UnreachableError, UnsafeChangeError
 from waltz_admin.offline_copy import Progress
 from waltz_admin.server_admin import ServerAdminConnection
@@ -239,8 +240,8 @@ async def test_zookeeper_6_22_list_shows_all_64_bits(world: World) -> None:
     assert len(everybody) == 3
     (one,) = await storage_admin.list_nodes(world.store, ROOT, PLAIN, admin=world.nodes[0].admin)
     assert one.partitions == (
-        storage_admin.NodePartition(PartitionId(0), 2**40, 9, 9, True, True),
-        storage_admin.NodePartition(PartitionId(1), 2**40, 9, 9, True, False),
+        NodePartition(PartitionId(0), 2**40, 9, 9, True, True),
+        NodePartition(PartitionId(1), 2**40, 9, 9, True, False),
     )
     (gone,) = await storage_admin.list_nodes(world.store, ROOT, PLAIN, admin=Endpoint("127.0.0.1", 1))
     assert gone.error is not None

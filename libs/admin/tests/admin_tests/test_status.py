@@ -5,9 +5,12 @@ from uuid import UUID
 
 import pytest
 
+from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.copies import NodePartition
 from waltz_admin.disks import NodeDisk, parse_disk
-from waltz_admin.status import ClusterStatus, summarize
-from waltz_admin.storage_admin import NodePartition, NodeStatus
+from waltz_admin.findings.rules import find, problems
+from waltz_admin.status import summarize
+from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
 from waltz_admin.verify import Answers, NodeAnswer, ServerAnswer, VerifyReport, check
 from waltz_admin.view import ClusterView
@@ -94,7 +97,7 @@ def _answer(told: NodePartition | str | None) -> NodeAnswer:
 
 def test_a_healthy_cluster_has_no_problems() -> None:
     status = page(metadata(), {"b": held(last=90)})
-    assert not status.problems
+    assert not problems(find(status))
     (partition,) = status.partitions
     assert (partition.healthy, partition.current, partition.session_id, partition.server) == (
         True,
@@ -126,7 +129,7 @@ def test_standing_of_a_replica(
     status = page(metadata(**states), {"b": told})
     replica = status.partitions[0].replicas[1]
     assert replica.standing is standing
-    assert bool(status.problems) == (standing is not Standing.CURRENT)
+    assert bool(problems(find(status))) == (standing is not Standing.CURRENT)
 
 
 def test_a_replica_that_dropped_out_says_where() -> None:
@@ -146,19 +149,20 @@ def test_a_partition_without_quorum_names_whom_it_waits_for() -> None:
     assert partition.waits_for == (
         "1 more of b:1, c:1 (lost or older disks do not count until the others have decided: c:1)"
     )
-    assert status.problems[0] == (
+    assert problems(find(status))[0] == (
         "no partition can take a write: 1 of 3 replicas, 2 needed: "
-        "b:1 (unreachable), c:1 (set back: its disk was lost or is an older copy)"
+        "b:1 (unreachable), c:1 (set back: its disk was lost or is an older copy), "
+        f"it waits for {partition.waits_for}"
     )
-    assert "storage node b:1: gone" in status.problems
+    assert "storage node b:1 does not answer: gone" in problems(find(status))
 
 
 def test_the_server_is_what_is_missing() -> None:
     gone = page(metadata(), {}, registered=False)
-    assert gone.problems[0] == "no server is registered"
+    assert problems(find(gone))[0] == "no server is registered in ZooKeeper"
     silent = page(metadata(), {}, healthy=None)
     assert silent.partitions[0].waits_for == "a server that takes it over"
-    assert f"server {SERVER} does not answer" in silent.problems
+    assert f"server {SERVER} is registered but does not answer" in problems(find(silent))
 
 
 def test_servers_are_in_the_order_of_their_addresses_whenever_they_came() -> None:
@@ -171,14 +175,14 @@ def test_servers_are_in_the_order_of_their_addresses_whenever_they_came() -> Non
 def test_recovery_under_way_and_unreached_nodes() -> None:
     status = page(metadata(), {}, healthy=False, connected=False)
     assert status.partitions[0].waits_for == "the recovery of its store session"
-    assert any("does not reach a:1, b:1, c:1" in line for line in status.problems)
+    assert any("does not reach a:1, b:1, c:1" in line for line in problems(find(status)))
 
 
 def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
     known = metadata()
     left = {node: state for node, state in known.replicas.items() if node != "c:1"}
     status = page(PartitionMetadata(1, 5, left), {})
-    assert "a change of its replicas is not complete" in status.problems[0]
+    assert "a change of its replicas is not complete" in problems(find(status))[0]
     assert status.partitions[0].replicas[2].reason == (
         "it is not among the replicas of the last session: it is filled first"
     )
@@ -186,7 +190,7 @@ def test_a_change_of_replicas_that_is_not_complete_is_a_problem() -> None:
 
 def test_metadata_that_is_missing_or_unreadable() -> None:
     assert page(None, {}, healthy=False).partitions[0].replicas[0].standing is Standing.NOT_STARTED
-    assert "cannot be read: broken" in page("broken", {}, healthy=False).problems[0]
+    assert "cannot be read: broken" in problems(find(page("broken", {}, healthy=False)))[0]
 
 
 def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
@@ -211,7 +215,7 @@ def test_the_figures_of_a_disk_are_read_and_a_full_one_is_a_problem() -> None:
         "b:1": Standing.UNAVAILABLE,
         "c:1": Standing.CURRENT,
     }
-    assert "storage node b:1: its disk is full" in status.problems
+    assert "storage node b:1: its disk is full, its replicas take no appends" in problems(find(status))
 
 
 def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
@@ -241,10 +245,13 @@ def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
         "b:1": NodeStatus(Endpoint("b", 2), error="no answer within 2 s"),
         "c:1": NodeStatus(Endpoint("c", 2), partitions),
     }
-    assert summarize(view, answers, nodes).problems == [
-        "no partition can take a write: 1 of 3 replicas, 2 needed: a:1 (unreachable), b:1 (unreachable)",
-        "storage node a:1: no answer within 2 s",
-        "storage node b:1: no answer within 2 s",
+    assert problems(find(summarize(view, answers, nodes))) == [
+        (
+            "no partition can take a write: 1 of 3 replicas, 2 needed: a:1 (unreachable), b:1 (unreachable), "
+            "it waits for 1 more of a:1, b:1"
+        ),
+        "storage node a:1 does not answer: no answer within 2 s",
+        "storage node b:1 does not answer: no answer within 2 s",
     ]
     report = VerifyReport(tuple(result for p in ids for result in check(p, view, answers)))
     assert report.summary == [
@@ -252,18 +259,18 @@ def test_two_hanging_nodes_are_said_once_by_status_and_by_verify() -> None:
     ]
     # A node that answers us and not the server is the server's finding.
     cut = Answers({1: replace(answer, connectivity={**reached, "c:1": False})}, answers.nodes)
-    assert f"server {SERVER} does not reach c:1" in summarize(view, cut, nodes).problems
+    assert f"server {SERVER} does not reach c:1" in problems(find(summarize(view, cut, nodes)))
 
 
 def test_safety_a8_a_node_that_knows_more_than_zookeeper_is_named() -> None:
     """Only where the partition is not well: a session may have begun after ZooKeeper was read."""
     well = page(metadata(), {"a": held(7)})
     assert [r.standing for r in well.partitions[0].replicas] == [Standing.CURRENT] * 3
-    assert well.problems == []
+    assert problems(find(well)) == []
     bad = page(metadata(), {"a": held(7), "b": held(6)}, healthy=False)
     assert [r.node for r in bad.partitions[0].ahead] == ["a:1", "b:1"]
     assert (
         "ZooKeeper is older than its replicas: a:1: it has completed session 7, later than the 5"
-        in bad.problems[0]
+        in problems(find(bad))[0]
     )
     assert page(metadata(), {}, healthy=False).partitions[0].ahead == []

@@ -16,11 +16,13 @@ import pytest
 
 from operator_tests.plan.cluster import KEY, NOW, SESSION, answer, facts, listed, name
 from waltz_admin import seeding
+from waltz_admin.cluster_status import Replica
+from waltz_admin.copies import NodePartition
 from waltz_admin.errors import UnsafeChangeError
 from waltz_admin.forget import UnknownReplicaError, forget_replica
 from waltz_admin.safety import check_change, check_removal
-from waltz_admin.status import Replica, summarize
-from waltz_admin.storage_admin import NodePartition, NodeStatus
+from waltz_admin.status import summarize
+from waltz_admin.storage_admin import NodeStatus
 from waltz_admin.tree import NodeMaps
 from waltz_admin.verify import Answers, Check, NodeAnswer, check
 from waltz_admin.view import ClusterView

@@ -8,7 +8,22 @@ import typer
 from typer.core import TyperGroup
 
 from waltz_runtime.command import version_line
-from waltz_tools.cli import client, cluster, config, disk, k8s, local, log, perf, server, storage, tls, zk
+from waltz_tools.cli import (
+    client,
+    cluster,
+    config,
+    console,
+    disk,
+    explain,
+    k8s,
+    local,
+    log,
+    perf,
+    server,
+    storage,
+    tls,
+    zk,
+)
 from waltz_tools.errors import UsageError
 
 
@@ -58,6 +73,8 @@ app.command("get", help=log.get.__doc__)(log.get)
 app.command("tail", help=log.tail.__doc__)(log.tail)
 app.command("top", help=cluster.top.__doc__)(cluster.top)
 app.command("doctor", help=cluster.doctor.__doc__)(cluster.doctor)
+app.command("console", help=console.console.__doc__)(console.console)
+app.add_typer(explain.app, name="explain", help="Why something is as it is, and the next step.")
 app.add_typer(zk.app, name="zk", help="The cluster's records in ZooKeeper.")
 app.add_typer(storage.app, name="storage", help="Storage nodes, through their admin ports.")
 app.add_typer(server.app, name="server", help="Servers.")

@@ -8,10 +8,10 @@ import typer
 from rich.live import Live
 
 from waltz_admin import server_admin, verify
+from waltz_admin.findings.rules import find, problems
 from waltz_admin.status import read_status
 from waltz_admin.waiting import wait_verified
 from waltz_cluster.quorum import alike
-from waltz_tools.advice import advise
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -21,14 +21,15 @@ from waltz_tools.cli.common import (
     OutputOption,
     out_console,
     parse_single_partition,
+    print_json,
     render_listings,
     run_admin,
 )
+from waltz_tools.cli.explain import finding_object, findings_listing
 from waltz_tools.cli.figures import counted
 from waltz_tools.cli.progress import Advance, progress
 from waltz_tools.cli.status_page import live, page, status_listings
 from waltz_tools.errors import DegradedError
-from waltz_tools.invocation import as_started
 
 app = typer.Typer(no_args_is_help=True, rich_markup_mode=None)
 
@@ -115,8 +116,9 @@ def status_(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )
     render_listings(output, status_listings(status))
-    if status.problems:
-        raise DegradedError(f"{counted(len(status.problems), 'problem')}: {status.problems[0]}")
+    lines = problems(find(status))
+    if lines:
+        raise DegradedError(f"{counted(len(lines), 'problem')}: {lines[0]}")
 
 
 def top(
@@ -152,11 +154,11 @@ def doctor(
     status = run_admin(
         config, lambda c: read_status(c.store, c.root, tls=c.tls, timeout_seconds=timeout_seconds)
     )
-    findings = advise(status)
+    findings = find(status)
     title = f"cluster {status.name}: {counted(len(findings), 'finding') if findings else 'no findings'}"
-    listing = Listing("findings", title, ["Finding", "Next step"])
-    for advice in findings:
-        listing.add(as_started(advice.finding), as_started(advice.next_step))
-    render_listings(output, [listing])
+    if output is OutputFormat.JSON:
+        print_json({"findings": [finding_object(one) for one in findings]})
+    else:
+        render_listings(output, [findings_listing(title, findings)])
     if findings:
         raise DegradedError(f"{counted(len(findings), 'finding')}: {findings[0].finding}")

@@ -7,12 +7,15 @@ import shlex
 import signal
 import tempfile
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from waltz_tools.cli.common import OutputFormat, OutputOption, print_json, print_line, run
+from waltz_tools.console.settings import ConsoleSettings, new_token
 from waltz_tools.errors import LocalClusterError
 from waltz_tools.invocation import waltz_command
 from waltz_tools.local import LocalCluster, LocalSettings
@@ -41,6 +44,9 @@ def up(
         int | None, typer.Option("--partitions", min=1, help="8 for a new cluster.")
     ] = None,
     tls: Annotated[bool | None, typer.Option("--tls/--no-tls", help="TLS on for a new cluster.")] = None,
+    console: Annotated[
+        bool, typer.Option("--console/--no-console", help="Show it in a browser, too; prints the link.")
+    ] = True,
     output: OutputOption = OutputFormat.TABLE,
 ) -> None:
     """Run a cluster until Ctrl-C; prints the path of a configuration file for clients.
@@ -49,12 +55,12 @@ def up(
     """
     if data is None:
         with tempfile.TemporaryDirectory(prefix="waltz-local-") as folder:
-            run(_up(LocalSettings(Path(folder), storage_nodes, servers, partitions, tls), output))
+            run(_up(LocalSettings(Path(folder), storage_nodes, servers, partitions, tls), console, output))
     else:
-        run(_up(LocalSettings(data, storage_nodes, servers, partitions, tls), output))
+        run(_up(LocalSettings(data, storage_nodes, servers, partitions, tls), console, output))
 
 
-async def _up(settings: LocalSettings, output: OutputFormat) -> None:
+async def _up(settings: LocalSettings, console: bool, output: OutputFormat) -> None:
     report = print_line if output is OutputFormat.TABLE else _silent
     cluster = LocalCluster(settings, report=report)
     stop = asyncio.Event()
@@ -80,11 +86,25 @@ async def _up(settings: LocalSettings, output: OutputFormat) -> None:
                 return
             raise
         started = True
-        _announce(cluster, output)
-        await _watch(cluster, stop, report)
+        async with _console(cluster.client_config if console else None) as link:
+            _announce(cluster, output, link)
+            await _watch(cluster, stop, report)
     finally:
         await cluster.stop()
     report("stopped")
+
+
+@asynccontextmanager
+async def _console(config: Path | None) -> AsyncIterator[str | None]:
+    """A console for the cluster of that file, on a free port of this machine; its link."""
+    if config is None:
+        yield None
+        return
+    from waltz_tools.console.run import link, serving  # aiohttp takes a while: the cluster is up by now
+
+    settings = ConsoleSettings(token=new_token(), port=0, config=str(config))
+    async with serving(config, settings) as bound:
+        yield link(bound, with_token=True)
 
 
 async def _watch(cluster: LocalCluster, stop: asyncio.Event, report: object) -> None:
@@ -105,7 +125,7 @@ async def _watch(cluster: LocalCluster, stop: asyncio.Event, report: object) -> 
             continue
 
 
-def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
+def _announce(cluster: LocalCluster, output: OutputFormat, console: str | None) -> None:
     http = {role: cluster.http_endpoint(role) for role in (*cluster.server_roles, *cluster.storage_roles)}
     if output is OutputFormat.JSON:
         print_json(
@@ -116,6 +136,7 @@ def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
                 "storage_nodes": [str(cluster.storage_endpoint(role)) for role in cluster.storage_roles],
                 "servers": [str(cluster.server_endpoint(role)) for role in cluster.server_roles],
                 "http": http,
+                "console": console,
                 "pids": {role: cluster.pid(role) for role in cluster.roles if cluster.is_running(role)},
             }
         )
@@ -126,6 +147,8 @@ def _announce(cluster: LocalCluster, output: OutputFormat) -> None:
     print_line(f"configuration file for clients: {cluster.client_config}")
     for role, endpoint in http.items():
         print_line(f"HTTP of {role}: http://{endpoint}/health and /metrics")
+    if console is not None:
+        print_line(f"console: {console}")
     waltz, config = waltz_command(), shlex.quote(str(cluster.client_config))
     print_line(f"try: echo hello | {waltz} append -c {config} -p 0; {waltz} tail -c {config}")
     print_line("Ctrl-C stops it")

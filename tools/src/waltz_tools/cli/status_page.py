@@ -8,7 +8,9 @@ from collections.abc import Callable, Mapping
 from rich.console import Group
 from rich.text import Text
 
-from waltz_admin.status import ClusterStatus, PartitionStatus, Replica, read_status
+from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
+from waltz_admin.findings.rules import find, problems
+from waltz_admin.status import read_status
 from waltz_cluster.replica_rules import Standing
 from waltz_tools.cli.common import Context, Listing, listing_table
 from waltz_tools.cli.figures import days_or_none, size_or_none
@@ -53,7 +55,7 @@ def status_listings(status: ClusterStatus, rates: Mapping[int, float] | None = N
             cells.insert(6, round(rates.get(partition.partition_id, 0.0), 1))
         partitions.add(*cells)
     head = Listing("cluster", f"cluster {status.name}, key {status.cluster_key}", ["Name", "Key", "Problems"])
-    head.add(status.name, status.cluster_key, len(status.problems))
+    head.add(status.name, status.cluster_key, len(problems(find(status))))
     return [head, servers, nodes, partitions]
 
 
@@ -112,17 +114,17 @@ async def live(
             p: max(0, mark - before[p]) / max(now - then, 0.001) for p, mark in marks.items() if p in before
         }
         before, then = marks, now
-        show(status_listings(status, rates), status.problems)
+        show(status_listings(status, rates), problems(find(status)))
         looks += 1
         if looks == count:
             return
         await asyncio.sleep(interval_seconds)
 
 
-def page(listings: list[Listing], problems: list[str]) -> Group:
+def page(listings: list[Listing], lines: list[str]) -> Group:
     """The page as one thing to draw."""
     tables = [listing_table(listing) for listing in listings]
-    return Group(*tables, *(Text(line, style="bold red") for line in problems))
+    return Group(*tables, *(Text(line, style="bold red") for line in lines))
 
 
 def _newest(partition: PartitionStatus) -> int:

@@ -10,7 +10,7 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from waltz_admin.storage_admin import NodePartition
+from waltz_admin.copies import NodePartition
 from waltz_cluster.serializers import PartitionMetadata, ReplicaState
 from waltz_protocol.types import UNRESOLVED, PartitionId, SessionInfo
 from waltz_server.store.recovery import Recovery

@@ -1,0 +1,46 @@
+"""What a rule finds: a sentence, the evidence for it, and the next step. Pure."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+
+class Severity(enum.StrEnum):
+    """How urgent a finding is, the most urgent first."""
+
+    STOPPED = "stopped"
+    """Partitions take no writes."""
+    REDUCED = "reduced"
+    """Writes continue with less protection: one failure more may stop them."""
+    SOON = "soon"
+    """Nothing is wrong yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One thing that can be wrong. `name` never changes: documents, programs and links use it.
+
+    `health`: the state in which a server's /health shows the same partitions, where it does. `alerts`: the
+    alert rules of manifests/monitoring that fire for the same fact.
+    """
+
+    name: str
+    severity: Severity
+    meaning: str
+    health: str = ""
+    alerts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """What a rule found. `finding` and `next_step` are for a person; commands in them are `waltz …` in
+    backticks. `evidence`: the facts, one line each. `partitions`, `nodes`, `servers`: whom it concerns."""
+
+    rule: Rule
+    finding: str
+    next_step: str
+    evidence: tuple[str, ...] = ()
+    partitions: tuple[int, ...] = ()
+    nodes: tuple[str, ...] = ()
+    servers: tuple[str, ...] = ()

@@ -1,0 +1,252 @@
+"""The findings: a rule, evidence and a next step for everything that can be wrong."""
+
+import pytest
+
+from waltz_admin.cluster_status import (
+    ClusterStatus,
+    PartitionStatus,
+    Replica,
+    ServerStatus,
+    StorageStatus,
+)
+from waltz_admin.copies import NodePartition
+from waltz_admin.disks import NodeDisk
+from waltz_admin.findings.explain import explain
+from waltz_admin.findings.finding import Finding, Severity
+from waltz_admin.findings.rules import (
+    MAX_EVIDENCE,
+    RULES,
+    find,
+    problems,
+)
+from waltz_cluster.replica_rules import Standing
+from waltz_cluster.serializers import ReplicaState
+from waltz_protocol.types import Endpoint, PartitionId
+
+SERVER = Endpoint("server", 7)
+FINE = ServerStatus(1, SERVER, (0,), ())
+
+
+def status(
+    *partitions: PartitionStatus, server: ServerStatus | None = FINE, error: str | None = None
+) -> ClusterStatus:
+    servers = () if server is None else (server,)
+    return ClusterStatus("test", "key", servers, (StorageStatus("a:1", 1, (0,), error),), partitions)
+
+
+def partition(
+    *replicas: Replica, number: int = 0, healthy: bool = True, server: Endpoint | None = SERVER
+) -> PartitionStatus:
+    return PartitionStatus(number, server, healthy, 1, replicas, "" if healthy else "bad", "b:1")
+
+
+def test_nothing_to_say_of_a_healthy_cluster() -> None:
+    assert find(status(partition(Replica("a:1", Standing.CURRENT)))) == []
+
+
+def test_every_standing_has_a_next_step_and_equal_ones_are_said_once() -> None:
+    for standing in Standing:
+        found = find(status(*(partition(Replica("a:1", standing, lag=5), number=n) for n in range(3))))
+        expected = 0 if standing in (Standing.CURRENT, Standing.UNREACHABLE, Standing.AHEAD) else 1
+        assert len(found) == expected, standing
+        if found:
+            assert "a:1, partitions 0-2:" in found[0].finding
+            assert found[0].next_step
+
+
+def test_a_node_that_does_not_answer_is_looked_for_and_not_emptied() -> None:
+    """Nobody knows that its disk is lost: on an empty directory it would be one copy less."""
+    silent = Replica("b:1", Standing.UNREACHABLE), Replica("c:1", Standing.UNREACHABLE)
+    partitions = (
+        partition(Replica("a:1", Standing.CURRENT), *silent, number=n, healthy=False) for n in range(100)
+    )
+    found = find(status(*partitions, error="no answer within 2 s"))
+    assert [one.finding for one in found] == [
+        "no partition can take a write: bad, it waits for b:1",
+        "storage node a:1 does not answer: no answer within 2 s",
+    ]
+    steps = " ".join(one.next_step for one in found)
+    assert "machine is up and its process runs" in steps
+    assert "empty" not in steps
+
+
+def test_forgetting_is_the_last_resort() -> None:
+    lost, silent = Replica("b:1", Standing.SET_BACK), Replica("c:1", Standing.UNREACHABLE)
+    both = find(status(partition(Replica("a:1", Standing.CURRENT), lost, silent, healthy=False)))
+    assert "bring c:1 back with its data first; only if that is impossible" in both[0].next_step
+    one = find(
+        status(
+            partition(
+                Replica("a:1", Standing.CURRENT), Replica("b:1", Standing.CURRENT), silent, healthy=False
+            )
+        )
+    )
+    assert "forget" not in one[0].next_step
+
+
+def test_a_zookeeper_that_is_too_old_is_put_right_before_anything_else() -> None:
+    ahead, lost = (
+        Replica("a:1", Standing.AHEAD, "it has completed session 7"),
+        Replica("b:1", Standing.SET_BACK),
+    )
+    silent = Replica("c:1", Standing.UNREACHABLE)
+    found = find(status(partition(ahead, lost, silent, number=3, healthy=False)))
+    assert "waltz zk accept-restored -p 3 --dry-run" in found[0].next_step
+    assert "forget" not in found[0].next_step
+
+
+def test_servers_and_nodes() -> None:
+    findings = find(status(partition(Replica("a:1", Standing.CURRENT)), error="refused"))
+    assert "does not answer: refused" in findings[0].finding
+    assert "no server" in find(status(server=None))[0].finding
+    assert "does not answer" in find(status(server=ServerStatus(1, SERVER, (), None)))[0].finding
+    assert "does not reach a:1" in find(status(server=ServerStatus(1, SERVER, (), ("a:1",))))[0].finding
+    assert (
+        "start a server"
+        in find(status(partition(Replica("a:1", Standing.CURRENT), healthy=False, server=None)))[0].next_step
+    )
+    assert "assign-partition -p 0" in find(status(partition()))[0].next_step
+
+
+def test_disks_that_are_full_or_soon_will_be() -> None:
+    def findings(days: float | None, full: bool) -> list[str]:
+        disk = NodeDisk(1, 1.0, 60.0, 10, 5, 1, days, full)
+        node = StorageStatus("a:1", 1, (0,), None, disk)
+        page = ClusterStatus("test", "key", (FINE,), (node,), (partition(Replica("a:1", Standing.CURRENT)),))
+        return [f"{one.finding} {one.next_step}" for one in find(page)]
+
+    assert findings(None, False) == findings(20.0, False) == []
+    assert "full in 3.2 days" in findings(3.2, False)[0]
+    assert "accepts appends again within seconds" in findings(0.0, True)[0]
+
+
+def replicas(*standings: Standing) -> list[Replica]:
+    return [Replica(f"{letter}:1", one, lag=3) for letter, one in zip("abc", standings, strict=False)]
+
+
+C, U, S = Standing.CURRENT, Standing.UNREACHABLE, Standing.SET_BACK
+FULL = NodeDisk(1, 1.0, 60.0, 10, 1, 1, 0.0, True)
+FILLS = NodeDisk(1, 1.0, 60.0, 10, 5, 1, 3.0, False)
+
+
+def with_disk(disk: NodeDisk) -> ClusterStatus:
+    node = StorageStatus("a:1", 1, (0,), None, disk)
+    return ClusterStatus("test", "key", (FINE,), (node,), (partition(*replicas(C, C, C)),))
+
+
+STAGED: dict[str, ClusterStatus] = {
+    "no-server": status(server=None),
+    "zookeeper-older": status(partition(*replicas(Standing.AHEAD, C, C), healthy=False)),
+    "undecidable": status(partition(*replicas(C, S, U), healthy=False)),
+    "no-quorum": status(partition(*replicas(C, U, U), healthy=False)),
+    "no-owner": status(partition(*replicas(C, C, C), healthy=False, server=None)),
+    "not-open": status(partition(*replicas(C, C, C), healthy=False)),
+    "no-replica": status(partition()),
+    "node-silent": status(error="gone"),
+    "disk-full": with_disk(FULL),
+    "disk-fills": with_disk(FILLS),
+    "server-silent": status(server=ServerStatus(1, SERVER, (0,), None)),
+    "server-cut-off": status(server=ServerStatus(1, SERVER, (0,), ("a:1",))),
+    "replica-change": status(
+        PartitionStatus(0, SERVER, True, 1, tuple(replicas(C, C, C)), changing="the last session had a, b")
+    ),
+    "replica-unassigned": status(partition(*replicas(C, C, Standing.UNASSIGNED))),
+    "replica-set-back": status(partition(*replicas(C, C, S))),
+    "replica-unavailable": status(partition(*replicas(C, C, Standing.UNAVAILABLE))),
+    "replica-behind": status(partition(*replicas(C, C, Standing.BEHIND))),
+    "replica-incomplete": status(partition(*replicas(C, C, Standing.INCOMPLETE))),
+    "not-started": status(partition(*replicas(C, C, Standing.NOT_STARTED))),
+}
+"""One state for each rule."""
+
+
+def test_every_rule_has_a_name_of_its_own_and_a_state_that_provokes_it() -> None:
+    assert [rule.name for rule in RULES] == list(STAGED)
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_a_rule_finds_its_state_with_evidence_and_a_next_step(name: str) -> None:
+    found = find(STAGED[name])
+    assert name in [one.rule.name for one in found]
+    for one in found:
+        assert one.finding
+        assert one.next_step
+        assert one.evidence, "a finding without evidence cannot be checked"
+        assert one.rule in RULES
+        assert one.partitions or one.nodes or one.servers or not STAGED[name].partitions
+    assert found == find(STAGED[name]), "the same state gives the same findings"
+
+
+@pytest.mark.parametrize("name", STAGED)
+def test_a_rule_finds_nothing_in_a_healthy_cluster(name: str) -> None:
+    well = status(*(partition(*replicas(C, C, C), number=n) for n in range(3)))
+    assert name not in [one.rule.name for one in find(well)]
+
+
+def test_what_is_only_to_be_expected_is_no_problem() -> None:
+    soon = find(STAGED["disk-fills"])
+    assert [one.rule.severity for one in soon] == [Severity.SOON]
+    assert problems(soon) == []
+    assert len(problems(find(STAGED["disk-full"]))) == 1
+
+
+def test_evidence_is_bounded_and_what_is_left_out_is_counted() -> None:
+    many = status(*(partition(Replica("a:1", Standing.BEHIND, "late", lag=n), number=n) for n in range(1000)))
+    (finding,) = find(many)
+    assert len(finding.evidence) == MAX_EVIDENCE + 1
+    assert finding.evidence[-1] == f"and {1000 - MAX_EVIDENCE} more like these"
+    assert len(finding.partitions) == 1000
+    assert finding.nodes == ("a:1",)
+
+
+def test_a_partition_that_is_well_is_explained_with_its_votes() -> None:
+    copy = NodePartition(PartitionId(0), 5, 40, 41, True, True, 90, 4096, 5)
+    listed = ReplicaState(PartitionId(0), "b:1", 4, 77)
+    three = (
+        Replica("a:1", C, "", 100, 0, copy, ReplicaState(PartitionId(0), "a:1", 5)),
+        Replica("b:1", Standing.BEHIND, "it dropped out in session 4 at 77", 77, 23, copy, listed),
+        Replica("c:1", C, "", 100, 0, copy),
+    )
+    page = status(PartitionStatus(0, SERVER, True, 5, three, "b:1 is behind", "", 3))
+    found = explain(page, 0, find(page))
+    assert found.takes_writes
+    assert found.verdict == (
+        "partition 0 takes writes: server server:7 serves it in store session 5, 2 of 3 replicas current, 2 needed"
+    )
+    assert (found.server, found.generation, found.session_id, found.needed) == ("server:7", 3, 5, 2)
+    assert [(v.node, v.counts, v.why) for v in found.votes] == [
+        ("a:1", True, ""),
+        ("b:1", False, "it dropped out in session 4 at 77"),
+        ("c:1", True, ""),
+    ]
+    assert [v.recorded for v in found.votes] == [
+        "took part in session 5",
+        "dropped out in session 4 at 77",
+        "not among the replicas of the last session",
+    ]
+    assert (found.votes[1].low_water_mark, found.votes[1].local_low_water_mark) == (40, 41)
+    assert (found.votes[1].last_transaction, found.votes[1].lag, found.votes[1].log_bytes) == (77, 23, 4096)
+    assert [one.rule.name for one in found.findings] == ["replica-behind"]
+
+
+def test_a_partition_that_is_closed_is_explained_in_the_words_of_the_findings() -> None:
+    page = status(partition(*replicas(C, S, U), healthy=False), partition(*replicas(C, C, C), number=1))
+    found = explain(page, 0, find(page))
+    assert not found.takes_writes
+    assert found.verdict == "partition 0 takes no writes: bad"
+    assert found.waits_for == "b:1"
+    assert [one.rule.name for one in found.findings] == ["undecidable", "replica-set-back"]
+    assert [v.why for v in found.votes] == ["", "set back", "unreachable"]
+    other = explain(page, 1, find(page))
+    assert (other.findings, other.takes_writes) == ((), True)
+    with pytest.raises(ValueError, match="there is no partition 2: the cluster has 2"):
+        explain(page, 2, [])
+
+
+def test_a_finding_is_about_those_who_share_its_cause() -> None:
+    def of(partitions: list[Finding]) -> list[tuple[int, ...]]:
+        return [one.partitions for one in partitions if one.rule.name == "no-quorum"]
+
+    same = [partition(*replicas(C, U, U), number=n, healthy=False) for n in range(3)]
+    other = PartitionStatus(3, SERVER, False, 1, tuple(replicas(C, U, U)), "worse", "b:1")
+    assert of(find(status(*same, other))) == [(0, 1, 2), (3,)]

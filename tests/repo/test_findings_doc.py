@@ -1,0 +1,54 @@
+"""docs/findings.md lists the rules of `waltz_admin.findings`, and what they name exists: states of /health,
+alert rules.
+
+`WALTZ_WRITE_DOCS=1` writes its table anew.
+"""
+
+import os
+import re
+
+import yaml
+
+from tests.repo.files import ROOT
+from waltz_admin.findings.rules import RULES
+from waltz_server.store.api import StoreState
+
+DOCUMENT = ROOT / "docs" / "findings.md"
+ALERTS = ROOT / "manifests" / "monitoring" / "alerts.yaml"
+HEAD = "| rule | kind | meaning | `/health` | alerts |\n| --- | --- | --- | --- | --- |\n"
+
+
+def table() -> str:
+    rows = [
+        f"| `{rule.name}` | {rule.severity.value} | {rule.meaning} | {f'*{rule.health}*' if rule.health else ''} "
+        f"| {', '.join(rule.alerts)} |\n"
+        for rule in RULES
+    ]
+    return HEAD + "".join(rows)
+
+
+def test_the_page_lists_every_rule() -> None:
+    text = DOCUMENT.read_text()
+    wanted = re.sub(re.escape(HEAD) + r"(\|.*\n)*", lambda _: table(), text)
+    if os.environ.get("WALTZ_WRITE_DOCS"):
+        DOCUMENT.write_text(wanted)
+    assert DOCUMENT.read_text() == wanted, "WALTZ_WRITE_DOCS=1 writes it anew"
+    assert table() in wanted
+
+
+def test_a_state_that_a_rule_names_is_one_of_a_server() -> None:
+    states = {state.value for state in StoreState}
+    named = {rule.health for rule in RULES if rule.health}
+    assert named <= states
+    assert states - named == {StoreState.OPEN.value, StoreState.CLOSED.value}, (
+        "each state without writes is a rule"
+    )
+
+
+def test_an_alert_that_a_rule_names_is_there() -> None:
+    alerts = {
+        rule["alert"] for group in yaml.safe_load(ALERTS.read_text())["groups"] for rule in group["rules"]
+    }
+    named = {alert for rule in RULES for alert in rule.alerts}
+    assert named <= alerts
+    assert len(named) > 8

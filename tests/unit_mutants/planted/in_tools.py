@@ -1,0 +1,109 @@
+"""Planted bugs in the findings and in the console: what is wrong, and who may see it."""
+
+from __future__ import annotations
+
+from tests.unit_mutants.planted.bug import bugs_in
+
+_find = bugs_in("libs/admin/src/waltz_admin/findings")
+_console = bugs_in("tools/src/waltz_tools/console")
+
+TOOLS_BUGS = (
+    # ---- findings
+    _find(
+        "forgetting_is_advised_while_a_node_is_only_away",
+        "A1",
+        "rules.py",
+        "    if lost and silent:\n",
+        "    if lost or silent:\n",
+        "An administrator is shown how to give up a copy that only has to be started.",
+    ),
+    _find(
+        "an_older_zookeeper_is_a_lost_quorum",
+        "A8",
+        "rules.py",
+        "    if partition.ahead:\n",
+        "    if partition.ahead and not partition.replicas:\n",
+        "The step for a lost quorum is advised where ZooKeeper has to be repaired first.",
+    ),
+    _find(
+        "a_partition_without_writes_is_left_out",
+        "findings",
+        "rules.py",
+        "        if partition.replicas and not partition.healthy:\n",
+        "        if partition.current and not partition.healthy:\n",
+        "A partition none of whose replicas is current has no finding.",
+    ),
+    _find(
+        "a_copy_that_is_away_votes",
+        "findings",
+        "explain.py",
+        "        replica.votes,\n        replica.standing,",
+        "        not replica.unable,\n        replica.standing,",
+        "A copy that is behind is shown as one that counts for a commit.",
+    ),
+    # ---- the console
+    _console(
+        "any_name_is_a_name_of_the_console",
+        "console",
+        "safety.py",
+        '    if name == "localhost" or name in',
+        "    if name or name in",
+        "A page whose name was given the console's address reads it (DNS rebinding).",
+    ),
+    _console(
+        "other_sites_may_ask",
+        "console",
+        "safety.py",
+        '    if site is not None and site not in ("same-origin", "none"):',
+        '    if site is not None and site not in ("same-origin", "none", "cross-site", "same-site"):',
+        "A page of another site makes requests with the session of its reader.",
+    ),
+    _console(
+        "an_origin_is_not_compared",
+        "console",
+        "safety.py",
+        "    if origin is not None and origin not in own:",
+        "    if origin is not None and not own:",
+        "A browser that sends no Sec-Fetch-Site makes requests for other pages.",
+    ),
+    _console(
+        "sessions_last_forever",
+        "console",
+        "safety.py",
+        "        if self._until[name] < self._clock():",
+        "        if self._until[name] < 0:",
+        "A session that was left open on a foreign machine remains.",
+    ),
+    _console(
+        "others_reach_it_without_a_token_of_theirs",
+        "console",
+        "settings.py",
+        "    if not has_token_file:\n",
+        "    if not has_token_file and not has_tls:\n",
+        "A console for others starts with a token that nobody else knows.",
+    ),
+    _console(
+        "pages_without_a_session",
+        "console",
+        "app.py",
+        '    return path.startswith("/api/") and path != "/api/login"',
+        '    return path.startswith("/api/partitions") and path != "/api/login"',
+        "Whoever reaches the port reads records.",
+    ),
+    _console(
+        "payloads_without_permission",
+        "console",
+        "app.py",
+        "    async def _record(self, request: web.Request) -> web.Response:\n        self._check_data()\n",
+        "    async def _record(self, request: web.Request) -> web.Response:\n",
+        "A console that is to show no data shows single transactions.",
+    ),
+    _console(
+        "asked_without_a_viewer",
+        "console",
+        "collector.py",
+        "            if self._clock() > self._until:\n                self._wanted.clear()",
+        "            if self._clock() < 0:\n                self._wanted.clear()",
+        "A console in a forgotten terminal asks the cluster forever.",
+    ),
+)

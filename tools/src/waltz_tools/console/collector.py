@@ -1,0 +1,171 @@
+"""Observes the cluster for all viewers together, and only while there is one.
+
+One task asks, everybody gets the same answer: a hundred open pages cost the cluster what one costs. Between
+two observations it rests at least the interval, and at least `REST` times as long as the last one worked, so
+a large cluster is asked less often. To wait for a process that does not answer is no work.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from waltz_admin.cluster_status import ClusterStatus
+from waltz_admin.findings.finding import Finding
+from waltz_admin.findings.rules import find
+from waltz_tools.console.history import Change, Rates, changes, rates
+
+REST = 9
+"""So the console takes a tenth of a core at most."""
+MAX_REST_SECONDS = 30.0
+LINGER_SECONDS = 15.0
+"""After the last question of a viewer."""
+MAX_POINTS = 240
+MAX_CHANGES = 500
+
+_log = logging.getLogger(__name__)
+
+
+def ending() -> bool:
+    """Whether this task has been cancelled. A library may raise an error of its own in place of the
+    cancellation, such as a connection that is closed while it is opened; it must not keep a task alive."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+@dataclass(frozen=True, slots=True)
+class Observation:
+    """One state of the cluster. `at`: Unix time; `seconds`: how long it took to ask."""
+
+    number: int
+    at: float
+    seconds: float
+    status: ClusterStatus
+    findings: tuple[Finding, ...]
+    rates: Rates
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """One point of the history. `closed`: partitions without writes."""
+
+    at: float
+    appends_per_second: float
+    closed: int
+
+
+class Collector:
+    """Owner of the observations: its task (`run`). `watch` keeps it awake, `changed` waits for something new.
+
+    `number` grows with every observation and every failed attempt; `latest` stays what it was when one fails,
+    and `error` says why.
+    """
+
+    def __init__(
+        self,
+        observe: Callable[[], Awaitable[ClusterStatus]],
+        *,
+        interval_seconds: float,
+        clock: Callable[[], float],
+        wall_clock: Callable[[], float],
+        work_clock: Callable[[], float],
+    ) -> None:
+        """Clocks in seconds: `clock` never goes back, `wall_clock` is Unix time, `work_clock` counts the time
+        of the processor that this process took."""
+        self._observe = observe
+        self._interval_seconds = interval_seconds
+        self._clock = clock
+        self._wall_clock = wall_clock
+        self._work_clock = work_clock
+        self._until = float("-inf")
+        self._wanted = asyncio.Event()
+        self._news = asyncio.Event()
+        self._hurry = asyncio.Event()
+        """Somebody waits for an observation: the rest ends."""
+        self._taken = 0.0
+        self.number = 0
+        self.latest: Observation | None = None
+        self.error = ""
+        self.failing_since: float | None = None
+        self.points: deque[Point] = deque(maxlen=MAX_POINTS)
+        self.changes: deque[Change] = deque(maxlen=MAX_CHANGES)
+
+    def watch(self) -> None:
+        """Somebody watches now, and for a little while after this."""
+        self._until = self._clock() + LINGER_SECONDS
+        self._wanted.set()
+
+    async def changed(self, number: int, timeout_seconds: float) -> bool:
+        """Wait until there is something newer than `number`; False when the time is over."""
+        try:
+            async with asyncio.timeout(timeout_seconds):
+                while self.number <= number:
+                    await self._news.wait()
+        except TimeoutError:
+            return False
+        return True
+
+    async def fresh(self, timeout_seconds: float) -> Observation | None:
+        """An observation that is not from before nobody watched; None when there is none in time."""
+        idle = self._clock() > self._until
+        before = self.number
+        self.watch()
+        if self.latest is None or idle:
+            self._hurry.set()
+            await self.changed(before, timeout_seconds)
+        return self.latest
+
+    async def run(self) -> None:
+        """Observe while somebody watches, until cancelled."""
+        while True:
+            if self._clock() > self._until:
+                self._wanted.clear()
+                await self._wanted.wait()
+            started, worked = self._clock(), self._work_clock()
+            try:
+                status = await self._observe()
+            except Exception as error:
+                if ending():
+                    raise asyncio.CancelledError from error
+                self._failed(error)
+            else:
+                self._took(status, started)
+            self._announce()
+            work = self._work_clock() - worked
+            await self._rest(max(self._interval_seconds, min(REST * work, MAX_REST_SECONDS)))
+
+    async def _rest(self, seconds: float) -> None:
+        self._hurry.clear()
+        try:
+            async with asyncio.timeout(seconds):
+                await self._hurry.wait()
+        except TimeoutError:
+            return
+
+    def _took(self, status: ClusterStatus, started: float) -> None:
+        now, at = self._clock(), self._wall_clock()
+        before = None if self.latest is None else self.latest.status
+        found = rates(before, status, now - self._taken)
+        self.changes.extend(changes(before, status, at))
+        self._taken = now
+        self.number += 1
+        self.latest = Observation(self.number, at, now - started, status, tuple(find(status)), found)
+        closed = sum(not p.healthy for p in status.partitions)
+        self.points.append(Point(at, found.total, closed))
+        self.error, self.failing_since = "", None
+
+    def _failed(self, error: Exception) -> None:
+        """Whatever it is: the console lives on and shows it."""
+        if not hasattr(error, "retriable") and not isinstance(error, (OSError, TimeoutError)):
+            _log.exception("the cluster could not be observed")
+        self.number += 1
+        self.error = " ".join(str(error).split()) or type(error).__name__
+        if self.failing_since is None:
+            self.failing_since = self._wall_clock()
+
+    def _announce(self) -> None:
+        self._news.set()
+        self._news = asyncio.Event()

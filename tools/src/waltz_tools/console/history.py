@@ -1,0 +1,159 @@
+"""What two observations of a cluster say together: rates, and what changed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from waltz_admin.cluster_status import ClusterStatus, PartitionStatus, Replica
+from waltz_cluster.quorum import alike
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that became different between two observations. `kind`: `owner`, `session`, `writes`,
+    `replica`, `server` or `node`; `bad`: it became worse."""
+
+    at: float
+    kind: str
+    text: str
+    partitions: tuple[int, ...] = ()
+    bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Per second: appends of each partition, of all of them, and records that reach each copy."""
+
+    partitions: Mapping[int, float]
+    total: float
+    copies: Mapping[tuple[str, int], float]
+
+
+def newest(partition: PartitionStatus) -> int:
+    """The last transaction that any copy has, committed or not; -1 for none."""
+    return max((r.last_transaction for r in partition.replicas if r.last_transaction is not None), default=-1)
+
+
+def rates(before: ClusterStatus | None, after: ClusterStatus, seconds: float) -> Rates:
+    """Of the time between two observations; nothing without an earlier one."""
+    if before is None or seconds <= 0:
+        return Rates({}, 0.0, {})
+    marks = {p.partition_id: newest(p) for p in before.partitions}
+    found = {
+        p.partition_id: max(0, newest(p) - marks[p.partition_id]) / seconds
+        for p in after.partitions
+        if p.partition_id in marks
+    }
+    old = {
+        (r.node, p.partition_id): r.last_transaction
+        for p in before.partitions
+        for r in p.replicas
+        if r.last_transaction is not None
+    }
+    copies = {
+        key: max(0, r.last_transaction - old[key]) / seconds
+        for p in after.partitions
+        for r in p.replicas
+        if r.last_transaction is not None and (key := (r.node, p.partition_id)) in old
+    }
+    return Rates(found, sum(found.values()), copies)
+
+
+def changes(before: ClusterStatus | None, after: ClusterStatus, at: float) -> list[Change]:
+    """What became different, each cause once with all partitions that share it."""
+    if before is None:
+        return []
+    old = {p.partition_id: p for p in before.partitions}
+    pairs = [(old[p.partition_id], p) for p in after.partitions if p.partition_id in old]
+    return [
+        *_members(before, after, at),
+        *_grouped(at, "owner", {n.partition_id: text for o, n in pairs if (text := _moved(o, n))}),
+        *_grouped(at, "session", {n.partition_id: text for o, n in pairs if (text := _session(o, n))}),
+        *_grouped(at, "writes", {n.partition_id: text for o, n in pairs if (text := _writes(o, n))}),
+        *_replicas(at, pairs),
+    ]
+
+
+def _grouped(at: float, kind: str, texts: Mapping[int, str]) -> list[Change]:
+    found = []
+    for ids, text in alike(texts).items():
+        partitions = tuple(p for p, one in texts.items() if one == text)
+        noun = "partition" if len(partitions) == 1 else "partitions"
+        bad = kind == "writes" and text.startswith("no writes")
+        found.append(Change(at, kind, f"{noun} {ids}: {text}", partitions, bad))
+    return found
+
+
+def _moved(old: PartitionStatus, new: PartitionStatus) -> str:
+    if old.server == new.server and old.generation == new.generation:
+        return ""
+    if new.server is None:
+        return f"no server has it, it was on {old.server}"
+    came = "" if old.server in (None, new.server) else f", it came from {old.server}"
+    return f"assigned to {new.server}{came}"
+
+
+def _session(old: PartitionStatus, new: PartitionStatus) -> str:
+    if new.session_id is None or old.session_id == new.session_id:
+        return ""
+    return "a new store session began"
+
+
+def _writes(old: PartitionStatus, new: PartitionStatus) -> str:
+    if old.healthy == new.healthy:
+        return ""
+    return "takes writes again" if new.healthy else f"no writes: {new.problem}"
+
+
+def _replicas(at: float, pairs: list[tuple[PartitionStatus, PartitionStatus]]) -> list[Change]:
+    """A copy that changed its standing; one line for each node and change."""
+    moves: dict[tuple[str, str], dict[int, str]] = {}
+    bad: dict[tuple[str, str], bool] = {}
+    for old, new in pairs:
+        was: dict[str, Replica] = {r.node: r for r in old.replicas}
+        for replica in new.replicas:
+            before = was.pop(replica.node, None)
+            if before is None:
+                text = "added as a replica"
+            elif before.standing is replica.standing:
+                continue
+            else:
+                text = f"{replica.standing.value}, it was {before.standing.value}"
+            moves.setdefault((replica.node, text), {})[new.partition_id] = text
+            bad[replica.node, text] = not replica.votes
+        for node in was:
+            moves.setdefault((node, "no longer a replica"), {})[new.partition_id] = ""
+    found = []
+    for (node, text), partitions in moves.items():
+        (ids,) = alike(dict.fromkeys(partitions, ""))
+        noun = "partition" if len(partitions) == 1 else "partitions"
+        worse = bad.get((node, text), False)
+        found.append(Change(at, "replica", f"{node}, {noun} {ids}: {text}", tuple(partitions), worse))
+    return found
+
+
+def _members(before: ClusterStatus, after: ClusterStatus, at: float) -> list[Change]:
+    found = []
+    old = {str(s.endpoint): s.unreached is not None for s in before.servers}
+    new = {str(s.endpoint): s.unreached is not None for s in after.servers}
+    found += _came_and_went(at, "server", "server", old, new)
+    old = {n.node: n.error is None for n in before.nodes}
+    new = {n.node: n.error is None for n in after.nodes}
+    found += _came_and_went(at, "node", "storage node", old, new)
+    return found
+
+
+def _came_and_went(
+    at: float, kind: str, what: str, old: Mapping[str, bool], new: Mapping[str, bool]
+) -> list[Change]:
+    found = []
+    for name in sorted({*old, *new}):
+        if name not in new:
+            found.append(Change(at, kind, f"{what} {name} is no longer registered", bad=True))
+        elif name not in old:
+            found.append(Change(at, kind, f"{what} {name} is registered"))
+        elif old[name] != new[name]:
+            text = "answers again" if new[name] else "does not answer"
+            found.append(Change(at, kind, f"{what} {name} {text}", bad=not new[name]))
+    return found

@@ -1,0 +1,77 @@
+"""How a payload is shown: as text, JSON, MessagePack or hexadecimal, whichever it is. Pure."""
+
+from __future__ import annotations
+
+import json
+
+from waltz_tools.cli.hexdump import hex_dump
+from waltz_tools.console.msgpack import NotMessagePackError, decode
+
+PREVIEW_CHARACTERS = 160
+MAX_SHOWN_BYTES = 64 * 1024
+"""Of one payload; the rest is left out, and the page says so."""
+
+
+def kind_of(data: bytes) -> str:
+    """`empty`, `json`, `text`, `msgpack` or `binary`."""
+    return _decoded(data)[0]
+
+
+def _decoded(data: bytes) -> tuple[str, object]:
+    """The kind, and the value for JSON and MessagePack, the text for text."""
+    if not data:
+        return "empty", ""
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        return _msgpack(data)
+    if text[:1] in '{["' or text[:1].isdigit():
+        try:
+            return "json", json.loads(text)
+        except (ValueError, RecursionError):
+            pass
+    if all(character.isprintable() or character in "\r\n\t" for character in text):
+        return "text", text
+    return _msgpack(data)
+
+
+def _msgpack(data: bytes) -> tuple[str, object]:
+    """Only maps and lists: a single number fits any bytes."""
+    if 0x80 <= data[0] < 0xA0 or 0xDC <= data[0] <= 0xDF:
+        try:
+            return "msgpack", decode(data)
+        except NotMessagePackError:
+            pass
+    return "binary", None
+
+
+def preview(data: bytes) -> dict[str, object]:
+    """Kind, size and one line of it."""
+    shown = data[:MAX_SHOWN_BYTES]
+    kind, value = _decoded(shown)
+    if kind == "binary":
+        line = shown[: PREVIEW_CHARACTERS // 3].hex(" ")
+    elif kind == "text":
+        line = " ".join(str(value)[: PREVIEW_CHARACTERS * 2].split())
+    elif kind == "empty":
+        line = ""
+    else:
+        line = json.dumps(value, ensure_ascii=False)
+    cut = len(line) > PREVIEW_CHARACTERS
+    return {"kind": kind, "size": len(data), "line": f"{line[:PREVIEW_CHARACTERS]}…" if cut else line}
+
+
+def views(data: bytes) -> dict[str, object]:
+    """Everything that it can be shown as; None where it is not of that form."""
+    shown = data[:MAX_SHOWN_BYTES]
+    kind, value = _decoded(shown)
+    pretty = json.dumps(value, ensure_ascii=False, indent=2) if kind in ("json", "msgpack") else None
+    return {
+        "kind": kind,
+        "size": len(data),
+        "cut": len(data) > len(shown),
+        "text": shown.decode(errors="replace") if kind in ("text", "json", "empty") else None,
+        "json": pretty if kind == "json" else None,
+        "msgpack": pretty if kind == "msgpack" else None,
+        "hex": "\n".join(hex_dump(shown)),
+    }
