@@ -57,13 +57,20 @@ def drain_machine(world: World) -> None:
 def lose_machine(world: World) -> None:
     """A Kubernetes node is gone for good, with the volume on it: what docs/operator-changes.md says puts the
     copies on another one."""
-    victim = kind.NODES[2]
-    lost = [pod for pod in world.kubectl.list("pods", STORAGE) if pod["spec"].get("nodeName") == victim]
+    everywhere = world.kubectl.list("pods", STORAGE)
+    held = {
+        node: [pod for pod in everywhere if pod["spec"].get("nodeName") == node] for node in kind.NODES[1:]
+    }
+    victim = next((node for node, pods in held.items() if len(pods) == 1), None)
+    if victim is None:
+        raise AssertionError(f"no machine but the first has one storage node: {sorted(held)}")
+    lost = held[victim]
     kind.kill_node(victim)
     try:
         world.kubectl("delete", "node", victim, "--wait=false")
         for pod in lost:
-            name, node = pod["metadata"]["name"], pod["metadata"]["labels"]["waltz.dev/node"]
+            name, labels = pod["metadata"]["name"], pod["metadata"]["labels"]
+            node = f"{labels['waltz.dev/group']}-{labels['waltz.dev/node']}"
             claim = f"data-{name}"
             world.kubectl("delete", "pvc", claim, "--wait=false")
             world.kubectl("delete", "pod", name, "--force", "--grace-period=0")
@@ -74,7 +81,7 @@ def lose_machine(world: World) -> None:
         kind.start_node(victim)
     wait_until(f"{victim} is ready", lambda: _node_ready(world, victim), WAIT_SECONDS)
     world.settle()
-    world.notes.append(f"{len(lost)} storage nodes were on it")
+    world.notes.append(f"{len(lost)} storage node was on it")
 
 
 def _starts(world: World, node: str) -> set[tuple[str, int]]:
