@@ -224,10 +224,18 @@ JOURNAL_BUGS = (
     _engine(
         "uncommitted_records_are_shown",
         "C7",
-        "storage_manager.py",
-        "            partition.max_txid = min(partition.max_txid, max_txid)\n",
-        "            pass\n",
+        "partition.py",
+        "        self.max_txid = min(self.max_txid, shown.max_txid)\n",
+        "",
         "After a failed commit readers see what is not durable.",
+    ),
+    _engine(
+        "fence_whose_commit_failed_counts",
+        "C7",
+        "partition.py",
+        "        self._fence_limit = shown.fence\n",
+        "",
+        "A server that asks again is answered as the latest, and after a power loss an older one is taken.",
     ),
     _engine(
         "appends_while_the_journal_is_stuck",

@@ -143,6 +143,29 @@ async def test_safety_c7_nothing_is_answered_with_success_before_its_commit() ->
     manager.close()
 
 
+async def test_safety_c7_a_fence_whose_commit_failed_is_none() -> None:
+    """After a power loss it is not there, so nobody may be answered as if it were."""
+    disk = empty_disk()
+    async with (
+        running_node(ROOT, fs=disk, journal=JOURNAL, executor=GatedExecutor(), assign=(0,)) as node,
+        connected(node) as server,
+        connected(node) as again,
+    ):
+        await server.append(6, 0, records(0, 2))
+        disk.fail_sync_once = "waltz-journal"
+        with pytest.raises(RequestFailedError, match="journal"):
+            await server.max_transaction_id(7, 0)
+        for ask in (again.max_transaction_id(7, 0), again.record_list(7, 0, 0, 9)):
+            with pytest.raises(RequestFailedError, match="out of service"):
+                await ask
+        assert node.manager.get(0).durable_fence == 6
+        assert node.manager.get(0).info.session_id <= 6
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk)
+    assert manager.get(0).durable_fence == 6
+    manager.close()
+
+
 async def test_administration_waits_for_its_commit() -> None:
     disk = empty_disk()
     async with (

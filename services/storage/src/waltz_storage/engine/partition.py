@@ -54,6 +54,14 @@ from waltz_storage.engine.witness import Facts, check_files, refuse_unknown
 T = TypeVar("T")
 
 
+class Shown(NamedTuple):
+    """What readers and servers are shown of a partition, and rely on being durable."""
+
+    max_txid: int
+    fence: int
+    info: PartitionInfo
+
+
 class EngineSettings(NamedTuple):
     """Bounds of the engine."""
 
@@ -88,6 +96,9 @@ class Partition:
         self._room = room
         self._info = info = control.info(partition_id)
         self.failed: str | None = None
+        self._fence_limit: int | None = (
+            None  # a journal has failed, and what it held above this is not durable
+        )
         self.damaged_reads = 0
         self._unfinished = False  # files or records that are not of the log any longer may still be there
         self._open_segments: OrderedDict[int, Segment] = OrderedDict()
@@ -124,7 +135,18 @@ class Partition:
     @property
     def durable_fence(self) -> int:
         """The highest session id that is fenced on the disk."""
-        return max(self._sidecar.fence_session_id, self._info.session_id)
+        fence = max(self._sidecar.fence_session_id, self._info.session_id)
+        return fence if self._fence_limit is None else min(fence, self._fence_limit)
+
+    def shown(self) -> Shown:
+        """What others may be shown of it now."""
+        return Shown(self.max_txid, self.durable_fence, self._info)
+
+    def hide(self, shown: Shown) -> None:
+        """After a commit of the journal that failed: nothing beyond `shown` is durable, or is known to be."""
+        self.max_txid = min(self.max_txid, shown.max_txid)
+        self._fence_limit = shown.fence
+        self._info = shown.info
 
     def raise_fence(self, session_id: int) -> None:
         """Make the fence durable. `PartitionFailedError` when its sync failed."""

@@ -37,7 +37,7 @@ from waltz_storage.engine.free_space import NO_SPACE, FreeSpace
 from waltz_storage.engine.journal.directory import journal_directory
 from waltz_storage.engine.journal.filesystem import JournaledFiles
 from waltz_storage.engine.journal.log import JournalSettings
-from waltz_storage.engine.partition import EngineSettings, Partition
+from waltz_storage.engine.partition import EngineSettings, Partition, Shown
 from waltz_storage.engine.partition_info import FLAG_ASSIGNED, FLAG_AVAILABLE, PartitionInfo
 from waltz_storage.engine.sidecar import Sidecar, fence_past, is_witnessed
 from waltz_storage.engine.witness import REFILL, Witness
@@ -168,11 +168,16 @@ class StorageManager:
         for partition in list(self.partitions.values()):
             partition.failed = partition.failed or text
 
-    def hide(self, partition_id: int, max_txid: int) -> None:
-        """After a failed commit: nothing above is shown any longer."""
+    def shown(self, partition_id: int) -> Shown | None:
+        """What others may be shown of a partition; None while it is not open."""
         partition = self.partitions.get(partition_id)
-        if partition is not None:
-            partition.max_txid = min(partition.max_txid, max_txid)
+        return None if partition is None else partition.shown()
+
+    def hide(self, partition_id: int, shown: Shown | None) -> None:
+        """After a failed commit: nothing beyond `shown` is shown any longer."""
+        partition = self.partitions.get(partition_id)
+        if partition is not None and shown is not None:
+            partition.hide(shown)
 
     @property
     def journaling(self) -> bool:

@@ -279,7 +279,7 @@ class DiskPool:
 
     def _run_batch(self, batch: list[QueuedJob]) -> list[tuple[PartitionQueue, JobResult]]:
         """Run jobs one after the other and make them durable; if that fails, nothing of them is shown."""
-        before = {queue.partition_id: self._shown(queue.partition_id) for queue, _, _ in batch}
+        before = {queue.partition_id: self.manager.shown(queue.partition_id) for queue, _, _ in batch}
         results = [(queue, self._run(queue, job, items)) for queue, job, items in batch]
         try:
             self.manager.commit()
@@ -287,14 +287,10 @@ class DiskPool:
             if not isinstance(error, StorageError):
                 log.error("a commit of the journal failed", exc_info=error)
                 error = StorageError(f"internal error: {type(error).__name__}: {error}")
-            for partition_id, max_txid in before.items():
-                self.manager.hide(partition_id, max_txid)
+            for partition_id, shown in before.items():
+                self.manager.hide(partition_id, shown)
             return [(queue, _failed(items, error)) for queue, _, items in batch]
         return results
-
-    def _shown(self, partition_id: int) -> int:
-        partition = self.manager.partitions.get(partition_id)
-        return -1 if partition is None else partition.max_txid
 
     def flush(self) -> None:
         """With a journal: try again to write into the files what found no room there."""
