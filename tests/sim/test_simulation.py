@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.cluster.world import Choice
-from tests.sim.faults.plan import ALL_KINDS, PROFILES
+from tests.sim.faults.plan import ALL_KINDS, JOURNAL_KINDS, PROFILES
 from tests.sim.run import run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -53,4 +53,5 @@ def test_without_faults_nothing_fails_and_nobody_is_in_doubt() -> None:
 
 
 def test_every_kind_of_fault_is_in_the_default_profile() -> None:
-    assert set(PROFILES["default"]) == set(ALL_KINDS)
+    assert set(PROFILES["default"]) == set(ALL_KINDS) - set(JOURNAL_KINDS)
+    assert set(PROFILES["journal"]) == set(ALL_KINDS)

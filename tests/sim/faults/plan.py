@@ -122,7 +122,13 @@ OWN_STREAM: Mapping[str, Kind] = {
     "several-replace": Kind(3, "storage", 1, 6),
     "listing-forgotten": Kind(3, "", 0.5, 6),
 }
-ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM}
+JOURNAL_KINDS: Mapping[str, Kind] = {
+    "journal-lost": Kind(8, "storage", 0.5, 6),
+    "journal-sync-failure": Kind(8, "storage", 1, 6),
+    "journal-power-in-replay": Kind(12, "storage", 0.2, 4),
+}
+"""Of the profile with journals only, by streams of their own too."""
+ALL_KINDS: Mapping[str, Kind] = {**KINDS, **OWN_STREAM, **JOURNAL_KINDS}
 
 
 Stream = Callable[[str], random.Random]
@@ -134,8 +140,8 @@ def _starting(*starts: str) -> tuple[str, ...]:
 
 
 PROFILES: Mapping[str, Sequence[str]] = {
-    "default": tuple(ALL_KINDS),
-    DENSE: tuple(ALL_KINDS),
+    "default": (*KINDS, *OWN_STREAM),
+    DENSE: (*KINDS, *OWN_STREAM),
     JOURNAL: tuple(ALL_KINDS),
     "outside": (*OWN_STREAM, "server-kill", "storage-kill", "storage-power-off", "all-storage-power-off"),
     "calm": (),
@@ -184,7 +190,8 @@ def make_plan(
     plan = _draw_plan(stream("plan"), shape, clients, start, seconds, _drawn_together(profile))
     if profile not in WITH_OWN_STREAMS:
         return plan
-    for number, (kind, about) in enumerate(OWN_STREAM.items(), FIRST_OWN_NUMBER):
+    own = {**OWN_STREAM, **JOURNAL_KINDS} if profile == JOURNAL else OWN_STREAM
+    for number, (kind, about) in enumerate(own.items(), FIRST_OWN_NUMBER):
         rng = stream(f"plan {kind}")
         if rng.random() < about.weight * CHANCE_PER_WEIGHT:
             at = _moment(rng, start + rng.random() * seconds)
