@@ -230,6 +230,14 @@ JOURNAL_BUGS = (
         "After a failed commit readers see what is not durable.",
     ),
     _engine(
+        "marks_whose_commit_failed_are_shown",
+        "C7",
+        "partition.py",
+        "        self._info = shown.info\n",
+        "",
+        "Tools are shown a session and a low-water mark that a power loss takes back.",
+    ),
+    _engine(
         "fence_whose_commit_failed_counts",
         "C7",
         "partition.py",

@@ -133,9 +133,11 @@ def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothi
     disk.fail_sync_once = "journal-"
     shown = manager.shown(0)
     append(manager.get(0), 4, 4)
+    manager.get(0).set_low_water_mark(5, 7)
     error = refusal(manager.commit)
     assert isinstance(error, PartitionFailedError)
     manager.hide(0, shown)
+    assert manager.shown(0) == shown
     assert set(manager.problems()) == {0, 2}, "all of them depend on the journal"
     assert_holds(manager.get(0), 4)
     assert isinstance(refusal(lambda: append(manager.get(0), 4, 1)), PartitionFailedError)
