@@ -62,8 +62,9 @@ def test_grow_by_two_and_back(plane: Plane, replicas: int) -> None:
 
 def test_an_invalid_specification_gets_a_status_and_nothing_else(plane: Plane) -> None:
     async def scenario(world: World) -> None:
-        lifetimes = {"certificateLifetimeHours": 2160, "authorityLifetimeHours": 2160}
-        await world.create(stories.spec(replicas=3, tls=lifetimes))
+        # A mistake that the API server takes (ADR 25): it does not know the keys of a configuration.
+        mistake = {"config": {"storage.disk.threads": "many"}}
+        await world.create(stories.spec(replicas=3, storage=mistake))
         for _ in range(4):
             await world.operator.one_pass(world.namespace)
         valid = next(c for c in (await world.cluster())["status"]["conditions"] if c["type"] == "Valid")
