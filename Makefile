@@ -52,7 +52,7 @@ integration: setup
 # The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
 # documents, faults for a minute.
 test-long: setup unit-spark-oldest types-as-user interpreters docs
-	$(PYTEST) -m long operator spark-on-k8s services tests/interop tests/packages
+	$(PYTEST) -m long $(MEMBER)
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
 
@@ -61,7 +61,7 @@ test-long: setup unit-spark-oldest types-as-user interpreters docs
 OLDEST_BIN := .venv-spark-oldest/bin
 OLDEST_STAMP := .venv-spark-oldest/.stamp
 unit-spark-oldest: setup $(OLDEST_STAMP)
-	$(OLDEST_BIN)/pytest -q -n 2 --dist loadfile -m "not long" spark-on-k8s
+	$(OLDEST_BIN)/pytest -q -n 2 --dist loadfile -m "not long or every_spark" spark-on-k8s
 
 $(OLDEST_STAMP): requirements/dev.txt requirements/spark-oldest.txt $(foreach m,$(MEMBERS),$(m)/pyproject.toml) | $(UV)
 	test -x $(OLDEST_BIN)/python || $(UV) venv --quiet --python $(PYTHON) .venv-spark-oldest

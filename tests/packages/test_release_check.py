@@ -128,6 +128,7 @@ def test_the_changelog_begins_with_the_release(copy: Path) -> None:
             assert f"## {version} (YYYY-MM-DD)" in found[0]
 
 
+@pytest.mark.long
 def test_what_was_built_of_another_tree_is_named(copy: Path, dist: Path, tmp_path: Path) -> None:
     shutil.copytree(dist, tmp_path / "dist")
     dist, version = tmp_path / "dist", tree.version()

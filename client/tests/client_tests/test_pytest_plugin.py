@@ -78,6 +78,7 @@ def test_its_fixtures_and_options_are_documented(pytester: pytest.Pytester) -> N
     result.stdout.fnmatch_lines(["@pytest.mark.waltz_log(num_partitions=1, *"])
 
 
+@pytest.mark.long
 def test_a_cluster_for_the_run_and_a_partition_for_each_test(pytester: pytest.Pytester) -> None:
     pytester.makepyfile(CLUSTER)
     pytester.makeini(f"{INI}waltz_partitions = 2\n")

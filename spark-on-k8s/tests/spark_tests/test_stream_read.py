@@ -14,7 +14,7 @@ from spark_tests.local_log import LocalLog
 from waltz_spark import Lag, LagListener, reason
 from waltz_spark.options import LIMITS_SINCE, spark_is_at_least
 
-pytestmark = [pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long, pytest.mark.every_spark]
 
 SECONDS = 90.0
 LIMITS = spark_is_at_least(LIMITS_SINCE)

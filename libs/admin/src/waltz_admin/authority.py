@@ -9,6 +9,7 @@ import datetime
 import ipaddress
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from cryptography import x509
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -17,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 MAX_COMMON_NAME = 64
+_NOT_PEM = "no certificate in PEM form"
 BACKDATE_SECONDS = 300
 """Certificates begin this much earlier: clocks of machines differ."""
 
@@ -148,7 +150,15 @@ def issue(
 
 def describe(certificate: bytes, what: str) -> CertificateInfo:
     """The (first) certificate of a PEM file; TlsMaterialError names `what` when there is none."""
-    found = _load(certificate, what)
+    try:
+        return _described(certificate)
+    except ValueError:
+        raise TlsMaterialError(f"{what}: {_NOT_PEM}") from None
+
+
+@lru_cache(maxsize=4096)  # an operator reads the same few certificates of every cluster in each pass
+def _described(certificate: bytes) -> CertificateInfo:
+    found = x509.load_pem_x509_certificate(certificate)
     try:
         names = found.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
         addresses = (str(address) for address in names.get_values_for_type(x509.IPAddress))
@@ -179,6 +189,7 @@ def can_sign(authority: KeyPair, now: float) -> bool:
     return key.public_key() == certificate.public_key() and now < certificate.not_valid_after_utc.timestamp()
 
 
+@lru_cache(maxsize=1024)
 def split(bundle: bytes) -> tuple[bytes, ...]:
     """The certificates of a PEM bundle, each as PEM of its own; none when it holds none."""
     try:
@@ -192,7 +203,7 @@ def _load(certificate: bytes, what: str) -> x509.Certificate:
     try:
         return x509.load_pem_x509_certificate(certificate)
     except ValueError:
-        raise TlsMaterialError(f"{what}: no certificate in PEM form") from None
+        raise TlsMaterialError(f"{what}: {_NOT_PEM}") from None
 
 
 def _load_key(key: bytes) -> ec.EllipticCurvePrivateKey:

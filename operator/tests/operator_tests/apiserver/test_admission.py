@@ -100,6 +100,7 @@ OF_THE_WHOLE = {admission.EITHER_COPIES["message"], admission.IMAGES["message"]}
 RATCHETED = [bad for bad in BAD if bad.server is None and bad.refusal not in OF_THE_WHOLE]
 
 
+@pytest.mark.long
 def test_what_was_stored_before_a_rule_can_be_changed_elsewhere(plane: Plane) -> None:
     """Labels, the status and other fields; and a new mistake is refused in such an object too."""
 

@@ -100,6 +100,7 @@ async def is_whole(world: World, before: int) -> None:
     require(now > before, f"session {now} after session {before}")
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 def test_to_an_ensemble_of_ones_own_and_back(plane: Plane) -> None:
     async def scenario(world: World) -> None:

@@ -85,6 +85,7 @@ def test_both_versions_show_one_object_and_its_operator_works_on_it(plane: Plane
     plane.run(scenario)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", RELEASED, ids=lambda path: path.name)
 def test_what_a_release_has_stored_is_read_by_both_versions(plane: Plane, release: Path) -> None:
     """Its definitions, then these: nothing is lost, and no other version is recorded as stored, so that its
@@ -119,6 +120,7 @@ def _within(old: object, new: object) -> bool:
     return old == new
 
 
+@pytest.mark.long
 def test_the_stored_version_is_exchanged_as_the_page_says(plane: Plane) -> None:
     """docs/operator-definitions.md, the commands by their requests."""
 

@@ -8,6 +8,7 @@ import copy
 from collections.abc import Awaitable, Callable
 from typing import Any
 
+import pytest
 import yaml
 
 from operator_tests.apiserver.conftest import Plane
@@ -76,6 +77,7 @@ def test_the_server_takes_every_example(plane: Plane) -> None:
     on_the_server(plane, "examples", work)
 
 
+@pytest.mark.long
 def test_the_server_takes_everything_that_is_rendered(plane: Plane) -> None:
     """Again and again: over what is there, with every field that the server has filled in."""
 

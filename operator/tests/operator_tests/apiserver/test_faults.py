@@ -123,9 +123,9 @@ def test_a_silent_admin_port_lets_nothing_be_destroyed(plane: Plane) -> None:
     ("verb", "kind"),
     [
         ("delete", kinds.POD),
-        ("patch", kinds.STATEFUL_SET),
-        ("list", kinds.PVC),
-        ("update", kinds.WALTZ_CLUSTER),
+        pytest.param("patch", kinds.STATEFUL_SET, marks=pytest.mark.long),
+        pytest.param("list", kinds.PVC, marks=pytest.mark.long),
+        pytest.param("update", kinds.WALTZ_CLUSTER, marks=pytest.mark.long),
     ],
 )
 def test_a_forbidden_verb_is_said_and_waited_for(plane: Plane, verb: str, kind: kinds.Kind) -> None:

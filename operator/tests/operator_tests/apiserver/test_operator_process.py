@@ -28,6 +28,7 @@ LIMIT_MIB = 150
 _SECONDS = 150.0
 
 
+@pytest.mark.long
 @pytest.mark.timeout(240)
 async def test_twenty_clusters_in_150_mib(
     plane: Plane, tmp_path: Path, record_property: Callable[[str, object], None]

@@ -6,6 +6,8 @@ from __future__ import annotations
 import time
 from typing import Any
 
+import pytest
+
 from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
 from operator_tests.apiserver.stories import require
@@ -47,6 +49,7 @@ async def planned(world: World, version: str) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.long
 def test_a_cluster_goes_back_a_release_and_up_again(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(world, install(version="0.1.0"))
@@ -118,6 +121,7 @@ def test_restarts_wait_for_the_window(plane: Plane) -> None:
     plane.run(scenario)
 
 
+@pytest.mark.long
 def test_no_round_of_a_new_authority_begins_while_the_restarts_of_the_last_one_wait(plane: Plane) -> None:
     """That no pod runs with the round before is what the next round counts on."""
 

@@ -29,6 +29,7 @@ def test_install_grow_shrink_roll_and_delete(plane: Plane) -> None:
     assert world.errors == []
 
 
+@pytest.mark.long
 def test_drain_and_replace_a_lost_disk(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(

@@ -22,7 +22,9 @@ TYPING_ERRORS: tuple[tuple[dict[str, Any], str], ...] = (
 )
 
 
-@pytest.mark.parametrize(("wrong", "sentence"), TYPING_ERRORS)
+@pytest.mark.parametrize(
+    ("wrong", "sentence"), [TYPING_ERRORS[0], pytest.param(*TYPING_ERRORS[1], marks=pytest.mark.long)]
+)
 def test_a_typing_error_in_a_pod_template_holds_up_only_its_workload(
     plane: Plane, wrong: dict[str, Any], sentence: str
 ) -> None:

@@ -125,6 +125,7 @@ def run(plane: Plane, scenario: Callable[[World], Awaitable[None]]) -> None:
     plane.run(scenario, through=Counting)
 
 
+@pytest.mark.long
 def test_an_operator_keeps_the_fields_of_a_later_one_and_works_on(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(world, stories.install(replicas=3, **PLAIN))

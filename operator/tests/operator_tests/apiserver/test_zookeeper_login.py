@@ -93,6 +93,7 @@ def test_a_new_cluster_is_closed_from_the_beginning(plane: Plane) -> None:
     assert plane.run(scenario).errors == []
 
 
+@pytest.mark.long
 def test_the_credentials_stay_as_long_as_the_volumes(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(world, install(None, "Digest"))
@@ -108,6 +109,7 @@ def test_the_credentials_stay_as_long_as_the_volumes(plane: Plane) -> None:
     assert plane.run(scenario).errors == []
 
 
+@pytest.mark.long
 def test_an_open_cluster_is_closed_and_opened_again(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(
@@ -142,6 +144,7 @@ def test_lost_credentials_are_never_replaced(plane: Plane) -> None:
     plane.run(scenario)
 
 
+@pytest.mark.long
 def test_a_container_that_starts_again_before_its_pod_has_credentials(plane: Plane) -> None:
     """The ConfigMap changes below a pod that was made without them: its own file is there still."""
 

@@ -46,6 +46,7 @@ def test_a_server_is_ready_only_when_it_serves(tmp_path: Path) -> None:
     assert not serves(port)
 
 
+@pytest.mark.long
 async def test_lost_data_are_seen_without_a_restart_of_the_operator(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,6 +142,7 @@ async def write(store: ZooKeeperStore, acknowledged: list[str], stop: asyncio.Ev
         await asyncio.sleep(0.01)
 
 
+@pytest.mark.long
 @pytest.mark.timeout(180)
 async def test_an_ensemble_grows_member_by_member_and_loses_nothing(tmp_path: Path) -> None:
     """In the order of `plan.zookeeper_restarts`: the new one, then the others from the highest number."""

@@ -24,6 +24,8 @@ from .test_safety_c6_crashes import ROLLING
 
 SCENARIOS = {**SCENARIOS_WITHOUT, "rolling_sessions": ROLLING}
 SIZES = {**SIZES_WITHOUT, "rolling_sessions": 100}
+MANY_CALLS = {"append_big", "checkpoint", "truncate_checkpoint", "rolling_sessions"}
+NAMES = [pytest.param(name, marks=[pytest.mark.long] * (name in MANY_CALLS)) for name in SCENARIOS]
 
 
 def run_until_crash(disk: FaultyDisk, steps: list[Step], threshold: int) -> Acknowledged:
@@ -88,7 +90,7 @@ def number_of_calls(steps: list[Step], threshold: int) -> int:
     return len(disk.calls)
 
 
-@pytest.mark.parametrize("name", list(SCENARIOS))
+@pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("mode", list(CrashMode))
 def test_safety_c7_crash_between_any_two_system_calls(name: str, mode: CrashMode) -> None:
     """The directory opens with and without a journal, acknowledged records are there, nothing else is."""
@@ -110,7 +112,7 @@ def test_safety_c7_crash_between_any_two_system_calls(name: str, mode: CrashMode
                 raise
 
 
-@pytest.mark.parametrize("name", list(SCENARIOS))
+@pytest.mark.parametrize("name", NAMES)
 def test_safety_c7_a_second_crash_during_the_replay(name: str) -> None:
     """The replay itself may be interrupted anywhere, after a power loss of the worst kind."""
     steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)
@@ -159,7 +161,7 @@ def test_safety_c7_crash_of_a_node_that_cuts_what_an_earlier_one_wrote(mode: Cra
         check_after_crash(disk, promised, 100, 700, journal=boundary % 2 == 0)
 
 
-@pytest.mark.parametrize("name", list(SCENARIOS))
+@pytest.mark.parametrize("name", NAMES)
 def test_safety_c7_power_is_lost_after_the_process_had_ended(name: str) -> None:
     """What the first life left in the page cache only, names too, is no base for the second one."""
     steps, size, threshold = SCENARIOS[name], SIZES.get(name, 40), THRESHOLDS.get(name, 700)

@@ -93,6 +93,8 @@ MANY_STATES = {
     "user locks, written again after a conflict",
     "user locks, written again, the partition moves",
     "three attempts, one dies",
+    "two answers that do not come",
+    "user locks, left out after a conflict",
 }
 
 

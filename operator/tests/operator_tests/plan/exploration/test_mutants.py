@@ -11,6 +11,7 @@ import pytest
 from .mutants import MUTANTS, ROOT
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", MUTANTS)
 def test_it_is_found(name: str, record_property: Callable[[str, object], None]) -> None:
     command = [sys.executable, "-m", "operator_tests.plan.exploration.mutants", name]

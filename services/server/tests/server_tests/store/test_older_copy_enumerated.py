@@ -123,6 +123,7 @@ def histories() -> Iterator[tuple[str, World]]:
 HISTORIES = list(histories())
 
 
+@pytest.mark.long
 def test_safety_a8_nothing_is_suspected_while_zookeeper_lost_nothing() -> None:
     """After every session, and whenever a recovery is interrupted, whoever is there."""
     for case, after in HISTORIES:
