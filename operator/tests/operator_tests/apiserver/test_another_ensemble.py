@@ -143,6 +143,7 @@ def test_to_an_ensemble_of_ones_own_and_back(plane: Plane) -> None:
     plane.run(scenario)
 
 
+@pytest.mark.long
 def test_a_tree_that_is_not_imported_is_never_made_anew(plane: Plane) -> None:
     """Forgetting the import makes no empty cluster on volumes that hold a log."""
 

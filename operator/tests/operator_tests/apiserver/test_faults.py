@@ -73,9 +73,8 @@ def _lost_answers(world: World, kube: FaultyKube) -> None:
     kube.lost_answers = True
 
 
-@pytest.mark.parametrize(
-    "fault", [_old, *(pytest.param(one, marks=pytest.mark.long) for one in (_conflicts, _lost_answers))]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("fault", [_old, _conflicts, _lost_answers])
 def test_a_life_with_a_bad_api_server(plane: Plane, fault: Callable[[World, FaultyKube], None]) -> None:
     between = Between()
 

@@ -91,6 +91,7 @@ def test_a_release_that_is_not_the_next_is_refused_and_the_rest_is_done(plane: P
     plane.run(scenario)
 
 
+@pytest.mark.long
 def test_restarts_wait_for_the_window(plane: Plane) -> None:
     async def scenario(world: World) -> None:
         await stories.play(world, install(version="0.0.9"))

@@ -152,6 +152,7 @@ def test_an_operator_keeps_the_fields_of_a_later_one_and_works_on(plane: Plane) 
     run(plane, scenario)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("release", RELEASED, ids=lambda path: path.name)
 def test_the_operator_works_on_the_definitions_of_a_release(plane: Plane, release: Path) -> None:
     """They have not all fields of its status: what the API server drops is not written again and again."""
