@@ -85,6 +85,7 @@ def _block(page: str) -> Block:
     return found
 
 
+@pytest.mark.long
 def test_the_line_for_applications(fresh: Path, tmp_path: Path) -> None:
     """Afterwards the first program of the page can be read by Python: what it imports is there."""
     for command in _block("docs/applications.md").commands:

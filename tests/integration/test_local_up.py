@@ -191,6 +191,7 @@ def _alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 async def test_storage_nodes_are_added_and_removed_while_writes_go_on(tmp_path: Path) -> None:
     settings = LocalSettings(tmp_path, partitions=2, tls=False)
     async with LocalCluster(settings) as cluster, WaltzClient.connect(cluster.client_config) as client:

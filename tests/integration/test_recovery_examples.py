@@ -222,6 +222,7 @@ async def test_quorum_all_there(tmp_path: Path) -> None:
         await more(history)
 
 
+@pytest.mark.long
 async def test_quorum_b_offline(tmp_path: Path) -> None:
     """A's mark decides nothing while B, which could make a majority for it, is offline: C's is never taken
     for the end.
@@ -251,6 +252,7 @@ async def test_quorum_b_offline(tmp_path: Path) -> None:
         await more(history)
 
 
+@pytest.mark.long
 async def test_quorum_c_caught_up(tmp_path: Path) -> None:
     """B stays offline: C is filled up from A, then A's mark has its majority; B's tail is settled when it is
     back."""

@@ -134,6 +134,7 @@ def test_dry_runs_change_nothing(live: Live) -> None:
     live.ok("cluster", "verify")
 
 
+@pytest.mark.long
 def test_a_node_that_hangs_is_named_with_exit_code_3(live: Live) -> None:
     pid = live.pids["storage-2"]
     os.kill(pid, signal.SIGSTOP)

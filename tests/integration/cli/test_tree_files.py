@@ -17,7 +17,7 @@ from tests.integration.cli.live import Done
 from tests.integration.cli.stage import Load, Stage, open_stage
 from tests.repo.files import ROOT
 
-pytestmark = [pytest.mark.staged, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.staged, pytest.mark.long, pytest.mark.timeout(300)]
 
 NODES = ("s1", "s2", "s3")
 SERVERS = ("h1", "h2")

@@ -205,7 +205,9 @@ async def test_a_failure_is_said_too_and_what_is_read_back_stays() -> None:
         assert failing.server.objects["WaltzCluster", "ledger"]["status"]["observedGeneration"] == 3
 
 
-@pytest.mark.parametrize("status", [500, 503, 0])
+@pytest.mark.parametrize(
+    "status", [500, *(pytest.param(status, marks=pytest.mark.long) for status in (503, 0))]
+)
 async def test_a_write_that_keeps_failing_holds_up_only_itself(status: int) -> None:
     """What the API server answers to a typing error in a pod template is HTTP 500, however often it is
     asked."""
