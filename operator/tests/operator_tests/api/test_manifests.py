@@ -45,6 +45,9 @@ def test_every_example_can_be_worked_on(path: Path) -> None:
     if path.name == "client-pod.yaml":
         assert kinds == {"ConfigMap", "Pod"}
         return
+    if path.name == "autoscale-servers.yaml":
+        assert kinds == {"HorizontalPodAutoscaler"}
+        return
     assert kinds & {"WaltzCluster", "WaltzMigration"}
     assert kinds <= {"WaltzCluster", "WaltzMigration", "Secret"}
 

@@ -17,10 +17,11 @@ from operator_tests.resources.clusters import CHANGES_REFUSED, INPUTS, PLAIN, VA
 from waltz_operator.api.parse import parse_cluster, parse_migration
 from waltz_operator.kube.client import KubeClient
 from waltz_operator.kube.errors import KubeError, KubeInvalidError
-from waltz_operator.kube.kinds import EXTENSIONS, WALTZ_CLUSTER, WALTZ_MIGRATION, kind_of
+from waltz_operator.kube.kinds import EXTENSIONS, WALTZ_CLUSTER, WALTZ_MIGRATION, Kind, kind_of
 from waltz_operator.resources import copy_job, desired_objects
 
 API_VERSION = "waltz.dev/v1alpha1"
+AUTOSCALER = Kind("autoscaling/v2", "HorizontalPodAutoscaler", "horizontalpodautoscalers")
 
 
 def on_the_server(plane: Plane, namespace: str, work: Callable[[KubeClient], Awaitable[None]]) -> None:
@@ -62,8 +63,12 @@ def test_the_server_takes_every_example(plane: Plane) -> None:
     async def work(kube: KubeClient) -> None:
         for path in sorted((ROOT / "manifests/examples").glob("*.yaml")):
             for document in yaml.safe_load_all(path.read_text()):
-                kind = kind_of(document["apiVersion"], document["kind"])
                 document["metadata"]["namespace"] = "examples"
+                if document["kind"] == AUTOSCALER.kind:
+                    made = await post(kube, AUTOSCALER, document)
+                    assert made["spec"] == document["spec"] | {"behavior": made["spec"]["behavior"]}
+                    continue
+                kind = kind_of(document["apiVersion"], document["kind"])
                 taken = await kube.create(document)
                 if kind == WALTZ_CLUSTER:
                     # what the server has filled in changes nothing
@@ -203,6 +208,22 @@ def test_a_size_that_was_refused_can_be_set_back(plane: Plane) -> None:
             assert await back() == ""
 
     on_the_server(plane, "doors", work)
+
+
+def test_an_autoscaler_finds_the_cluster_that_its_example_names() -> None:
+    """Its target has the scale subresource, and its container is in the pods that it scales."""
+    (scaler,) = yaml.safe_load_all((ROOT / "manifests/examples/autoscale-servers.yaml").read_text())
+    (ledger,) = yaml.safe_load_all((ROOT / "manifests/examples/ledger.yaml").read_text())
+    ledger["metadata"]["namespace"] = "examples"
+    target = scaler["spec"]["scaleTargetRef"]
+    assert (target["apiVersion"], target["kind"]) == (WALTZ_CLUSTER.api_version, WALTZ_CLUSTER.kind)
+    assert target["name"] == ledger["metadata"]["name"]
+    assert scaler["spec"]["maxReplicas"] <= ledger["spec"]["partitions"]
+    (metric,) = scaler["spec"]["metrics"]
+    objects = desired_objects(parse_cluster(ledger), INPUTS)
+    (servers,) = (one for one in objects if one["kind"] == "Deployment")
+    names = {one["name"] for one in servers["spec"]["template"]["spec"]["containers"]}
+    assert metric["containerResource"]["container"] in names
 
 
 def test_status_is_the_operators_and_scale_sets_servers(plane: Plane) -> None:
