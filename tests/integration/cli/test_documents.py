@@ -148,6 +148,7 @@ BENCHMARKS = {
     "--only writing": ("--quick", ["tasks", "writing"], 1),
     "--only hostile": ("--quick", ["hostile"], 1),
     "--only window": ("--quick", ["window"], 1),
+    "--only contention": ("--quick", ["contention"], 1),
 }
 
 

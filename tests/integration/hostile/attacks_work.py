@@ -122,8 +122,11 @@ async def _flooding(target: Target, chunk: bytes) -> AsyncIterator[None]:
 
 
 async def _ask_on(target: Target, chunk: bytes) -> None:
-    """One that is cut is followed by another one."""
-    while True:
+    """One that is cut is followed by another one, until the task is cancelled: of a cut and a cancellation at
+    once TaskGroup raises the cut alone (Python 3.11)."""
+    task = asyncio.current_task()
+    assert task is not None
+    while not task.cancelling():
         try:
             async with wire(target, opened=True) as made, asyncio.TaskGroup() as tasks:
                 tasks.create_task(_read_on(made))
