@@ -20,7 +20,7 @@ class Violation:
 
 GRAVITY: dict[str, tuple[str, ...]] = {
     "the simulator failed, nothing else can be believed": ("harness",),
-    "lost": ("lost", "acknowledged", "node_kept", "disk", "witness", "database"),
+    "lost": ("lost", "acknowledged", "node_kept", "disk", "journal", "witness", "database"),
     "diverged": (
         *("fork", "replicas", "checksum", "bytes", "dense", "foreign", "duplicate", "duplicate_req_id"),
         *("failed_committed", "failed_on_replica", "ownership", "directory_shared", "fence"),
