@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 WORKERS = max(1, min(2, os.cpu_count() or 1))
 FEW = [("default", "0:20"), ("outside", "0:8")]
-MANY = [("default", "20:180"), ("outside", "8:48"), ("dense", "0:6"), ("journal", "0:40")]
+MANY = [("default", "20:340"), ("outside", "8:48"), ("dense", "0:6"), ("journal", "0:40")]
 
 
 @pytest.mark.timeout(1200)

@@ -322,7 +322,7 @@ def _frames(stream: bytes) -> list[bytes]:
     return [struct.pack(">bhi", 0x4C, version, len(body)) + body for version, body in split_frames(stream)]
 
 
-@settings(max_examples=25)
+@settings(max_examples=60)
 @given(st.integers(0, 2**32), st.integers(0, 60), st.booleans())
 def test_every_feed_gets_each_transaction_once_in_order(seed: int, records: int, tiny_caches: bool) -> None:
     """Random credits, slow channels, evictions, short reads, failing reads, lost sessions, interleaved
