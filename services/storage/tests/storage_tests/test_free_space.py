@@ -126,6 +126,28 @@ def test_a_large_request_is_refused_where_a_small_one_fits() -> None:
     manager.close()
 
 
+def test_a_look_does_not_end_a_refusal_that_the_same_append_would_meet_again() -> None:
+    """Otherwise a node of large transactions says "full" and "has room" in turn, and takes none."""
+    disk = empty_disk()
+    room = room_of(disk)
+    manager = opened(disk, room)
+    partition = manager.assign(0)
+    disk.capacity_bytes = disk.used_bytes() + ENOUGH + 3000
+    refused = str(refusal(lambda: append(partition, 0, 20, 1000)))
+    needed = int(refused.rpartition("continue when ")[2].split()[0].replace(",", ""))
+    assert needed > ENOUGH + 3000
+    for free in (ENOUGH + 3000, needed - 1):
+        disk.capacity_bytes = disk.used_bytes() + free
+        room.refresh()
+        assert room.full is not None
+        assert manager.status() == {0: False}
+    disk.capacity_bytes = disk.used_bytes() + needed
+    room.refresh()
+    assert manager.status() == {0: True}
+    append(partition, 0, 20, 1000)
+    manager.close()
+
+
 def _workload(partition: Partition, session: int) -> None:
     """A bit of everything that writes. The first error ends it."""
     partition.raise_fence(session)

@@ -10,7 +10,7 @@ Invariants:
 * A refusal changes nothing on the disk and nothing in the partition.
 * Once refused, appends are taken again when there is a quarter of the reserve more than the reserve: a
   replica at the edge does not come and go with every record. Looking costs one `statvfs` and needs no
-  restart.
+  restart. It finds no room while the append that was refused last would be refused again.
 * When the free space cannot be read, appends continue and the write itself shows whether there is any, until
   the next `FreeSpace.refresh` that succeeds. No append reads it before that: on a failing file system that
   may take long.
@@ -59,6 +59,7 @@ class FreeSpace:
         self._blind = False  # the last look failed
         self.full: str | None = None
         """Why appends are refused now, or were when the last one was tried."""
+        self._refused_bytes = 0  # what the append asked for that found no room
         self.held: str | None = None
         """Set by the journal while it holds what finds no room in its files: no append is taken."""
 
@@ -81,10 +82,10 @@ class FreeSpace:
             raise DiskFullError(self.full)
 
     def refresh(self) -> None:
-        """Look again without writing: the reason is gone when there is room. `OSError` when looking
-        failed."""
+        """Look again without writing: the reason is gone when there is room, also for what was refused.
+        `OSError` when looking failed."""
         if self.reserve_bytes:
-            self._refresh(0)
+            self._refresh(0 if self.full is None else self._refused_bytes)
             self._blind = False
         elif (
             self.full is not None
@@ -102,11 +103,13 @@ class FreeSpace:
         if fits and (self.full is None or usage.free_bytes >= enough):
             self.full = None
         elif self.full is None:
+            self._refused_bytes = size_bytes
             self.full = (
                 f"the disk is full: all but the reserve of {self.reserve_bytes:,} bytes is used, "
-                f"appends continue when {enough:,} bytes are free"
+                f"appends continue when {max(enough, self.reserve_bytes + size_bytes):,} bytes are free"
             )
 
     def ran_out(self, error: OSError) -> None:
         """A write found no room although there should be some."""
+        self._refused_bytes = 0  # how much it asked for is not known
         self.full = f"the disk is full: {error.strerror}"
