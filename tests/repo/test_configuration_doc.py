@@ -266,7 +266,8 @@ def table(rows: list[Row]) -> str:
 def role_table(cls: type[RoleSettings]) -> str:
     old = KEYS_OF_0_13_2[cls]
     without_effect = [Row(key, "", "anything", NO_EFFECT[key], key in old) for key in sorted(cls.NO_EFFECT)]
-    prefixes = " and ".join(f"`{prefix}`" for prefix in cls.TLS_PREFIXES)
+    *first, last = (f"`{prefix}`" for prefix in cls.TLS_PREFIXES)
+    prefixes = f"{', '.join(first)} and {last}" if first else last
     return f"{table(rows_of(cls, old) + without_effect)}\n\nTLS: the keys of [TLS](#tls) below {prefixes}."
 
 

@@ -15,7 +15,7 @@ from pydantic import Field
 from waltz_client._internal.edge import client_errors
 from waltz_client.errors import ConfigError
 from waltz_cluster.config.files import flatten
-from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.frames.append import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]
@@ -25,7 +25,7 @@ class ClientSettings(ZooKeeperSettings):
     """Settings of a client. Required: `zookeeper.connectString`, `zookeeper.sessionTimeout`,
     `cluster.root`."""
 
-    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl",)
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("client.ssl", ZOOKEEPER_TLS)
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"client.numConsumerThreads", "client.mockDriver"})
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl.", "cli.")
 

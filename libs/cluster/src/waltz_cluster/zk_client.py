@@ -36,7 +36,10 @@ from waltz_cluster.store import (
     Watch,
     ZnodeStat,
 )
+from waltz_cluster.zk_connection import ConnectionHandler
 from waltz_protocol.aio.tasks import spawn
+from waltz_protocol.aio.tls import client_context
+from waltz_protocol.errors import TlsSettingsError
 
 _log = logging.getLogger(__name__)
 _kazoo_log = logging.getLogger("waltz_cluster.kazoo")
@@ -81,11 +84,18 @@ def parse_acl(text: str, *, has_credentials: bool) -> list[ACL]:
 
 async def connect(settings: ZooKeeperSettings) -> "KazooStore":
     """Open a session. ConfigError for a bad setting; ConnectError when ZooKeeper does not answer within
-    `zookeeper.connectTimeout`; cancellation closes what was begun."""
+    `zookeeper.connectTimeout`, with the reason of the last attempt; cancellation closes what was begun."""
     credentials = settings.credentials()
     acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
+    tls_settings = settings.zookeeper_tls()
+    try:
+        tls = None if tls_settings is None else client_context(tls_settings)
+    except TlsSettingsError as error:
+        raise ConfigError(f"{settings.source}: {error}") from None
+    handler = ConnectionHandler(tls)
     try:
         client = KazooClient(
+            handler=handler,
             hosts=settings.zookeeper_connect_string,
             timeout=settings.zookeeper_session_timeout_ms / 1000,
             connection_retry={"max_tries": -1, "delay": 0.05, "max_delay": _MAX_RETRY_DELAY_SECONDS},
@@ -97,7 +107,7 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
         raise ConfigError(
             f"zookeeper.connectString {settings.zookeeper_connect_string!r} is not valid: {error}"
         ) from None
-    store = KazooStore(client, asyncio.get_running_loop())
+    store = KazooStore(client, handler, asyncio.get_running_loop())
     try:
         await store.start(settings.zookeeper_connect_timeout_ms / 1000)
     except BaseException:
@@ -109,8 +119,11 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
 class KazooStore:
     """A `ZooKeeperStore` on a kazoo client. Owner: whoever called `connect`; single loop."""
 
-    def __init__(self, client: KazooClient, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, client: KazooClient, handler: ConnectionHandler, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._client = client
+        self._handler = handler
         self._loop = loop
         self._tracker = SessionTracker()
         self._last_contact = loop.time()
@@ -131,7 +144,11 @@ class KazooStore:
         original = handler._connect
 
         def connect_and_remember(*args: Any) -> Any:  # thread
-            result = original(*args)
+            try:
+                result = original(*args)
+            except zk.KazooException:
+                self._handler.session_refused()
+                raise
             self._timeout_seconds = (
                 result[0] * 1.5 / 1000
             )  # its read timeout is two thirds of it, in milliseconds
@@ -169,7 +186,10 @@ class KazooStore:
             await asyncio.wait_for(self._connected.wait(), timeout_seconds)
         except (KazooTimeoutError, TimeoutError):
             hosts = ",".join(f"{host}:{port}" for host, port in self._client.hosts)
-            raise ConnectError(f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s") from None
+            problem = "" if self._handler.problem is None else f": {self._handler.problem}"
+            raise ConnectError(
+                f"ZooKeeper at {hosts} did not answer within {timeout_seconds:g} s{problem}"
+            ) from None
         except zk.KazooException as error:
             raise map_error(error, "connect") from None
         self._heartbeat = spawn(self._beat(), "zookeeper-heartbeat")

@@ -45,7 +45,9 @@ async def test_an_absent_zookeeper_is_one_clear_line() -> None:
     settings = zookeeper_settings(f"127.0.0.1:{port}", "/any", **{"zookeeper.connectTimeout": 300})
     with pytest.raises(ConnectError) as error:
         await connect(settings)
-    assert str(error.value) == f"ZooKeeper at 127.0.0.1:{port} did not answer within 0.3 s"
+    assert (
+        str(error.value) == f"ZooKeeper at 127.0.0.1:{port} did not answer within 0.3 s: connection refused"
+    )
     assert error.value.user_error
 
 

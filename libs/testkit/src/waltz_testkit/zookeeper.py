@@ -60,11 +60,25 @@ comes this long after the connection."""
 
 class EmbeddedZooKeeper:
     """One server process on one data directory; `start` after `stop` or `kill` continues with the same
-    data and port. Blocking calls: use them from fixtures or through an executor."""
+    data and ports. Blocking calls: use them from fixtures or through an executor.
 
-    def __init__(self, data_dir: Path, *, tick_time_ms: int = 500) -> None:
+    With `key_store` (PEM: key and certificate) it listens on `secure_port` too, with TLS; with `trust_store`
+    clients must show a certificate of it there.
+    """
+
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        tick_time_ms: int = 500,
+        key_store: str | None = None,
+        trust_store: str | None = None,
+    ) -> None:
         self.data_dir = data_dir
         self.port = free_port()
+        self.secure_port = free_port() if key_store is not None else None
+        self._key_store = key_store
+        self._trust_store = trust_store
         self._tick_time_ms = tick_time_ms
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -85,7 +99,7 @@ class EmbeddedZooKeeper:
         config.write_text(
             f"clientPortAddress=127.0.0.1\nclientPort={self.port}\ndataDir={self.data_dir}\n"
             f"tickTime={self._tick_time_ms}\nadmin.enableServer=false\nmaxClientCnxns=0\n"
-            "4lw.commands.whitelist=*\n"
+            "4lw.commands.whitelist=*\n" + self._tls_lines()
         )
         command = [
             find_java(), "-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1",
@@ -102,6 +116,18 @@ class EmbeddedZooKeeper:
                 tail = (self.data_dir / "zookeeper.log").read_text(errors="replace")[-2000:]
                 raise ZooKeeperUnavailableError(f"ZooKeeper did not start:\n{tail}")
             time.sleep(0.05)  # a poll: the process has no other way to report that it is ready
+
+    def _tls_lines(self) -> str:
+        if self._key_store is None:
+            return ""
+        lines = (
+            "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n"
+            f"secureClientPortAddress=127.0.0.1\nsecureClientPort={self.secure_port}\n"
+            f"ssl.keyStore.type=PEM\nssl.keyStore.location={self._key_store}\nclient.certReload=true\n"
+        )
+        if self._trust_store is None:
+            return lines + "ssl.clientAuth=none\n"
+        return lines + f"ssl.trustStore.type=PEM\nssl.trustStore.location={self._trust_store}\n"
 
     def _answers(self) -> bool:
         try:

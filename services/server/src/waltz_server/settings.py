@@ -9,7 +9,7 @@ from typing import ClassVar, Self
 from pydantic import Field, field_validator, model_validator
 
 from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
@@ -25,7 +25,7 @@ MIB = 1024 * 1024
 class ServerSettings(ZooKeeperSettings):
     """All settings of one server. Sizes are bytes, times as the key says."""
 
-    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("server.ssl", "storage.ssl")
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("server.ssl", "storage.ssl", ZOOKEEPER_TLS)
     NO_EFFECT: ClassVar[frozenset[str]] = frozenset({"server.region"})
 
     port: int = Field(alias="server.port", ge=1, le=65535)

@@ -20,7 +20,7 @@ from typing import Any, ClassVar, Self
 from pydantic import Field, model_validator
 
 from waltz_cluster.config.allowed_peers import AllowedPeers, check_allowed_peers
-from waltz_cluster.config.settings import ZooKeeperSettings
+from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_cluster.errors import ConfigError
 from waltz_protocol.aio.listener import DEFAULT_MAX_CONNECTIONS, DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
@@ -36,7 +36,7 @@ _MAX_PORT = 65535
 class StorageSettings(ZooKeeperSettings):
     """Settings of the role `storage`. Sizes in bytes."""
 
-    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("storage.ssl",)
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("storage.ssl", ZOOKEEPER_TLS)
 
     port: int = Field(alias="storage.port", gt=0, le=_MAX_PORT)
     admin_port: int = Field(alias="storage.admin.port", gt=0, le=_MAX_PORT)

@@ -23,9 +23,12 @@ _log = logging.getLogger(__name__)
 
 M = TypeVar("M", bound=BaseModel)
 
+ZOOKEEPER_TLS = "zookeeper.ssl"
+"""The prefix of what protects the connection to ZooKeeper."""
+
 
 class TlsOptions(BaseModel):
-    """The keys below one TLS prefix (`server.ssl`, `storage.ssl`, `client.ssl`, `ssl`)."""
+    """The keys below one TLS prefix (`server.ssl`, `storage.ssl`, `client.ssl`, `ssl`, `zookeeper.ssl`)."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
 
@@ -239,6 +242,8 @@ def _line(error: Mapping[str, Any], source: str, prefix: str) -> str:
 class ZooKeeperSettings(RoleSettings):
     """What every role needs to reach its cluster. Times are milliseconds."""
 
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = (ZOOKEEPER_TLS,)
+
     zookeeper_connect_string: str = Field(alias="zookeeper.connectString", min_length=1)
     zookeeper_session_timeout_ms: int = Field(alias="zookeeper.sessionTimeout", gt=0)
     zookeeper_connect_timeout_ms: int = Field(default=10_000, alias="zookeeper.connectTimeout", gt=0)
@@ -261,6 +266,11 @@ class ZooKeeperSettings(RoleSettings):
         except ConfigError as error:
             raise ValueError(str(error)) from None
 
+    def zookeeper_tls(self) -> TlsSettings | None:
+        """How the connection to ZooKeeper is protected; None, and so plaintext as with 0.13.2, when no key
+        below `zookeeper.ssl` is given."""
+        return self.tls_settings(ZOOKEEPER_TLS) if ZOOKEEPER_TLS in self.tls else None
+
     def credentials(self) -> tuple[str, str] | None:
         """(scheme, credentials), read from the file when one is named; ConfigError when that fails."""
         if self.zookeeper_auth and self.zookeeper_auth_file:
@@ -278,7 +288,7 @@ class CliSettings(ZooKeeperSettings):
     """The file of the command-line tools (keys without a role prefix; a client's keys may be beside
     them)."""
 
-    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl",)
+    TLS_PREFIXES: ClassVar[tuple[str, ...]] = ("ssl", ZOOKEEPER_TLS)
     FOREIGN_PREFIXES: ClassVar[tuple[str, ...]] = ("client.",)
 
     zookeeper_session_timeout_ms: int = Field(default=30_000, alias="zookeeper.sessionTimeout", gt=0)

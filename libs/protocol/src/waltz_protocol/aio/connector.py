@@ -10,7 +10,7 @@ from waltz_protocol.aio.tls import ClientTls
 from waltz_protocol.errors import ChannelClosedError, ConnectError, HandshakeError
 from waltz_protocol.types import Endpoint
 
-__all__ = ["ConnectError", "connect"]
+__all__ = ["ConnectError", "connect", "connect_problem"]
 
 
 async def connect(
@@ -50,7 +50,9 @@ async def connect(
     except (OSError, TimeoutError, HandshakeError, ChannelClosedError, UnicodeError) as e:
         if channel is not None:
             channel.abort(str(e))
-        raise ConnectError(f"cannot connect to {endpoint}: {_cause(e, connect_timeout_seconds)}") from None
+        raise ConnectError(
+            f"cannot connect to {endpoint}: {connect_problem(e, connect_timeout_seconds)}"
+        ) from None
     except BaseException:
         if channel is not None:
             channel.abort("cancelled while connecting")
@@ -58,7 +60,8 @@ async def connect(
     return channel
 
 
-def _cause(e: Exception, timeout_seconds: float) -> str:
+def connect_problem(e: Exception, timeout_seconds: float) -> str:
+    """Why no connection was made, in words."""
     if isinstance(e, ssl.SSLCertVerificationError):
         return f"the peer's certificate is not accepted: {e.verify_message}"
     if isinstance(e, ssl.SSLError):

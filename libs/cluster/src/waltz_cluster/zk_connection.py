@@ -1,0 +1,64 @@
+"""kazoo's connections, made by us: with the TLS of every other connection of ours (`zookeeper.ssl.*`), and
+with the reason kept why the last one failed.
+
+kazoo's own TLS trusts the machine's authorities beside the given one, does not compare host names and reads
+PEM only.
+"""
+
+import socket
+import ssl
+from typing import Any
+
+from kazoo.handlers.threading import SequentialThreadingHandler
+
+from waltz_protocol.aio.connector import connect_problem
+from waltz_protocol.aio.tls import ClientTls
+
+
+class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
+    """Threads and sockets of one kazoo client. `tls` None: plaintext."""
+
+    def __init__(self, tls: ClientTls | None) -> None:
+        super().__init__()
+        self._tls = tls
+        self.problem: str | None = None
+        """Why the last connection could not be made; None when it could."""
+
+    def create_connection(
+        self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
+    ) -> socket.socket:
+        """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
+        try:
+            connection = socket.create_connection(address, timeout)
+            try:
+                connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+                if self._tls is not None:
+                    connection = self._tls.wrap_socket(connection, server_hostname=hostname)
+            except BaseException:
+                connection.close()
+                raise
+        except OSError as error:
+            self.problem = connect_problem(error, timeout or 0.0)
+            raise
+        self.problem = None
+        return connection
+
+    def session_refused(self) -> None:
+        """No session was given on a connection. Of one that was made it is all that is known."""
+        if self.problem is None:
+            other = (
+                "does it expect TLS (zookeeper.ssl.enabled)?"
+                if self._tls is None
+                else "does it accept our certificate?"
+            )
+            self.problem = f"it ended the connection; {other}"
+
+    def select(
+        self, rlist: list[Any], wlist: list[Any], xlist: list[Any], timeout: float | None = None
+    ) -> tuple[list[Any], list[Any], list[Any]]:
+        """As the system's, but that what TLS has decrypted already counts as readable: an answer that came in
+        one record with the one before would wait for the next."""
+        held = [each for each in rlist if isinstance(each, ssl.SSLSocket) and each.pending()]
+        readable, writable, failed = super().select(rlist, wlist, xlist, 0 if held else timeout)
+        return [*held, *(each for each in readable if each not in held)], writable, failed
