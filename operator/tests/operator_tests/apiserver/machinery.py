@@ -40,13 +40,54 @@ _ROUNDS = 60
 _WAIT_SECONDS = 0.3
 
 
+class _Remembering:
+    """The API server, asked once for a kind of object as long as nothing of that kind was written: nobody
+    else writes while the machinery is at work."""
+
+    def __init__(self, kube: KubeClient, namespace: str) -> None:
+        self._kube = kube
+        self._namespace = namespace
+        self._found: dict[str, list[Object]] = {}
+
+    def forget(self) -> None:
+        """Others were at work."""
+        self._found.clear()
+
+    async def look(self, kind: Kind) -> Sequence[Object]:
+        if kind.kind not in self._found:
+            self._found[kind.kind] = await self._kube.list(kind, self._namespace)
+        return self._found[kind.kind]
+
+    async def get(self, kind: Kind, namespace: str, name: str) -> Object:
+        return await self._kube.get(kind, namespace, name)
+
+    async def create(self, body: Object) -> Object:
+        self._found.pop(body["kind"], None)
+        return await self._kube.create(body)
+
+    async def replace(self, body: Object, *, status: bool = False) -> Object:
+        self._found.pop(body["kind"], None)
+        return await self._kube.replace(body, status=status)
+
+    async def merge_patch(self, kind: Kind, namespace: str, name: str, patch: Object) -> Object:
+        self._found.pop(kind.kind, None)
+        return await self._kube.merge_patch(kind, namespace, name, patch)
+
+    async def delete(
+        self, kind: Kind, namespace: str, name: str, *, uid: str, grace_seconds: int | None = None
+    ) -> None:
+        self._found.pop(kind.kind, None)
+        await self._kube.delete(kind, namespace, name, uid=uid, grace_seconds=grace_seconds)
+
+
 class Machinery:
     """One namespace. `frozen` pods are not started (a node of Kubernetes is gone)."""
 
     def __init__(
         self, kube: KubeClient, namespace: str, directory: Path, zookeeper: GuardedZooKeeper
     ) -> None:
-        self._kube = kube
+        self._kube = _Remembering(kube, namespace)
+        self._asked = kube
         self.namespace = namespace
         self._directory = directory
         self._zookeeper = zookeeper
@@ -57,24 +98,21 @@ class Machinery:
         """Names of the pods in the order in which their processes were started."""
         self.frozen: set[str] = set()
         self.run_jobs = True
-        self._found: dict[Kind, list[Object]] = {}
         self._owners: set[str] = set()
 
     # ---- the whole
 
     async def settle(self) -> None:
         """Until nothing changes. Waits for processes to become ready, in bounded time."""
+        self._kube.forget()
         for _ in range(_ROUNDS):
             changed = False
-            self._found.clear()
-            await asyncio.gather(*(self._look(kind) for kind in _LOOKED_AT))
+            await asyncio.gather(*(self._kube.look(kind) for kind in _LOOKED_AT))
             for part in (
                 self._collect_garbage, self._claims, self._stateful_sets, self._deployments, self._jobs, self._end_pods,
                 self._start_pods, self._readiness, self._statuses,
             ):  # fmt: skip
-                if await part():
-                    changed = True
-                    self._found.clear()
+                changed = await part() or changed
             if not changed:
                 return
         raise TimeoutError("the objects of the test do not settle")
@@ -94,14 +132,8 @@ class Machinery:
         await self.pods.pop(name).stop()
 
     async def list(self, kind: Kind) -> list[Object]:
-        return await self._kube.list(kind, self.namespace)
-
-    async def _look(self, kind: Kind) -> Sequence[Object]:
-        """The same, asked once as long as nothing has changed: nobody else writes while this machinery is at
-        work."""
-        if kind not in self._found:
-            self._found[kind] = await self.list(kind)
-        return self._found[kind]
+        """For who looks from outside, at any time."""
+        return await self._asked.list(kind, self.namespace)
 
     async def _delete(self, kind: Kind, obj: Mapping[str, Any]) -> bool:
         metadata = obj["metadata"]
@@ -117,11 +149,11 @@ class Machinery:
 
     async def _collect_garbage(self) -> bool:
         """Objects whose owner is gone go too. Everything is looked through when an owner has gone."""
-        owners = {obj["metadata"]["uid"] for kind in _OWNERS for obj in await self._look(kind)}
+        owners = {obj["metadata"]["uid"] for kind in _OWNERS for obj in await self._kube.look(kind)}
         gone, self._owners = not self._owners <= owners, self._owners | owners
         if not gone:
             return False
-        found = {kind: await self._look(kind) for kind in (*_OWNED, kinds.WALTZ_CLUSTER)}
+        found = {kind: await self._kube.look(kind) for kind in (*_OWNED, kinds.WALTZ_CLUSTER)}
         uids = {obj["metadata"]["uid"] for objects in found.values() for obj in objects}
         changed = False
         for kind, objects in found.items():
@@ -137,8 +169,8 @@ class Machinery:
         """Bind new claims, let deleted ones go (their protection waits for the pod), follow growth."""
         changed = False
         names = set()
-        in_use = {volume for pod in await self._look(kinds.POD) for volume in _claims_of(pod)}
-        for claim in await self._look(kinds.PVC):
+        in_use = {volume for pod in await self._kube.look(kinds.POD) for volume in _claims_of(pod)}
+        for claim in await self._kube.look(kinds.PVC):
             name = claim["metadata"]["name"]
             names.add(name)
             wanted = claim["spec"]["resources"]["requests"]["storage"]
@@ -160,9 +192,9 @@ class Machinery:
 
     async def _stateful_sets(self) -> bool:
         """One pod each; never replaced by itself (OnDelete)."""
-        pods = {pod["metadata"]["name"]: pod for pod in await self._look(kinds.POD)}
+        pods = {pod["metadata"]["name"]: pod for pod in await self._kube.look(kinds.POD)}
         changed = False
-        for one in await self._look(kinds.STATEFUL_SET):
+        for one in await self._kube.look(kinds.STATEFUL_SET):
             name = f"{one['metadata']['name']}-0"
             if (
                 one["metadata"].get("deletionTimestamp") is None
@@ -176,10 +208,10 @@ class Machinery:
     async def _deployments(self) -> bool:
         """A new pod first, then an old one goes: maxSurge 1, maxUnavailable 0."""
         changed = False
-        for one in await self._look(kinds.DEPLOYMENT):
+        for one in await self._kube.look(kinds.DEPLOYMENT):
             if one["metadata"].get("deletionTimestamp") is not None:
                 continue
-            mine = [pod for pod in await self._look(kinds.POD) if _owned_by(pod, one)]
+            mine = [pod for pod in await self._kube.look(kinds.POD) if _owned_by(pod, one)]
             alive = [pod for pod in mine if pod["metadata"].get("deletionTimestamp") is None]
             fresh = [pod for pod in alive if _hash(pod) == _hash(one["spec"]["template"])]
             old = [pod for pod in alive if pod not in fresh]
@@ -219,7 +251,7 @@ class Machinery:
     async def _jobs(self) -> bool:
         """Run a Job's command to its end; its report is its pod's termination message."""
         changed = False
-        for job in await self._look(kinds.JOB):
+        for job in await self._kube.look(kinds.JOB):
             done = any(c["status"] == "True" for c in (job.get("status") or {}).get("conditions") or ())
             if done or job["metadata"].get("deletionTimestamp") is not None or not self.run_jobs:
                 continue
@@ -264,7 +296,7 @@ class Machinery:
 
     async def _end_pods(self) -> bool:
         """Stop the processes of pods that are being deleted, or are gone, and let the pods go."""
-        present = {pod["metadata"]["name"]: pod for pod in await self._look(kinds.POD)}
+        present = {pod["metadata"]["name"]: pod for pod in await self._kube.look(kinds.POD)}
         changed = False
         for name in list(self.pods):
             pod = present.get(name)
@@ -290,7 +322,7 @@ class Machinery:
 
     async def _start_pods(self) -> bool:
         changed = False
-        for pod in await self._look(kinds.POD):
+        for pod in await self._kube.look(kinds.POD):
             name = pod["metadata"]["name"]
             component = pod["metadata"]["labels"].get("app.kubernetes.io/component")
             if (
@@ -358,7 +390,7 @@ class Machinery:
                 break
             await asyncio.sleep(0.01)  # what is waited for are processes of their own pace
         changed = False
-        for pod in await self._look(kinds.POD):
+        for pod in await self._kube.look(kinds.POD):
             name = pod["metadata"]["name"]
             process = self.pods.get(name)
             if process is None or pod["metadata"].get("deletionTimestamp") is not None:
@@ -377,9 +409,9 @@ class Machinery:
     async def _statuses(self) -> bool:
         """What the controllers report about their pods."""
         changed = False
-        pods = await self._look(kinds.POD)
+        pods = await self._kube.look(kinds.POD)
         for kind in (kinds.STATEFUL_SET, kinds.DEPLOYMENT):
-            for one in await self._look(kind):
+            for one in await self._kube.look(kind):
                 mine = [
                     p for p in pods if _owned_by(p, one) and p["metadata"].get("deletionTimestamp") is None
                 ]
