@@ -49,6 +49,8 @@ class Load:
             keys |= {"client.ssl.keyStore.location": _TLS, "client.ssl.trustStore.location": _TLS}
         else:
             keys["client.ssl.enabled"] = False
+        if endpoints.get("zookeeperTls"):
+            keys |= {"zookeeper.ssl.keyStore.location": _TLS, "zookeeper.ssl.trustStore.location": _TLS}
         login = endpoints.get("zookeeperSecret")
         if login:
             keys |= {"zookeeper.auth.file": f"{_LOGIN}/zookeeper.auth", "zookeeper.acl": "creator"}

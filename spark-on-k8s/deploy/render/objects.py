@@ -10,7 +10,7 @@ import yaml
 from render.application import Application
 from render.pods import TLS_FOLDER, labels
 
-SERVER_PORT, ZOOKEEPER_PORT = 55180, 2181
+SERVER_PORT, ZOOKEEPER_PORTS = 55180, (2181, 2281)
 
 
 def objects(application: Application) -> list[dict[str, Any]]:
@@ -39,11 +39,14 @@ def monitor(application: Application) -> dict[str, Any]:
 
 
 def option_values(application: Application) -> dict[str, str | int | bool]:
-    """The options, with the files of the TLS Secret where there is one."""
+    """The options, with the files of the TLS Secret where there is one; those of the connection to ZooKeeper
+    too, if `zookeeper.ssl.enabled` is true."""
     values = dict(application.options)
     if application.tls_secret is not None:
-        values.setdefault("client.ssl.keyStore.location", TLS_FOLDER)
-        values.setdefault("client.ssl.trustStore.location", TLS_FOLDER)
+        zookeeper = str(values.get("zookeeper.ssl.enabled", "")).lower() == "true"
+        for prefix in ("client.ssl", *(["zookeeper.ssl"] if zookeeper else [])):
+            for store in ("keyStore", "trustStore"):
+                values.setdefault(f"{prefix}.{store}.location", TLS_FOLDER)
     return values
 
 
@@ -130,7 +133,7 @@ def _policy(application: Application) -> dict[str, Any]:
     dns = [{"protocol": protocol, "port": 53} for protocol in ("UDP", "TCP")]
     egress: list[dict[str, Any]] = [
         {"to": [own]},
-        {"to": [waltz], "ports": _ports(SERVER_PORT, ZOOKEEPER_PORT)},
+        {"to": [waltz], "ports": _ports(SERVER_PORT, *ZOOKEEPER_PORTS)},
         {"ports": dns},
         {"ports": _ports(*network.api_server_ports)},
     ]

@@ -35,8 +35,9 @@ def follow_the_page(world: World) -> None:
 
 def _example() -> str:
     text = (ROOT / EXAMPLE).read_text()
-    return text.replace("waltz-tools:0.1.0", f"waltz-tools:{TAG}").replace(
-        "/waltz/default/", f"/waltz/{NAMESPACE}/"
+    text = text.replace("waltz-tools:0.1.0", f"waltz-tools:{TAG}")
+    return text.replace("/waltz/default/", f"/waltz/{NAMESPACE}/").replace(
+        ".default.svc", f".{NAMESPACE}.svc"
     )
 
 

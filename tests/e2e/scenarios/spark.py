@@ -86,6 +86,8 @@ def describe(endpoints: dict[str, str], namespace: str, node: str) -> Applicatio
         "maxTransactionsPerTrigger": 20_000,
         "client.ssl.enabled": bool(endpoints.get("clientSecret")),
     }
+    if endpoints.get("zookeeperTls"):
+        options["zookeeper.ssl.enabled"] = True
     login = endpoints.get("zookeeperSecret") or None
     return Application(
         name=NAME,

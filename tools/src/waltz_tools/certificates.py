@@ -152,9 +152,10 @@ class CertificateFolder:
                 f"{previous} is still trusted: an authority is being replaced already; "
                 f"renew the certificates, then `waltz tls renew {self.path} --drop-old-authority`"
             )
-        title = f"{cluster} authority" if cluster else describe_file(self._authority / "ca.crt").common_name
+        if cluster is None:
+            cluster = describe_file(self._authority / "ca.crt").common_name.partition(" authority")[0]
         _write(previous, before, 0o644)
-        self._write_authority(make_authority(title, self._now, AUTHORITY_SECONDS))
+        self._write_authority(make_authority(f"{cluster} authority", self._now, AUTHORITY_SECONDS))
         self._trust(names)
 
     def drop_old_authority(self) -> None:

@@ -80,10 +80,14 @@ def test_files_that_it_names_are_opened_unless_they_are_on_another_machine(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keys = _storage(tmp_path / "missing") | {"storage.ssl.keyStore.location": str(tmp_path / "tls")}
-    path = _file(tmp_path, **keys, **{"zookeeper.auth.file": str(tmp_path / "secret")})
+    path = _file(
+        tmp_path,
+        **keys,
+        **{"zookeeper.auth.file": str(tmp_path / "secret"), "zookeeper.ssl.trustStore.location": "/no"},
+    )
     found = _check(capsys, path, code=ExitCode.DEGRADED)
-    assert [next(k for k in ("auth.file", "storage.directory", "keyStore") if k in e) for e in found["errors"]] == [
-        "auth.file", "storage.directory", "keyStore",
+    assert [next(k for k in ("auth.file", "zookeeper.ssl", "storage.directory", "keyStore") if k in e) for e in found["errors"]] == [
+        "auth.file", "zookeeper.ssl", "storage.directory", "keyStore",
     ]  # fmt: skip
     assert _check(capsys, path, "--keys-only")["errors"] == []
 

@@ -112,6 +112,8 @@ def test_the_file_of_the_pod_is_one_that_a_client_takes(tmp_path: Path) -> None:
         path.write_text(pod["metadata"]["annotations"][ANNOTATION])
         config = ClientSettings.from_file(path)
         assert config.cluster_root == "/waltz/shop/ledger"
+        tls = config.zookeeper_tls()
+        assert (tls is not None and tls.key_store == tls.trust_store == "/etc/waltz/tls") is not bool(spec)
         volumes = {volume["name"]: volume for volume in pod["spec"]["volumes"]}
         if spec:
             assert "tls" not in volumes

@@ -18,6 +18,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
 MAX_COMMON_NAME = 64
+_NAME_DIGITS = 8
 _NOT_PEM = "no certificate in PEM form"
 BACKDATE_SECONDS = 300
 """Certificates begin this much earlier: clocks of machines differ."""
@@ -78,14 +79,18 @@ def _general_name(name: str) -> x509.GeneralName:
 
 
 def make_authority(name: str, now: float, lifetime_seconds: float) -> KeyPair:
-    """A new self-signed authority."""
+    """A new self-signed authority. Its name ends with digits of its key: Java, which ZooKeeper is written in,
+    takes of two authorities with the same name in one file the last only, and while one replaces another both
+    are in it."""
     key = _new_key()
     public = key.public_key()
     identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    digits = identifier.digest.hex()[:_NAME_DIGITS]
+    subject = _name(f"{name[: MAX_COMMON_NAME - _NAME_DIGITS - 1]} {digits}")
     certificate = (
         x509.CertificateBuilder()
-        .subject_name(_name(name))
-        .issuer_name(_name(name))
+        .subject_name(subject)
+        .issuer_name(subject)
         .public_key(public)
         .serial_number(x509.random_serial_number())
         .not_valid_before(_time(now - BACKDATE_SECONDS))

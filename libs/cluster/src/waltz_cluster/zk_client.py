@@ -38,7 +38,6 @@ from waltz_cluster.store import (
 )
 from waltz_cluster.zk_connection import ConnectionHandler
 from waltz_protocol.aio.tasks import spawn
-from waltz_protocol.aio.tls import client_context
 from waltz_protocol.errors import TlsSettingsError
 
 _log = logging.getLogger(__name__)
@@ -87,9 +86,8 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
     `zookeeper.connectTimeout`, with the reason of the last attempt; cancellation closes what was begun."""
     credentials = settings.credentials()
     acl = parse_acl(settings.zookeeper_acl, has_credentials=credentials is not None)
-    tls_settings = settings.zookeeper_tls()
     try:
-        tls = None if tls_settings is None else client_context(tls_settings)
+        tls = settings.zookeeper_context()
     except TlsSettingsError as error:
         raise ConfigError(f"{settings.source}: {error}") from None
     handler = ConnectionHandler(tls)

@@ -42,6 +42,18 @@ ONE_AUTHENTICATION = rule(
     "managed.authentication makes credentials of its own: give it or auth, not both",
     "auth",
 )
+ZOOKEEPER_TLS = rule(
+    "!has(self.zookeeper) || !has(self.zookeeper.managed) || !has(self.zookeeper.managed.tls) || "
+    "self.zookeeper.managed.tls != 'Enabled' || !has(self.tls) || !has(self.tls.mode) || self.tls.mode != 'Disabled'",
+    "TLS of the managed ZooKeeper needs certificates: tls.mode must not be Disabled",
+    "zookeeper",
+)
+ZOOKEEPER_SECRET = rule(
+    "!has(self.zookeeper) || !has(self.zookeeper.managed) || !has(self.zookeeper.managed.tls) || "
+    "self.zookeeper.managed.tls != 'Enabled' || !has(self.tls) || !has(self.tls.secrets) || has(self.tls.secrets.zookeeper)",
+    "TLS of the managed ZooKeeper with your Secrets needs one more: tls.secrets.zookeeper",
+    "zookeeper",
+)
 ROOT = rule(
     r"!self.matches('(^|/)[.][.]?(/|$)')",
     ". and .. cannot be parts of a path in ZooKeeper",

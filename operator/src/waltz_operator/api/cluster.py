@@ -12,7 +12,7 @@ from typing import Annotated, NamedTuple
 
 from pydantic import Field
 
-from waltz_operator.api.admission import EITHER_COPIES, IMAGES
+from waltz_operator.api.admission import EITHER_COPIES, IMAGES, ZOOKEEPER_SECRET, ZOOKEEPER_TLS
 from waltz_operator.api.base import LIST_SET, Model, ResourceName, immutable, list_map, rule, rules
 from waltz_operator.api.cluster_status import WaltzClusterStatus
 from waltz_operator.api.metadata import ObjectMeta
@@ -145,7 +145,9 @@ _NOT_TO_ONE = rule(
 class WaltzClusterSpec(Model):
     """The desired cluster."""
 
-    model_config = Model.model_config | {"json_schema_extra": rules(EITHER_COPIES, IMAGES, _NOT_TO_ONE)}
+    model_config = Model.model_config | {
+        "json_schema_extra": rules(EITHER_COPIES, IMAGES, ZOOKEEPER_TLS, ZOOKEEPER_SECRET, _NOT_TO_ONE)
+    }
 
     version: str | None = Field(
         default=None,

@@ -146,6 +146,11 @@ class Endpoints(StatusModel):
     """What clients need to know."""
 
     zookeeper: str = Field(default="", description="zookeeper.connectString for clients.")
+    zookeeper_tls: bool = Field(
+        default=False,
+        description="Whether zookeeper is reached through TLS: clients set zookeeper.ssl.trustStore.location and "
+        "zookeeper.ssl.keyStore.location to the files of clientSecret.",
+    )
     root: str = Field(default="", description="cluster.root for clients.")
     zookeeper_secret: str = Field(
         default="",

@@ -130,12 +130,21 @@ class ZooKeeperAuthentication(StrEnum):
     DIGEST = "Digest"
 
 
+class ZooKeeperTls(StrEnum):
+    """Whether the managed ZooKeeper is reached, and its servers reach one another, through TLS."""
+
+    ENABLED = "Enabled"
+    DISABLED = "Disabled"
+
+
 class ManagedZooKeeper(Model):
     """A ZooKeeper that the operator runs for this cluster alone."""
 
     model_config = Model.model_config | {
         "json_schema_extra": rules(
-            _kept("storageClassName", "the storage class of ZooKeeper"), _grows("size")
+            _kept("storageClassName", "the storage class of ZooKeeper"),
+            _kept("tls", "TLS of the managed ZooKeeper"),
+            _grows("size"),
         )
     }
 
@@ -152,6 +161,11 @@ class ManagedZooKeeper(Model):
         "the operator makes; in an existing cluster they are given to all roles first, the znodes are closed last. Optional: "
         "everybody, and the credentials are there for applications to be prepared. None: everybody. Default: Digest for a "
         "cluster that begins with this release, what it was before for any other one.",
+    )
+    tls: ZooKeeperTls | None = Field(
+        default=None,
+        description="Enabled: it listens with TLS only (port 2281), everybody shows a certificate of the cluster's authority, and "
+        "its servers talk to one another with TLS. Fixed when the cluster is created. Default: Disabled, as in every earlier release.",
     )
     size: SizeQuantity = Field(
         default="2Gi",

@@ -55,6 +55,11 @@ class TlsSecrets(Model):
     operator: ResourceName = Field(
         description="Secret that the operator, copy jobs and tools connect with; a certificate for clients."
     )
+    zookeeper: ResourceName | None = Field(
+        default=None,
+        description="Secret of the managed ZooKeeper, with zookeeper.managed.tls; covers the names of its pods, and has key and "
+        "certificate in one file besides, tls-combined.pem. Default: none.",
+    )
 
 
 PeerNames = Annotated[

@@ -10,7 +10,7 @@ import hashlib
 from typing import NamedTuple
 
 from waltz_operator.api.cluster import DEFAULT_REPLICAS, WaltzCluster
-from waltz_operator.api.parts import ManagedZooKeeper, StorageGroup, StorageNode
+from waltz_operator.api.parts import ManagedZooKeeper, StorageGroup, StorageNode, ZooKeeperTls
 from waltz_operator.api.security import TlsMode
 
 STORAGE_PORT = 55280
@@ -19,6 +19,7 @@ STORAGE_HTTP_PORT = 55282
 SERVER_PORT = 55180
 SERVER_HTTP_PORT = 55181
 ZOOKEEPER_PORT = 2181
+ZOOKEEPER_TLS_PORT = 2281
 ZOOKEEPER_PEER_PORT = 2888
 ZOOKEEPER_ELECTION_PORT = 3888
 
@@ -185,6 +186,17 @@ def cluster_label(cluster: WaltzCluster) -> str:
     return cluster.metadata.name
 
 
+def zookeeper_tls(cluster: WaltzCluster) -> bool:
+    """Whether there is a managed ZooKeeper that is reached through TLS."""
+    managed = cluster.spec.zookeeper.managed
+    return managed is not None and managed.tls is ZooKeeperTls.ENABLED
+
+
+def zookeeper_port(cluster: WaltzCluster) -> int:
+    """Where clients of the managed ZooKeeper connect to."""
+    return ZOOKEEPER_TLS_PORT if zookeeper_tls(cluster) else ZOOKEEPER_PORT
+
+
 def zookeeper_pods(cluster: WaltzCluster, count: int | None = None) -> tuple[str, ...]:
     """DNS names of the managed ZooKeeper's pods: as many as are wanted, or the first `count`; empty for an
     ensemble of one's own."""
@@ -216,7 +228,7 @@ def connect_string(cluster: WaltzCluster, members: int | None = None) -> str:
     `members`: how many it has; it may have more than are wanted now, since it never shrinks."""
     pods = zookeeper_pods(cluster, max(_servers(cluster, None), members or 0))
     if pods:
-        return ",".join(f"{pod}:{ZOOKEEPER_PORT}" for pod in pods)
+        return ",".join(f"{pod}:{zookeeper_port(cluster)}" for pod in pods)
     return cluster.spec.zookeeper.connect_string or ""
 
 
@@ -225,6 +237,7 @@ def connect_string(cluster: WaltzCluster, members: int | None = None) -> str:
 
 class TlsRole(NamedTuple):
     """One certificate: its Secret (tls.crt, tls.key, ca.crt), its common name and what it covers.
+    `combined`: key and certificate are in one file too (tls-combined.pem), as ZooKeeper wants them.
 
     The common name is short (X.509 allows 64 characters); `allowedPeers` names the first DNS name, which
     has the namespace.
@@ -235,6 +248,7 @@ class TlsRole(NamedTuple):
     common_name: str
     dns_names: tuple[str, ...]
     addresses: tuple[str, ...] = ()
+    combined: bool = False
 
 
 def authority_secret(cluster: WaltzCluster) -> str:
@@ -243,7 +257,8 @@ def authority_secret(cluster: WaltzCluster) -> str:
 
 
 def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
-    """The certificates of a cluster: server, storage, operator, client. Empty without TLS.
+    """The certificates of a cluster: server, storage, operator, client, and a ZooKeeper's with TLS. Empty
+    without TLS.
 
     With mode Secret the Secrets are the person's and there is none for clients; names are what they should
     cover.
@@ -261,7 +276,7 @@ def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
     outside = (f"*.{listener.domain}",) if listener is not None and listener.domain else ()
     extra = tuple(entry for entry in tls.extra_names if not _is_address(entry))
     addresses = tuple(entry for entry in tls.extra_names if _is_address(entry))
-    roles = (
+    roles: tuple[TlsRole, ...] = (
         TlsRole(
             "server",
             secret("server"),
@@ -283,6 +298,15 @@ def tls_roles(cluster: WaltzCluster) -> tuple[TlsRole, ...]:
         ),
         TlsRole("operator", secret("operator"), f"{name}-operator", (operator_peer(cluster),)),
     )
+    if zookeeper_tls(cluster):
+        names = (*_with_zone(f"*.{zookeeper_headless(cluster)}.{namespace}.svc"),)
+        service = (*_with_zone(f"{zookeeper_name(cluster)}.{namespace}.svc"),)
+        peer = f"{name}-zookeeper.{namespace}"
+        roles += (
+            TlsRole(
+                "zookeeper", secret("zookeeper"), f"{name}-zookeeper", (peer, *names, *service), combined=True
+            ),
+        )
     if from_person is not None:
         return roles
     return (

@@ -17,7 +17,7 @@ from waltz_operator.api.base import MAX_CLUSTER_NAME
 from waltz_operator.api.cluster import WaltzCluster, WaltzClusterSpec
 from waltz_operator.api.config_check import check_config
 from waltz_operator.api.migration import WaltzMigrationSpec
-from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication
+from waltz_operator.api.parts import PodTemplate, StorageGroup, ZooKeeperAuthentication, ZooKeeperTls
 from waltz_operator.api.security import ClientAuthentication, TlsMode
 
 _NAME = re.compile(r"[a-z]([-a-z0-9]*[a-z0-9])?\Z")
@@ -93,6 +93,11 @@ def _check_zookeeper(spec: WaltzClusterSpec) -> Iterable[Problem]:
         own = zookeeper.managed.authentication not in (None, ZooKeeperAuthentication.NONE)
         if own and zookeeper.auth is not None:
             yield _problem("spec.zookeeper", admission.ONE_AUTHENTICATION)
+        if zookeeper.managed.tls is ZooKeeperTls.ENABLED:
+            if spec.tls.mode is TlsMode.DISABLED:
+                yield _problem("spec", admission.ZOOKEEPER_TLS)
+            if spec.tls.secrets is not None and spec.tls.secrets.zookeeper is None:
+                yield _problem("spec", admission.ZOOKEEPER_SECRET)
         yield from check_pod_template("spec.zookeeper.managed.podTemplate", zookeeper.managed.pod_template)
     if {".", ".."} & set((zookeeper.root or "").split("/")):
         yield _problem("spec.zookeeper.root", admission.ROOT)

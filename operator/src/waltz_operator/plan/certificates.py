@@ -44,11 +44,11 @@ def certificate_steps(
     ca = present.contents.get(name, {})
     roles = {role.role: role for role in topology.tls_roles(cluster)}
     wanted = {
-        role: Subject(one.common_name, (*one.dns_names, *one.addresses, one.common_name))
+        role: Subject(one.common_name, (*one.dns_names, *one.addresses, one.common_name), one.combined)
         for role, one in roles.items()
     }
     held = {role: present.contents.get(role, {}) for role in roles}
-    found = {role: read_certificate(data) for role, data in held.items()}
+    found = {role: read_certificate(data, combined=wanted[role].combined) for role, data in held.items()}
     decision = decide(
         read_authorities(ca, held.values(), now),
         {role: certified for role, certified in found.items() if certified is not None},

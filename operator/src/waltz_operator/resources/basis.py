@@ -13,7 +13,7 @@ from waltz_operator.api.cluster import WaltzCluster
 from waltz_operator.api.metadata import RESTART_SERVER, RESTART_STORAGE, RESTART_ZOOKEEPER
 from waltz_operator.api.parts import StorageGroup
 from waltz_operator.api.security import ClientAuthentication
-from waltz_operator.api.topology import server_name, storage_name
+from waltz_operator.api.topology import server_name, storage_name, zookeeper_tls
 from waltz_operator.resources.addresses import listen_address
 from waltz_operator.resources.common import SERVER, STORAGE, ZOOKEEPER
 from waltz_operator.resources.config import common_keys
@@ -120,10 +120,12 @@ def server_basis(cluster: WaltzCluster, inputs: RenderInputs) -> Obj:
 def zookeeper_basis(cluster: WaltzCluster, inputs: RenderInputs, members: int) -> Obj:
     """Of the pods of the managed ZooKeeper, when its ensemble has so many members."""
     managed = cluster.spec.zookeeper.managed
+    tls = {"secrets": _plain(cluster.spec.tls.secrets, "zookeeper"), **_authorities(inputs, "zookeeper")}
     return {
         **_images(cluster, inputs, ZOOKEEPER),
         "file": {"replicas": members},
         "resources": managed.resources.model_dump(mode="json") if managed else None,
         "template": _plain(managed.pod_template) if managed else None,
         "restart": cluster.metadata.annotations.get(RESTART_ZOOKEEPER, ""),
+        **(tls if zookeeper_tls(cluster) else {}),
     }

@@ -39,6 +39,8 @@ def _certificate(cluster: WaltzCluster, role: TlsRole) -> Obj:
             "group": issuer.group if issuer else "cert-manager.io",
         },
     }
+    if role.combined:
+        spec["additionalOutputFormats"] = [{"type": "CombinedPEM"}]
     if role.addresses:
         spec["ipAddresses"] = list(role.addresses)
     return make(cluster, "cert-manager.io/v1", "Certificate", role.secret, TLS, {"spec": spec})

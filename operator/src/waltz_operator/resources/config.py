@@ -20,6 +20,7 @@ from waltz_operator.api.topology import (
     operator_peer,
     server_domain,
     server_peer,
+    zookeeper_tls,
 )
 from waltz_operator.resources.common import AUTH_DIRECTORY, TLS_DIRECTORY
 from waltz_operator.resources.files import AUTH_FILE
@@ -40,6 +41,8 @@ def common_keys(cluster: WaltzCluster, members: int | None = None, level: Level 
         "zookeeper.sessionTimeout": zookeeper.session_timeout_seconds * 1000,
         "cluster.root": cluster_root(cluster),
     }
+    if zookeeper_tls(cluster):
+        keys |= _tls(cluster, "zookeeper.ssl", verifies=True)
     login = login_of(cluster, level)
     if login is not None:
         keys |= {

@@ -16,11 +16,11 @@ from waltz_operator.api.topology import (
     STORAGE_PORT,
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
-    ZOOKEEPER_PORT,
     server_name,
     storage_name,
     storage_nodes,
     zookeeper_name,
+    zookeeper_port,
 )
 from waltz_operator.resources.common import MIGRATION, SERVER, STORAGE, ZOOKEEPER, make, selector
 from waltz_operator.resources.inputs import Obj, RenderInputs
@@ -72,7 +72,10 @@ def network_policies(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
                 ZOOKEEPER,
                 zookeeper_name(cluster),
                 [
-                    _rule([] if open_to_all else [*own, *clients, operator, dict(LABELLED)], ZOOKEEPER_PORT),
+                    _rule(
+                        [] if open_to_all else [*own, *clients, operator, dict(LABELLED)],
+                        zookeeper_port(cluster),
+                    ),
                     _rule([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT),
                 ],
                 [_to([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PEER_PORT, ZOOKEEPER_ELECTION_PORT)],
@@ -132,7 +135,7 @@ def _to_zookeeper(cluster: WaltzCluster) -> Obj:
     """Of an ensemble of one's own the addresses are not known here, but its ports."""
     outside = cluster.spec.zookeeper.connect_string
     if outside is None:
-        return _to([_own(cluster, ZOOKEEPER)], ZOOKEEPER_PORT)
+        return _to([_own(cluster, ZOOKEEPER)], zookeeper_port(cluster))
     return _to([], *sorted({int(entry.rpartition(":")[2]) for entry in outside.split(",")}))
 
 

@@ -15,16 +15,20 @@ from waltz_operator.api.topology import (
     ZOOKEEPER_ELECTION_PORT,
     ZOOKEEPER_PEER_PORT,
     ZOOKEEPER_PORT,
+    ZOOKEEPER_TLS_PORT,
     zookeeper_claims,
     zookeeper_headless,
     zookeeper_name,
     zookeeper_pods,
+    zookeeper_port,
     zookeeper_replicas,
+    zookeeper_tls,
 )
 from waltz_operator.resources.affinity import apart, over_zones
 from waltz_operator.resources.basis import zookeeper_basis
 from waltz_operator.resources.claims import claim, claim_spec
 from waltz_operator.resources.common import (
+    TLS_DIRECTORY,
     ZOOKEEPER,
     container,
     labels,
@@ -33,10 +37,11 @@ from waltz_operator.resources.common import (
     resources_of,
     selector,
 )
-from waltz_operator.resources.files import mounted, scratch
+from waltz_operator.resources.files import certificates, mounted, scratch
 from waltz_operator.resources.images import image_of
 from waltz_operator.resources.inputs import Obj, RenderInputs
 from waltz_operator.resources.overlay import overlaid, settled, settled_data
+from waltz_operator.tls.secrets import COMBINED
 
 FILE = "zoo.cfg"
 """Read by pods that an earlier release made; it is kept as it was."""
@@ -53,7 +58,6 @@ java -Xmx16m -cp '/opt/zookeeper/lib/*' org.apache.zookeeper.client.FourLetterWo
 """Whether the server serves, alone or in a quorum: only then its answer has a mode; an open port says
 nothing. The command comes a moment after the connection: a server that is still loading its data would keep
 a connection that it has to answer, and was seen to serve nobody afterwards."""
-PORTS = (("client", ZOOKEEPER_PORT), ("peer", ZOOKEEPER_PEER_PORT), ("election", ZOOKEEPER_ELECTION_PORT))
 
 
 def zookeeper_objects(cluster: WaltzCluster, inputs: RenderInputs) -> list[Obj]:
@@ -86,6 +90,15 @@ def file_of(members: int) -> str:
     return f"zoo-{members}.cfg"
 
 
+def ports(cluster: WaltzCluster) -> tuple[tuple[str, int], ...]:
+    """The ports of a server, by name."""
+    return (
+        ("client", zookeeper_port(cluster)),
+        ("peer", ZOOKEEPER_PEER_PORT),
+        ("election", ZOOKEEPER_ELECTION_PORT),
+    )
+
+
 def render_config(cluster: WaltzCluster, members: int) -> str:
     """Configuration of the servers of an ensemble of so many. Writes are synced (ZooKeeper's default): a
     killed server forgets nothing. Sessions of up to ten minutes."""
@@ -104,12 +117,39 @@ def render_config(cluster: WaltzCluster, members: int) -> str:
         "quorumListenOnAllIPs": "true",
         "4lw.commands.whitelist": "srvr",
     }
+    if zookeeper_tls(cluster):
+        lines |= _tls_lines()
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
     pods = zookeeper_pods(cluster, members)
     if len(pods) > 1:
         for number, pod in enumerate(pods, start=1):
             text += f"server.{number}={pod}:{ZOOKEEPER_PEER_PORT}:{ZOOKEEPER_ELECTION_PORT}\n"
     return text
+
+
+def _tls_lines() -> dict[str, object]:
+    """Everybody shows a certificate of the cluster's authority; the plain port is there for the readiness
+    probe alone. Who has such a certificate may be a server of the ensemble: names are not compared, for a
+    server knows another that connects to it by an address only. Renewed files are followed."""
+    lines: dict[str, object] = {
+        "clientPortAddress": "127.0.0.1",
+        "secureClientPort": ZOOKEEPER_TLS_PORT,
+        "serverCnxnFactory": "org.apache.zookeeper.server.NettyServerCnxnFactory",
+        "ssl.clientAuth": "need",
+        "client.certReload": "true",
+        "sslQuorum": "true",
+        "sslQuorumReloadCertFiles": "true",
+        "ssl.quorum.clientAuth": "need",
+        "ssl.quorum.hostnameVerification": "false",
+    }
+    for side in ("ssl", "ssl.quorum"):
+        lines |= {
+            f"{side}.keyStore.type": "PEM",
+            f"{side}.keyStore.location": f"{TLS_DIRECTORY}/{COMBINED}",
+            f"{side}.trustStore.type": "PEM",
+            f"{side}.trustStore.location": f"{TLS_DIRECTORY}/ca.crt",
+        }
+    return lines
 
 
 def _config(cluster: WaltzCluster, inputs: RenderInputs, members: int) -> Obj:
@@ -127,7 +167,8 @@ def _headless(cluster: WaltzCluster) -> Obj:
         "publishNotReadyAddresses": True,
         "selector": selector(cluster, ZOOKEEPER),
         "ports": [
-            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"} for name, port in PORTS
+            {"name": name, "port": port, "targetPort": name, "protocol": "TCP"}
+            for name, port in ports(cluster)
         ],
     }
     return make(cluster, "v1", "Service", zookeeper_headless(cluster), ZOOKEEPER, {"spec": spec})
@@ -137,7 +178,9 @@ def _service(cluster: WaltzCluster) -> Obj:
     spec = {
         "type": "ClusterIP",
         "selector": selector(cluster, ZOOKEEPER),
-        "ports": [{"name": "client", "port": ZOOKEEPER_PORT, "targetPort": "client", "protocol": "TCP"}],
+        "ports": [
+            {"name": "client", "port": zookeeper_port(cluster), "targetPort": "client", "protocol": "TCP"}
+        ],
     }
     return make(cluster, "v1", "Service", zookeeper_name(cluster), ZOOKEEPER, {"spec": spec})
 
@@ -197,6 +240,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKe
     config = {"name": "config", "configMap": {"name": zookeeper_name(cluster), "defaultMode": 0o440}}
     volumes, mounts = mounted(
         ([config], [{"name": "config", "mountPath": FILE_DIRECTORY, "readOnly": True}]),
+        certificates(cluster, ZOOKEEPER),
         scratch(),
         ([], [{"name": "data", "mountPath": DATA_DIRECTORY}]),
     )
@@ -207,7 +251,7 @@ def _template(cluster: WaltzCluster, inputs: RenderInputs, managed: ManagedZooKe
         image_of(cluster, inputs.images, inputs.version, ZOOKEEPER),
         args=[f"{FILE_DIRECTORY}/{file_of(members)}"],
         env=[{"name": "ZOOKEEPER_HEAP_MB", "value": str(heap_mb(managed))}],
-        ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in PORTS],
+        ports=[{"name": name, "containerPort": port, "protocol": "TCP"} for name, port in ports(cluster)],
         resources=resources_of(managed.resources.requests, managed.resources.limits),
         volumeMounts=mounts,
         startupProbe={**probe, "periodSeconds": 2, "failureThreshold": 150},

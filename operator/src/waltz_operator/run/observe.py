@@ -139,6 +139,17 @@ def _own_ensemble(cluster: WaltzCluster, login: LoginSecret) -> Ensemble:
     return Ensemble(where, root, "digest", login.value, "creator" if own else "open")
 
 
+def _secured(
+    cluster: WaltzCluster, ensemble: Ensemble | Unknown, tls: TlsSettings | None
+) -> Ensemble | Unknown:
+    """The same, reached with the operator's certificate where TLS is wanted."""
+    if isinstance(ensemble, Unknown) or not topology.zookeeper_tls(cluster):
+        return ensemble
+    if tls is None:
+        return Unknown("the certificate of the operator is not there yet, which ZooKeeper asks for")
+    return replace(ensemble, certificates=tls.key_store)
+
+
 class Observer:
     """Owner of nothing: sessions and files belong to who made it."""
 
@@ -267,8 +278,9 @@ class Observer:
         material, exports = TlsSecrets(secrets, versions), await self._exports(cluster)
         if cluster.spec.zookeeper.managed is not None and cluster.spec.zookeeper.auth is None:
             login = await self._login(cluster)
-            return Access(_own_ensemble(cluster, login), tls, material, login=login, exports=exports)
-        ensemble = await self._ensemble(cluster)
+            ensemble = _secured(cluster, _own_ensemble(cluster, login), tls)
+            return Access(ensemble, tls, material, login=login, exports=exports)
+        ensemble = _secured(cluster, await self._ensemble(cluster), tls)
         credentials = None if isinstance(ensemble, Unknown) else ensemble.credentials
         return Access(ensemble, tls, material, digest_of(credentials), exports=exports)
 

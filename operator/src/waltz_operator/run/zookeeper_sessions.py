@@ -29,13 +29,15 @@ REPLACE_SECONDS = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Ensemble:
-    """Where ZooKeeper is and who we are there. `credentials`: user:password, or none."""
+    """Where ZooKeeper is and who we are there. `credentials`: user:password, or none. `certificates`: the
+    directory with tls.crt, tls.key and ca.crt for TLS; none for plaintext."""
 
     connect_string: str
     root: str
     scheme: str = "digest"
     credentials: str | None = None
     acl: str = "open"
+    certificates: str | None = None
 
     def settings(self) -> ZooKeeperSettings:
         """As every other process of Waltz is configured; ConfigError."""
@@ -49,10 +51,13 @@ class Ensemble:
         }
         if self.credentials is not None:
             keys["zookeeper.auth"] = self.credentials
+        if self.certificates is not None:
+            keys["zookeeper.ssl.keyStore.location"] = self.certificates
+            keys["zookeeper.ssl.trustStore.location"] = self.certificates
         return ZooKeeperSettings.from_mapping(keys, source="the WaltzCluster")
 
 
-_Key = tuple[str, str, str | None, str]
+_Key = tuple[str, str, str | None, str, str | None]
 
 
 async def _connect(settings: ZooKeeperSettings) -> ZooKeeperStore:
@@ -78,7 +83,13 @@ class Ensembles:
         """The session for a cluster; ConfigError, ConnectError (also when there is none yet)."""
         if not ensemble.connect_string:
             raise ConfigError("the WaltzCluster names no ZooKeeper")
-        key = (ensemble.connect_string, ensemble.scheme, ensemble.credentials, ensemble.acl)
+        key = (
+            ensemble.connect_string,
+            ensemble.scheme,
+            ensemble.credentials,
+            ensemble.acl,
+            ensemble.certificates,
+        )
         if self._users.get(owner, key) != key:
             await self.release(owner)
         self._users[owner] = key

@@ -33,6 +33,9 @@ from waltz_operator.tls.rotation import (
 from waltz_operator.tls.trust import Data, Trust, by_key_id, read_trust
 
 AUTHORITY = "ca"
+COMBINED = "tls-combined.pem"
+"""Key and certificate in one file, under the name that cert-manager gives it; ZooKeeper takes no other
+form."""
 _HASH_DIGITS = 16
 
 
@@ -49,10 +52,11 @@ class TlsSecrets:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Who a certificate is for: `names` are DNS names and addresses."""
+    """Who a certificate is for: `names` are DNS names and addresses. `combined`: with `COMBINED`."""
 
     common_name: str
     names: tuple[str, ...]
+    combined: bool = False
 
 
 def secret_data(secret: Mapping[str, Any] | None) -> dict[str, bytes]:
@@ -110,9 +114,9 @@ def _info(certificate: bytes) -> CertificateInfo:
     return describe(certificate, "an authority")
 
 
-def read_certificate(role: Data) -> Certified | None:
-    """A role's certificate; None when there is no usable one."""
-    if not role.get("tls.key"):
+def read_certificate(role: Data, *, combined: bool = False) -> Certified | None:
+    """A role's certificate; None when there is no usable one. `combined`: in both forms."""
+    if not role.get("tls.key") or (combined and role.get(COMBINED) != _combined(role)):
         return None
     try:
         info = describe(role.get("tls.crt", b""), "the certificate")
@@ -169,8 +173,7 @@ def carry_out(
             return {AUTHORITY: _as("tls", _there(trust.signer))}
         case Step.TRUST_AUTHORITIES:
             return {
-                role: {**{key: roles[role][key] for key in ("tls.crt", "tls.key")}, "ca.crt": trust.bundle}
-                for role in decision.roles
+                role: _whole({**roles[role], "ca.crt": trust.bundle}, wanted[role]) for role in decision.roles
             }
         case Step.SIGN_CERTIFICATES | Step.SIGN_WITH_NEXT:
             signer = _there(trust.signer if step is Step.SIGN_CERTIFICATES else trust.next)
@@ -198,7 +201,18 @@ def _previous(certificates: tuple[bytes, ...]) -> dict[str, bytes]:
 
 def _sign(signer: KeyPair, trust: Trust, subject: Subject, now: float, lives: Lifetimes) -> dict[str, bytes]:
     pair = issue(signer, subject.common_name, subject.names, now, lives.certificate)
-    return {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": trust.bundle}
+    made = {"tls.crt": pair.certificate, "tls.key": pair.key, "ca.crt": trust.bundle}
+    return _whole(made, subject)
+
+
+def _whole(data: Data, subject: Subject) -> dict[str, bytes]:
+    """All that the Secret of a role holds, and nothing else."""
+    kept = {key: data[key] for key in ("tls.crt", "tls.key", "ca.crt")}
+    return {**kept, COMBINED: _combined(kept)} if subject.combined else kept
+
+
+def _combined(data: Data) -> bytes:
+    return data["tls.key"].rstrip() + b"\n" + data.get("tls.crt", b"")
 
 
 def secret_object(

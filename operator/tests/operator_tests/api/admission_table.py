@@ -56,6 +56,7 @@ _IMAGES = "spec.images: give version, or images.server, images.storage and, for 
 _EITHER = "spec.zookeeper: give connectString or managed, exactly one of them"
 _AUTH = "spec.zookeeper.auth: managed.authentication makes credentials of its own: give it or auth, not both"
 _ROOT = "spec.zookeeper.root: . and .. cannot be parts of a path in ZooKeeper"
+_ZOOKEEPER_TLS: Spec = {"zookeeper": {"managed": {"tls": "Enabled"}}}
 _PORT = "a port is a number from 1 to 65535"
 _NODE = "spec.storage.groups[1].nodes[0]"
 _BELONG = "connectString and adminPort belong to a node with external: true, which needs both"
@@ -93,6 +94,8 @@ BAD: list[Bad] = [
     Bad(groups({"name": "1", "nodes": [external()]}, {"name": "2", "nodes": [external()]}), "spec.storage.groups: two nodes have the same connect string", OPERATOR_ONLY),
     Bad({"tls": {"mode": "Secret"}}, "spec.tls.secrets: goes with mode Secret, which needs it"),
     Bad({"tls": {"secrets": SECRETS}}, "spec.tls.secrets: goes with mode Secret, which needs it"),
+    Bad({**_ZOOKEEPER_TLS, "tls": {"mode": "Disabled"}}, "spec.zookeeper: TLS of the managed ZooKeeper needs certificates: tls.mode must not be Disabled"),
+    Bad({**_ZOOKEEPER_TLS, "tls": {"mode": "Secret", "secrets": SECRETS}}, "spec.zookeeper: TLS of the managed ZooKeeper with your Secrets needs one more: tls.secrets.zookeeper"),
     Bad({"tls": {"issuerRef": {"name": "i"}}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     Bad({"tls": {"mode": "CertManager"}}, "spec.tls.issuerRef: goes with mode CertManager, which needs it"),
     *(Bad({"tls": {"mode": "Disabled", "allowedPeers": {field: ["a"]}}}, _TLS) for field in ("server", "storage", "admin")),

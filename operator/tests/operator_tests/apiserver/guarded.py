@@ -12,6 +12,7 @@ from waltz_cluster.memory_store import MemoryStore, MemoryZooKeeper
 from waltz_cluster.session import create_with_parents
 from waltz_cluster.store import CheckOp, CreateOp, Op, Watch, ZnodeStat, ZooKeeperStore
 from waltz_operator.run.zookeeper_access import OPEN, OWN, identity
+from waltz_protocol.aio.tls import client_context
 
 
 class GuardedZooKeeper(MemoryZooKeeper):
@@ -31,7 +32,11 @@ class GuardedZooKeeper(MemoryZooKeeper):
         }
 
     def login(self, settings: ZooKeeperSettings, timeout_seconds: float, who: str) -> ZooKeeperStore:
-        """A session as these settings say."""
+        """A session as these settings say: what they need for TLS has to be there."""
+        tls = settings.zookeeper_tls()
+        if settings.zookeeper_connect_string.endswith(":2281"):
+            assert tls is not None, f"{who} knows nothing of TLS"
+            assert client_context(tls) is not None
         other = self.elsewhere.get(settings.zookeeper_connect_string)
         if other is not None and other is not self:
             return other.login(settings, timeout_seconds, who)

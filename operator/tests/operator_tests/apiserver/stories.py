@@ -161,9 +161,13 @@ def rotate(*, from_days_ago: float) -> Step:
         ca = secret_data(await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-ca"))
         require(ca["tls.crt"] != world.old_authority, "the authority was not replaced")
         require(set(ca) == {"tls.crt", "tls.key"}, f"the rotation has not come to its end: {sorted(ca)}")
-        for role in ("storage", "server", "operator", "client"):
+        for role in ("storage", "server", "operator", "zookeeper", "client"):
             data = secret_data(await world.kube.get(kinds.SECRET, world.namespace, f"{NAME}-tls-{role}"))
             require(data["ca.crt"] == ca["tls.crt"], f"{role} trusts something else")
+            if role == "zookeeper":
+                require(
+                    data["tls-combined.pem"] == data["tls.key"] + data["tls.crt"], "ZooKeeper has another"
+                )
         await holds("1-0", "2-0", "3-0")(world)
 
     return Step("rotate certificates and authority", act, check)

@@ -13,6 +13,10 @@ GROUPS = {"storage": {"groups": [{"name": "1", "count": 2}, {"name": "2"}, {"nam
 ROTATED_DAYS = 61.0
 LIFETIMES = {"certificateLifetimeHours": 24 * 89, "authorityLifetimeHours": 24 * 90}
 """Both are due for renewal (two thirds have passed) and still valid after that time."""
+ZOOKEEPER = {
+    "images": {"server": "waltz-server:1", "storage": "waltz-storage:1", "zookeeper": "waltz-zookeeper:1"},
+    "zookeeper": {"managed": {"replicas": 1, "tls": "Enabled"}},
+}
 
 STORIES = {
     "drain, replace a disk, delete": Story(
@@ -21,7 +25,7 @@ STORIES = {
     ),
     "rotate certificates": Story(
         (stories.rotate(from_days_ago=ROTATED_DAYS),),
-        before=(stories.install(replicas=3, tls=LIFETIMES),),
+        before=(stories.install(replicas=3, tls=LIFETIMES, **ZOOKEEPER),),
         days_behind=ROTATED_DAYS,
     ),
 }

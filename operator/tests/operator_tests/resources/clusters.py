@@ -98,6 +98,11 @@ VARIANTS: dict[str, Spec] = {
         },
     },
     "ensemble": {"zookeeper": {"managed": {"replicas": 3, "size": "5Gi", "storageClassName": "fast"}}},
+    "ensemble with TLS": {"zookeeper": {"managed": {"replicas": 3, "tls": "Enabled"}}, "networkPolicy": {"egress": "Closed"}},
+    "ensemble with TLS, own certificates": {
+        "zookeeper": {"managed": {"tls": "Enabled"}},
+        "tls": {"mode": "Secret", "secrets": {**SECRETS, "zookeeper": "own-zookeeper"}},
+    },
     "plaintext": {"tls": {"mode": "Disabled"}},
     "own certificates": {"tls": {"mode": "Secret", "secrets": SECRETS}},
     "named peers": {
@@ -139,6 +144,8 @@ CHANGES_REFUSED: list[tuple[Spec, Spec, str]] = [
     ({}, {"zookeeper": {"managed": None, "connectString": "h:1"}}, "cannot move between its own ensemble and a managed one"),
     ({"zookeeper": {"managed": {"replicas": 3}}}, {"zookeeper": {"managed": {"replicas": 1}}}, "the number of ZooKeeper servers can only grow"),
     ({}, {"zookeeper": {"managed": {"size": "1Gi"}}}, "a volume cannot shrink"),
+    ({}, {"zookeeper": {"managed": {"tls": "Enabled"}}}, "TLS of the managed ZooKeeper is fixed"),
+    ({"zookeeper": {"managed": {"tls": "Enabled"}}}, {"zookeeper": {"managed": {"tls": None}}}, "TLS of the managed ZooKeeper is fixed"),
     ({"zookeeper": {"adoptKey": UID}}, {"zookeeper": {"adoptKey": None}}, "the key of an adopted cluster is fixed"),
     ({}, {"storage": {"size": "9Gi"}}, "a volume cannot shrink"),
     ({"storage": {"size": "1Ti"}}, {"storage": {"size": "999G"}}, "a volume cannot shrink"),

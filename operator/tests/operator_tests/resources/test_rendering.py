@@ -22,7 +22,7 @@ from operator_tests.resources.clusters import (
     of_kind,
     pods,
 )
-from waltz_operator.api.topology import storage_nodes, tls_roles
+from waltz_operator.api.topology import storage_nodes, tls_roles, zookeeper_pods, zookeeper_tls
 from waltz_operator.resources import VolumeFacts, copy_job, impossible_changes
 from waltz_operator.resources.common import USER_ID
 from waltz_operator.resources.zookeeper import SERVES
@@ -208,6 +208,9 @@ def test_certificates_cover_the_names_that_are_connected_to(variant: str) -> Non
     if advertised != "{address}":
         assert covers(roles["server"].dns_names, advertised)
     assert covers(roles["server"].dns_names, "ledger.demo.svc")
+    if zookeeper_tls(made):
+        for pod in (*zookeeper_pods(made), "ledger-zookeeper.demo.svc"):
+            assert covers(roles["zookeeper"].dns_names, pod)
     assert all(len(role.common_name) <= 64 for role in roles.values())
 
 

@@ -7,9 +7,10 @@ import random
 import pytest
 
 from operator_tests.resources.clusters import cluster
-from waltz_admin.authority import describe, make_authority
+from waltz_admin.authority import describe, make_authority, split
+from waltz_operator.tls.secrets import COMBINED
 
-from .world import CA, DAY, LIFETIMES, LOSSES, ROLES, World
+from .world import CA, DAY, LIFETIMES, LOSSES, ROLES, ZOOKEEPER, World
 
 
 @pytest.fixture
@@ -63,7 +64,7 @@ def test_a_name_that_is_wanted_now_waits_for_the_switch(world: World) -> None:
     """A certificate of the next authority would be refused by every pod that has not restarted."""
     before = certificates(world)
     world.deleted()
-    world.cluster = cluster({"tls": {**LIFETIMES, "extraNames": ["waltz.example.com"]}})
+    world.cluster = cluster({"tls": {**LIFETIMES, "extraNames": ["waltz.example.com"]}, **ZOOKEEPER})
     world.write_all()
     assert certificates(world) == before
     world.finish(random.Random(1), 0.3)
@@ -113,6 +114,34 @@ def test_an_authority_that_somebody_puts_there_takes_over(world: World) -> None:
     theirs = key_id(world, "tls.crt")
     world.finish(random.Random(1), 0.3)
     assert world.rests_on_one_authority() == theirs
+
+
+@pytest.mark.parametrize("content", [None, b"another key and certificate"], ids=["missing", "another"])
+def test_key_and_certificate_in_one_file_are_those_of_the_two_files(
+    world: World, content: bytes | None
+) -> None:
+    """ZooKeeper reads that file, and all others are for who looks."""
+    for role in ROLES:
+        data = world.secrets[role]
+        combined = data.pop(COMBINED, None)
+        if role == "zookeeper":
+            assert combined == data["tls.key"] + data["tls.crt"]
+            if content is not None:
+                data[COMBINED] = content
+        else:
+            assert combined is None
+    world.write_all()
+    data = world.secrets["zookeeper"]
+    assert data[COMBINED] == data["tls.key"] + data["tls.crt"]
+    assert {write[0] for write in world.look(settled=True)} == set()
+
+
+def test_authorities_have_different_names(world: World) -> None:
+    """Java takes of two with the same name in one file the last only."""
+    world.now += 61 * DAY
+    world.write_all()
+    names = [describe(one, "").common_name for one in split(world.secrets["zookeeper"]["ca.crt"])]
+    assert len(names) == len(set(names)) == 2
 
 
 def test_a_next_authority_alone_signs(world: World) -> None:

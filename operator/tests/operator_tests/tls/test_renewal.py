@@ -5,9 +5,9 @@ from __future__ import annotations
 from operator_tests.resources.clusters import cluster
 from waltz_operator.tls.secrets import MaterialDigests, material_digests
 
-from .world import DAY, LIFETIMES, World
+from .world import DAY, LIFETIMES, ZOOKEEPER, World
 
-RENEWED = cluster({"tls": {**LIFETIMES, "certificateLifetimeHours": 24 * 30}})
+RENEWED = cluster({"tls": {**LIFETIMES, "certificateLifetimeHours": 24 * 30}, **ZOOKEEPER})
 
 
 def digests(world: World) -> dict[str, MaterialDigests]:

@@ -29,10 +29,11 @@ from waltz_protocol.aio.tls import TlsSettings, client_context, server_context
 DAY = 86_400.0
 BEGIN = 1_800_000_000.0
 LIFETIMES = {"certificateLifetimeHours": 24 * 89, "authorityLifetimeHours": 24 * 90}
-CLUSTER = cluster({"tls": LIFETIMES})
+ZOOKEEPER = {"zookeeper": {"managed": {"tls": "Enabled"}}}
+CLUSTER = cluster({"tls": LIFETIMES, **ZOOKEEPER})
 CA = "ledger-tls-ca"
-ROLES = ("server", "storage", "operator", "client")
-PODS = ("server", "server", "storage", "storage", "storage", "client")
+ROLES = ("server", "storage", "operator", "zookeeper", "client")
+PODS = ("server", "server", "storage", "storage", "storage", "zookeeper", "client")
 KEYS = ("tls.crt", "tls.key", "ca.crt")
 Material = tuple[bytes, bytes, bytes]
 Data = Mapping[str, bytes]

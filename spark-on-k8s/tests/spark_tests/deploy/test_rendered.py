@@ -14,6 +14,7 @@ import yaml
 
 from render.all_files import files
 from render.application import load, parse
+from render.objects import option_values
 from spark_tests.deploy.fields import APACHE, KUBEFLOW, KUBEFLOW_REQUIRED, mistakes
 from waltz_spark.errors import OptionError
 from waltz_spark.job import log_options, parser
@@ -130,6 +131,16 @@ def test_a_job_reads_the_options_of_its_config_map(path: Path, tmp_path: Path) -
     found = log_options(given)
     assert found["zookeeper.connectString"] == "ledger-zookeeper.waltz.svc:2181"
     assert found["client.ssl.keyStore.location"] == "/etc/waltz/tls"
+
+
+@pytest.mark.parametrize("wanted", [True, False])
+def test_the_secret_s_files_are_for_zookeeper_too_where_tls_is_wanted(wanted: bool) -> None:
+    application = load(APPLICATIONS[0])
+    options = {**application.options, "zookeeper.ssl.enabled": wanted}
+    application = application.model_copy(update={"options": options})
+    found = option_values(application)
+    assert (found.get("zookeeper.ssl.trustStore.location") == "/etc/waltz/tls") is wanted
+    assert (found.get("zookeeper.ssl.keyStore.location") == "/etc/waltz/tls") is wanted
 
 
 def test_a_password_comes_from_a_file(tmp_path: Path) -> None:

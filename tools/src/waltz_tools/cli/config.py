@@ -135,10 +135,14 @@ def _load(role: Role, flat: Mapping[str, object], source: str) -> list[Step]:
             return _load_storage(flat, source)
         case Role.CLIENT:
             client = ClientSettings.from_mapping(flat, source=source)
-            return [client.credentials, lambda: client_context(client.tls_settings("client.ssl"))]
+            return [*_zookeeper(client), lambda: client_context(client.tls_settings("client.ssl"))]
         case Role.TOOLS:
             tools = CliSettings.from_mapping(flat, source=source)
-            return [tools.credentials, lambda: client_context(tools.tls_settings("ssl"))]
+            return [*_zookeeper(tools), lambda: client_context(tools.tls_settings("ssl"))]
+
+
+def _zookeeper(settings: ZooKeeperSettings) -> list[Step]:
+    return [settings.credentials, settings.zookeeper_context]
 
 
 def _load_server(flat: Mapping[str, object], source: str) -> list[Step]:
@@ -146,7 +150,7 @@ def _load_server(flat: Mapping[str, object], source: str) -> list[Step]:
         from waltz_server.settings import ServerSettings
     settings = ServerSettings.from_mapping(flat, source=source)
     return [
-        settings.credentials,
+        *_zookeeper(settings),
         lambda: server_context(settings.client_facing_tls()),
         lambda: client_context(settings.storage_facing_tls()),
     ]
@@ -165,7 +169,7 @@ def _load_storage(flat: Mapping[str, object], source: str) -> list[Step]:
             )
 
     return [
-        settings.credentials,
+        *_zookeeper(settings),
         settings.host,
         directory,
         lambda: server_context(settings.tls_settings("storage.ssl")),

@@ -17,7 +17,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from waltz_cluster.config.files import load_file
 from waltz_cluster.errors import ConfigError
 from waltz_cluster.paths import check_root
-from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.aio.tls import ClientTls, TlsSettings, client_context
 
 _log = logging.getLogger(__name__)
 
@@ -270,6 +270,11 @@ class ZooKeeperSettings(RoleSettings):
         """How the connection to ZooKeeper is protected; None, and so plaintext as with 0.13.2, when no key
         below `zookeeper.ssl` is given."""
         return self.tls_settings(ZOOKEEPER_TLS) if ZOOKEEPER_TLS in self.tls else None
+
+    def zookeeper_context(self) -> ClientTls | None:
+        """The same, with its files read. TlsSettingsError."""
+        tls = self.zookeeper_tls()
+        return None if tls is None else client_context(tls)
 
     def credentials(self) -> tuple[str, str] | None:
         """(scheme, credentials), read from the file when one is named; ConfigError when that fails."""

@@ -24,6 +24,7 @@ from waltz_operator.api.topology import (
     connect_string,
     tls_roles,
     zookeeper_secret,
+    zookeeper_tls,
 )
 from waltz_operator.model.desired import Move
 from waltz_operator.model.facts import Facts, impossible, operation_of_another_version
@@ -134,6 +135,7 @@ def _endpoints(snapshot: Snapshot, facts: Facts) -> Endpoints:
     secret = next((role.secret for role in tls_roles(cluster) if role.role == "client"), "")
     return Endpoints(
         zookeeper=connect_string(cluster),
+        zookeeper_tls=zookeeper_tls(cluster),
         root=cluster_root(cluster),
         zookeeper_secret=zookeeper_secret(cluster) if facts.credentials else "",
         service=f"{client_service(cluster)}.{cluster.metadata.namespace}.svc:{SERVER_PORT}",
