@@ -18,6 +18,10 @@ POLL_SECONDS = 0.5
 AGAIN_SECONDS = 1.0
 PERMISSION_SECONDS = 20.0
 """How long a destructive fault waits until the others have everything."""
+UNDER_LOAD_SECONDS = 300.0
+"""How long a change is tried under load. Where a session ends after a few appends and the network is slow, it
+is over before a late replica is listed, and a change that needs that replica waits: then the load ends
+first."""
 
 
 class SkippedError(Exception):
@@ -42,11 +46,14 @@ def storage_of(world: World, name: str) -> StorageRole:
 
 async def until_done(world: World, action: Callable[[], Awaitable[None]]) -> None:
     """What a fault has begun is always undone before the run ends."""
+    deadline = world.loop.time() + UNDER_LOAD_SECONDS
     while True:
         try:
             await action()
         except RefusedError as error:
             world.loop.note(f"to be tried again: {error}")
+            if world.loop.time() >= deadline:
+                world.access.stopping.set()
             await asyncio.sleep(AGAIN_SECONDS)
         else:
             return
