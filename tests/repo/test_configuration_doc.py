@@ -137,7 +137,7 @@ MEANINGS = {
     "storage.maxBatchSize": "Transactions per Append frame to a storage node.",
     "storage.initialRetryInterval": "First pause before an unreachable replica is tried again, ms; it doubles.",
     "storage.maxRetryInterval": "Longest pause, ms.",
-    "storage.checkpointInterval": "After this many transactions a new store session begins, which raises the low-water marks.",
+    "storage.checkpointInterval": "After this many transactions a new store session begins, which raises the low-water marks. A session has to last for seconds: a late replica joins within one.",
     "enabled": "false = plaintext.",
     "allowUnverified": "Accept any certificate of the peer when there is no trust store. For a connecting side without a trust store this "
     "must be set: it is not the default.",
