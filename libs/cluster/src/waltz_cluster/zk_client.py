@@ -90,7 +90,8 @@ async def connect(settings: ZooKeeperSettings) -> "KazooStore":
         tls = settings.zookeeper_context()
     except TlsSettingsError as error:
         raise ConfigError(f"{settings.source}: {error}") from None
-    handler = ConnectionHandler(tls)
+    servers = settings.zookeeper_connect_string.partition("/")[0].count(",") + 1
+    handler = ConnectionHandler(tls, settings.zookeeper_session_timeout_ms / 1000 / servers)
     try:
         client = KazooClient(
             handler=handler,

@@ -2,11 +2,13 @@
 with the reason kept why the last one failed.
 
 kazoo's own TLS trusts the machine's authorities beside the given one, does not compare host names and reads
-PEM only.
+PEM only. And it waits for one server as long as the session lasts, so that one which swallows what it is
+sent (a machine that is gone, a frozen process) costs the session although the others serve.
 """
 
 import socket
 import ssl
+import time
 from typing import Any
 
 from kazoo.handlers.threading import SequentialThreadingHandler
@@ -16,11 +18,13 @@ from waltz_protocol.aio.tls import ClientTls
 
 
 class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
-    """Threads and sockets of one kazoo client. `tls` None: plaintext."""
+    """Threads and sockets of one kazoo client. `tls` None: plaintext. `attempt_seconds`: for one server, TCP
+    and TLS together; ZooKeeper's own client takes the session timeout divided by the number of servers."""
 
-    def __init__(self, tls: ClientTls | None) -> None:
+    def __init__(self, tls: ClientTls | None, attempt_seconds: float) -> None:
         super().__init__()
         self._tls = tls
+        self._attempt_seconds = attempt_seconds
         self.problem: str | None = None
         """Why the last connection could not be made; None when it could."""
 
@@ -28,18 +32,21 @@ class ConnectionHandler(SequentialThreadingHandler):  # type: ignore[misc]
         self, address: tuple[str, int], hostname: str | None = None, timeout: float | None = None, **_: object
     ) -> socket.socket:
         """Connect, and do TLS for `hostname`; OSError. Called by kazoo's connection thread."""
+        limit = min(self._attempt_seconds, timeout or self._attempt_seconds)
+        deadline = time.monotonic() + limit
         try:
-            connection = socket.create_connection(address, timeout)
+            connection = socket.create_connection(address, limit)
             try:
                 connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
                 if self._tls is not None:
+                    connection.settimeout(max(deadline - time.monotonic(), 0.001))
                     connection = self._tls.wrap_socket(connection, server_hostname=hostname)
             except BaseException:
                 connection.close()
                 raise
         except OSError as error:
-            self.problem = connect_problem(error, timeout or 0.0)
+            self.problem = connect_problem(error, limit)
             raise
         self.problem = None
         return connection

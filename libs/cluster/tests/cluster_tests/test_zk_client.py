@@ -2,6 +2,8 @@
 hurt."""
 
 import asyncio
+import contextlib
+import socket
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -16,6 +18,8 @@ from waltz_cluster import errors
 from waltz_cluster.errors import AuthError, ConfigError, ConnectError, ConnectionLostError
 from waltz_cluster.store import SessionEvent, SessionState, ZooKeeperStore
 from waltz_cluster.zk_client import KazooStore, connect, map_error, parse_acl
+from waltz_cluster.zk_connection import ConnectionHandler
+from waltz_protocol.aio.tls import TlsSettings, client_context
 from waltz_testkit.ports import free_port
 from waltz_testkit.zookeeper import EmbeddedZooKeeper, ZooKeeperUnavailableError
 
@@ -49,6 +53,24 @@ async def test_an_absent_zookeeper_is_one_clear_line() -> None:
         str(error.value) == f"ZooKeeper at 127.0.0.1:{port} did not answer within 0.3 s: connection refused"
     )
     assert error.value.user_error
+
+
+@pytest.mark.parametrize("tls", [False, True], ids=["plain", "tls"])
+def test_a_server_that_swallows_everything_gets_its_share_of_the_time_only(tls: bool) -> None:
+    """The session would end meanwhile, although other servers serve."""
+    with socket.create_server(("127.0.0.1", 0), backlog=0) as silent:
+        address = silent.getsockname()
+        handler = ConnectionHandler(client_context(TlsSettings(allow_unverified=True)) if tls else None, 0.2)
+        waiting = []
+        with contextlib.ExitStack() as stack:
+            if not tls:  # a connection is made by the kernel, until its queue is full
+                for _ in range(4):
+                    waiting.append(stack.enter_context(socket.socket()))
+                    waiting[-1].setblocking(False)
+                    waiting[-1].connect_ex(address)
+            with pytest.raises(TimeoutError):
+                handler.create_connection(address, "silent", 3600.0)
+    assert handler.problem == "no answer within 0.2 s"
 
 
 async def test_a_wrong_connect_string_is_one_clear_line() -> None:
