@@ -14,7 +14,7 @@ import pytest
 import structlog
 
 from operator_tests.apiserver.control_plane import ControlPlane, control_plane, missing
-from operator_tests.apiserver.installed import install, operator_token
+from operator_tests.apiserver.installed import Administrator, install, operator_token
 from operator_tests.apiserver.loop import ClusterLoop
 from operator_tests.apiserver.world import Journal, World
 from waltz_operator.kube.client import Kube, KubeClient
@@ -41,7 +41,7 @@ class Plane:
         number = next(_numbers)
 
         async def main() -> World:
-            admin = KubeClient(self.control.configuration())
+            admin = Administrator(self.control.configuration())
             operator = KubeClient(self.control.configuration(self.token))
             directory = self.directory / f"world-{number}"
             world = World(admin, through(operator), f"test-{number}", directory, journal or Journal())
@@ -70,7 +70,7 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
     with control_plane(directory) as control:
 
         async def prepare() -> str:
-            admin = KubeClient(control.configuration())
+            admin = Administrator(control.configuration())
             try:
                 await install(admin)
                 return await operator_token(admin)

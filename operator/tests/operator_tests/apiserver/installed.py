@@ -4,13 +4,14 @@ operator's own token."""
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from waltz_operator.kube.client import KubeClient
-from waltz_operator.kube.errors import KubeConflictError, KubeError
+from waltz_operator.kube.client import KubeClient, Object
+from waltz_operator.kube.errors import KubeConflictError, KubeError, KubeUnavailableError
 from waltz_operator.kube.kinds import Kind
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -36,6 +37,28 @@ FILES = (
     "manifests/common/own-namespace.yaml",
     "manifests/base/cluster-role.yaml",
 )
+
+
+class Administrator(KubeClient):
+    """Who installs definitions. While the API server goes from one of them to the next, it turns requests
+    away with HTTP 503 before it looks at them; an administrator asks again for up to 10 s."""
+
+    async def _call(
+        self,
+        method: str,
+        path: str,
+        query: Mapping[str, str] | None = None,
+        body: Mapping[str, Any] | None = None,
+        content_type: str = "application/json",
+    ) -> Object:
+        end = asyncio.get_running_loop().time() + 10
+        while True:
+            try:
+                return await super()._call(method, path, query, body, content_type)
+            except KubeUnavailableError as error:
+                if error.status != 503 or asyncio.get_running_loop().time() >= end:
+                    raise
+            await asyncio.sleep(0.1)
 
 
 async def post(

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from operator_tests.apiserver.conftest import Plane
-from operator_tests.apiserver.installed import NAMESPACE, ROOT, post
+from operator_tests.apiserver.installed import NAMESPACE, ROOT, Administrator, post
 from operator_tests.resources.clusters import CHANGES_REFUSED, INPUTS, PLAIN, VARIANTS, Spec, merged
 from waltz_operator.api.parse import parse_cluster, parse_migration
 from waltz_operator.kube.client import KubeClient
@@ -28,7 +28,7 @@ def on_the_server(plane: Plane, namespace: str, work: Callable[[KubeClient], Awa
     """Run `work` with the rights of an administrator, in a fresh namespace."""
 
     async def main() -> None:
-        admin = KubeClient(plane.control.configuration())
+        admin = Administrator(plane.control.configuration())
         try:
             await post(
                 admin, NAMESPACE, {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}

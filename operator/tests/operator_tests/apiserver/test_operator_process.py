@@ -18,9 +18,8 @@ import yaml
 
 from operator_tests.apiserver import stories
 from operator_tests.apiserver.conftest import Plane
-from operator_tests.apiserver.installed import make_namespace
+from operator_tests.apiserver.installed import Administrator, make_namespace
 from waltz_operator.kube import kinds
-from waltz_operator.kube.client import KubeClient
 
 CLUSTERS = 20
 NAMESPACE = "twenty"
@@ -35,7 +34,7 @@ async def test_twenty_clusters_in_150_mib(
 ) -> None:
     kubeconfig = tmp_path / "kubeconfig"
     kubeconfig.write_text(yaml.safe_dump(plane.control.kubeconfig(plane.token)))
-    admin = KubeClient(plane.control.configuration())
+    admin = Administrator(plane.control.configuration())
     try:
         await make_namespace(admin, NAMESPACE)
         for number in range(CLUSTERS):
