@@ -7,9 +7,15 @@ from tests.sim.checkers.nodes import Durable, kept
 OLD = {0: Durable(max_txid=10, session_id=3, low_water_mark=7, fence=4)}
 
 
-def found(after: dict[int, Durable], *, damaged: tuple[int, ...] = (), dark: bool = False) -> list[str]:
+def found(
+    after: dict[int, Durable],
+    *,
+    damaged: tuple[int, ...] = (),
+    dark: bool = False,
+    failed: tuple[int, ...] = (),
+) -> list[str]:
     """Names of the invariants violated."""
-    return [one.invariant for one in kept("storage-1", OLD, after, damaged, dark=dark)]
+    return [one.invariant for one in kept("storage-1", OLD, after, damaged, dark=dark, failed=failed)]
 
 
 def test_a_node_that_kept_or_raised_everything_is_fine() -> None:
@@ -32,3 +38,10 @@ def test_a_changed_bit_excuses_the_marks_but_not_the_records_while_the_power_sta
     assert found(lower, damaged=(0,)) == []
     assert found(shorter, damaged=(0,)) == ["node_kept"]
     assert found(shorter, damaged=(0,), dark=True) == []
+
+
+def test_a_failed_sync_excuses_only_what_was_damaged_as_well() -> None:
+    shorter = {0: OLD[0]._replace(max_txid=9)}
+    assert found(shorter, failed=(0,)) == ["node_kept"]
+    assert found(shorter, damaged=(0,), failed=(1,)) == ["node_kept"]
+    assert found(shorter, damaged=(0,), failed=(0,)) == []

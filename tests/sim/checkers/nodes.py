@@ -38,18 +38,20 @@ def kept(
     damaged: Collection[int],
     *,
     dark: bool,
+    failed: Collection[int] = (),
 ) -> list[Violation]:
     """Violations `node_kept`. A partition that is not open any longer is excused: it refuses, or was taken
     away.
 
-    `damaged`: partitions in whose files a bit was changed behind the node's back. When the power went as well
-    (`dark`) its effect cannot always be distinguished from a torn tail; else the last record at least is
-    known.
+    `damaged`: partitions in whose files a bit was changed, or a write was lost, behind the node's back. When
+    the power went as well (`dark`) its effect cannot always be distinguished from a torn tail; nor when a sync
+    had failed (`failed`: partitions that were out of service), for that may drop the mark of the side file,
+    which is not synced by itself. Else the last record at least is known.
     """
     found = []
     for partition_id, old in before.items():
         new = after.get(partition_id)
-        if new is None or (dark and partition_id in damaged):
+        if new is None or (partition_id in damaged and (dark or partition_id in failed)):
             continue
         for what, was, now in zip(Durable._fields, old, new, strict=True):
             if now < was and (what == "max_txid" or partition_id not in damaged):

@@ -35,6 +35,7 @@ class NodeMemory:
         """Partitions whose files were damaged behind its back."""
         self.report = report
         self._known: dict[int, Durable] = {}
+        self._failed: frozenset[int] = frozenset()
         self._dark = False
         self.blind = False
         """It starts as a node without a synced mark, which cannot distinguish damage above its low-water mark
@@ -48,10 +49,14 @@ class NodeMemory:
         """It starts as a node that has no durable fence, or did so before."""
         self._known = {partition: old._replace(fence=-1) for partition, old in self._known.items()}
 
-    def ended(self, told: Mapping[int, Durable], now: Mapping[int, Durable]) -> None:
-        """The process is gone. `told`: what the jobs that were done by then had left; `now`: what its
-        memory says, which a job cut short may have lowered (a truncation) and one that was not done may have
+    def ended(self, told: Mapping[int, Durable], manager: StorageManager) -> None:
+        """The process is gone. `told`: what the jobs that were done by then had left; what its memory
+        (`manager`) says a job cut short may have lowered (a truncation) and one that was not done may have
         raised."""
+        now = durable(manager)
+        self._failed = frozenset(
+            partition_id for partition_id, one in manager.partitions.items() if one.failed is not None
+        )
         self._known = {
             partition_id: Durable(*map(min, old, now[partition_id]))
             for partition_id, old in told.items()
@@ -66,7 +71,12 @@ class NodeMemory:
         """A process has opened the directory."""
         dark, self._dark = self._dark, False
         for violation in kept(
-            self.name, self._known, durable(manager), self.damaged(), dark=dark or self.blind
+            self.name,
+            self._known,
+            durable(manager),
+            self.damaged(),
+            dark=dark or self.blind,
+            failed=self._failed,
         ):
             self.report(violation.invariant, violation.text)
 

@@ -163,7 +163,7 @@ class StorageRole(Role):
     def died(self) -> None:
         """Whoever looks at the node's memory after this would see a ghost."""
         if self.executor is not None and self.node is not None:
-            self.memory.ended(self.executor.told, durable(self.node.manager))
+            self.memory.ended(self.executor.told, self.node.manager)
         self.node = None
         self.executor = None
 
