@@ -50,9 +50,9 @@ integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
-# documents, faults for a minute.
+# documents, faults for a minute. Its first part mostly waits for processes, so four workers share two cores.
 test-long: setup unit-spark-oldest types-as-user interpreters docs
-	$(PYTEST) -m long $(MEMBER)
+	$(PYTEST) -n 4 -m long $(MEMBER)
 	$(PYTEST) -m long tests/sim
 	$(PYTEST) -m long tests/integration
 

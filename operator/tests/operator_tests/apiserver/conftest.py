@@ -83,6 +83,13 @@ def plane(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Plane]:
 
 
 @pytest.fixture(autouse=True)
+def short_drains(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server that leaves waits up to a second until its partitions have been taken over, which it learns
+    late when nothing is appended; and here nothing is appended then."""
+    monkeypatch.setattr("waltz_server.server.DRAIN_SECONDS", 0.05)
+
+
+@pytest.fixture(autouse=True)
 def quiet_services() -> Iterator[None]:
     """Servers and storage nodes talk a lot; what they say is not looked at here."""
     before = structlog.get_config()
