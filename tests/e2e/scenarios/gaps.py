@@ -10,7 +10,7 @@ from statistics import median
 
 from tests.e2e.world import SERVERS, STORAGE, WAIT_SECONDS, World
 
-TIMES = 5
+TIMES = 3
 QUIET_SECONDS = 2.0
 STORAGE_TARGET_SECONDS = 1.0
 MOVE_TARGET_SECONDS = 1.0
@@ -20,7 +20,7 @@ _PARTITION = 2
 
 def measure(world: World) -> None:
     """Storage nodes and servers are stopped as a planned restart stops them, a replica goes from node to
-    node: five times each."""
+    node: `TIMES` times each."""
     quiet = _laps(world, lambda number: time.sleep(QUIET_SECONDS))
     world.notes.append(f"medians of {TIMES}: nothing {quiet:.2f} s")
     _note(
