@@ -117,7 +117,8 @@ STORE_MUTANTS = (
         expected=("acknowledged", "replicas_settle", "replicas", "progress", "fork"),
         how="A node is away with an uncommitted tail of an earlier session; it is listed as taking part, so the next "
         "recovery takes its tail for good.",
-        found_at=7,
+        found_at=1,
+        profile="power",
     ),
     Mutant(
         name="metadata_written_after_recovery_is_declared",
