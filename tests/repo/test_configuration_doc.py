@@ -94,7 +94,7 @@ MEANINGS = {
         "release only ([operations.md](operations.md#the-node-journal))."
     ),
     "storage.journal.directory": (
-        "Where the journal is, for a second device; none = `waltz-journal` inside the storage directory."
+        "Where the journal is, for a second device, of this node alone; none = `waltz-journal` inside the storage directory."
     ),
     "storage.journal.files": "Journal files, made and filled when the node starts.",
     "storage.journal.fileBytes": "Size of each.",

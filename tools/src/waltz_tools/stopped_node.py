@@ -10,15 +10,19 @@ from pathlib import Path
 from waltz_tools.errors import ToolError
 
 
-def restore_reset(directory: Path, partitions: Sequence[int] | None) -> list[int]:
+def restore_reset(
+    directory: Path, partitions: Sequence[int] | None, journal: Path | None = None
+) -> list[int]:
     """Reset what the control file of a restored storage directory records about store sessions; the
     partitions reset.
 
-    The node must be stopped (its lock is taken); None = all assigned partitions. Doing it twice is fine.
+    The node must be stopped (its lock is taken); None = all assigned partitions. `journal`: its
+    storage.journal.directory. Doing it twice is fine.
     """
     from waltz_storage.engine.storage_manager import reset_for_restore  # installed where storage nodes are
 
-    return reset_for_restore(str(directory), partitions)
+    place = None if journal is None else str(journal)
+    return reset_for_restore(str(directory), partitions, journal_directory=place)
 
 
 def settle_journal(directory: Path, journal: Path | None) -> int:

@@ -125,6 +125,20 @@ def test_the_journal_of_another_directory_is_refused() -> None:
     assert "belongs to another journal" in str(error)
 
 
+@pytest.mark.timeout(20)
+def test_an_end_whose_last_commit_needs_a_file_frees_one() -> None:
+    for rounds in range(30):
+        disk = empty_disk()
+        manager = opened(disk)
+        for number in range(rounds):
+            append(manager.get(0), number * 4, 4, 800)
+            manager.commit()
+        append(manager.get(0), rounds * 4, 4, 800)
+        manager.close()
+        manager = open_manager(disk)
+        assert_holds(manager.get(0), rounds * 4 + 4, 800)
+
+
 def test_safety_c7_after_a_failed_sync_of_the_journal_nothing_is_taken_and_nothing_new_is_shown() -> None:
     disk = empty_disk()
     manager = opened(disk)

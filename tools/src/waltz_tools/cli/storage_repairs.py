@@ -34,6 +34,10 @@ def restore_reset(
     partition: Annotated[
         str | None, typer.Option("--partition", "-p", help="Ids and ranges; all without it.")
     ] = None,
+    journal: Annotated[
+        Path | None,
+        typer.Option(help="storage.journal.directory, if the node has its journal elsewhere."),
+    ] = None,
     yes: YesOption = False,
     dry_run: DryRunOption = False,
     output: OutputOption = OutputFormat.TABLE,
@@ -51,7 +55,7 @@ def restore_reset(
         render_result(output, line, dry_run=True, directory=directory, reset=would)
         return
     confirm(f"{directory} forgets its store sessions: its copies have no vote until they have caught up", yes)
-    done = stopped_node.restore_reset(directory, chosen)
+    done = stopped_node.restore_reset(directory, chosen, journal)
     text = ",".join(map(str, done)) or "none"
     render_result(
         output, f"reset partitions {text} of {directory}; start the node now", directory=directory, reset=done

@@ -109,7 +109,7 @@ class ControlFile:
             except StorageStartError:
                 if not without_journal:
                     raise
-                abandon(file)
+                abandon(fs, directory, file, journal_directory)
                 raw = file.pread(layout.HEADER_SIZE, 0)
             header = _read_header(raw)
             if header is None:

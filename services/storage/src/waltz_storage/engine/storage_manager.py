@@ -433,18 +433,23 @@ def _without_session(info: PartitionInfo) -> PartitionInfo:
 
 
 def reset_for_restore(
-    directory: str, partition_ids: Iterable[int] | None = None, *, fs: FileSystem | None = None
+    directory: str,
+    partition_ids: Iterable[int] | None = None,
+    *,
+    fs: FileSystem | None = None,
+    journal_directory: str | None = None,
 ) -> list[int]:
     """Prepare a directory that was copied back from an older time (safety: a stale snapshot would vote).
 
     Resets the marks of the given partitions (all assigned ones when `None`) to "no session", keeps their
     files, flags, keeps or raises their fence, and returns their ids. The node must be stopped: the control
     file's lock is taken. `StorageStartError` when it is running or the directory is no storage
-    directory. Doing it twice is fine.
+    directory. What its journal holds is brought into the files if that can be done, and given up if not;
+    `journal_directory`: where it is, if not inside the directory. Doing it twice is fine.
     """
     disk = fs if fs is not None else OsFileSystem()
     try:
-        control = ControlFile.open_existing(disk, directory, without_journal=True)
+        control = ControlFile.open_existing(disk, directory, journal_directory, without_journal=True)
     except OSError as error:
         raise StorageStartError(f"{directory}: {error.strerror or error}") from error
     try:

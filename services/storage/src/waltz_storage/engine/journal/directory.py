@@ -7,7 +7,8 @@ is not its cluster's, and so does an earlier release of ours: neither can open f
 records. After an orderly end, and after a replay, the header is that of release 0.13.2 again.
 
 Crash order: of the beginning, journal files made and synced under a new id, then the header. Of the end, all
-files synced, then the header. The header is one sector, so it is the one or the other.
+files synced, then the journal's files released, then the header. The header is one sector, so it is the one
+or the other.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from uuid import UUID
 from waltz_storage.engine.errors import DirectoryLockedError, OutOfResourcesError, StorageStartError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import JournalDamagedError
-from waltz_storage.engine.journal.log import read_journal
+from waltz_storage.engine.journal.log import read_journal, release_journal
 from waltz_storage.engine.journal.replay import Replay
 from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, LOCK_SIZE, ControlHeader
 
@@ -88,6 +89,7 @@ def settle(fs: FileSystem, directory: str, control: File, configured: str | None
     replay = Replay(fs, directory, {CONTROL_FILE_NAME: control})
     try:
         replay.run(read_journal(fs, place, found.journal_id, found.files))
+        release_journal(fs, place, found.journal_id, found.files)
         write_plain(control, found.plain)
     except JournalDamagedError as error:
         raise StorageStartError(
@@ -117,11 +119,14 @@ def settle_directory(fs: FileSystem, directory: str, configured: str | None) -> 
         control.close()
 
 
-def abandon(control: File) -> None:
-    """Give up what the journal holds. `OSError`."""
+def abandon(fs: FileSystem, directory: str, control: File, configured: str | None) -> None:
+    """Give up what the journal holds, if it is there. `OSError`."""
     found = dependence(control.pread(HEADER_SIZE, 0))
     if found is not None:
         write_plain(control, found.plain)
+        place = journal_directory(directory, configured)
+        if fs.is_dir(place):
+            release_journal(fs, place, found.journal_id, min(max(0, found.files), _MOST_FILES))
 
 
 def write_plain(control: File, header: ControlHeader) -> None:

@@ -144,8 +144,9 @@ class JournaledFiles:
         return 0 if self._journal is None else self._journal.written_bytes
 
     def make(self, directory: str, journal_id: UUID, settings: JournalSettings) -> Journal:
-        """The journal's files, made and synced. `OSError`."""
-        return Journal.create(self._fs, directory, journal_id, settings)
+        """The journal's files, made and synced. `OSError`, `JournalTakenError`."""
+        own = settings.directory is None
+        return Journal.create(self._fs, directory, journal_id, settings, own=own)
 
     def begin(self, journal: Journal) -> None:
         """From here on through the journal. `OSError`.
@@ -168,15 +169,17 @@ class JournaledFiles:
         journal = self._journal
         if journal is None:
             return
-        with self._settling:
-            try:
-                self.check()
-                self.commit()
-                if self._pending:
-                    raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
+        try:
+            self.check()
+            self.commit()  # may have to wait for a file, and so to settle one
+            if self._pending:
+                raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
+            with self._settling:
                 for file in (*journal.unsettled(), journal.active):
                     self._settle(file)
-            finally:
+                journal.release()
+        finally:
+            with self._settling:
                 self._journal = None
                 journal.close()
 

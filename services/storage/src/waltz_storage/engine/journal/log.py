@@ -11,6 +11,8 @@ Invariants:
 * Crash order of a rotation: frames and the end mark of the old file synced, header of the new one synced,
   then its first frame. Only a file with the newest epoch may lack the end mark.
 * After a failed write or sync nothing is ever written again; its owner sees to it.
+* A file with an epoch above 0 is needed by a storage directory. What nobody needs any longer is released, the
+  oldest file first, so that a crash in between leaves the end of a journal.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ from itertools import pairwise
 from typing import NamedTuple, Self
 from uuid import UUID
 
+from waltz_storage.engine.errors import StorageStartError
 from waltz_storage.engine.files import File, FileSystem, join, write_fully
 from waltz_storage.engine.journal.layout import (
     END,
@@ -47,6 +50,10 @@ from waltz_storage.engine.journal.layout import (
 )
 
 _FILL_BYTES = 1 << 20
+
+
+class JournalTakenError(StorageStartError):
+    """The directory for the journal is that of another node."""
 
 
 class JournalSettings(NamedTuple):
@@ -92,8 +99,14 @@ class Journal:
         """Called when no file is free; it settles one."""
 
     @classmethod
-    def create(cls, fs: FileSystem, directory: str, journal_id: UUID, settings: JournalSettings) -> Self:
-        """Make or reuse the files, all empty. `OSError`."""
+    def create(
+        cls, fs: FileSystem, directory: str, journal_id: UUID, settings: JournalSettings, *, own: bool = True
+    ) -> Self:
+        """Make or reuse the files, all empty. `OSError`.
+
+        `own`: nobody but this node can mean this directory. In any other one `JournalTakenError` when a
+        running node has its journal there, or a storage directory that was not closed in order.
+        """
         if not fs.is_dir(directory):
             fs.make_dir(directory)
         fs.sync_dir(posixpath.dirname(directory))
@@ -101,11 +114,13 @@ class Journal:
         try:
             for number in range(settings.files):
                 path = join(directory, file_name(number))
-                file = fs.open(path, create=True)
-                files.append(JournalFile(number, path, file))
-                _fill(file, settings.file_bytes)
-                write_fully(file, FileHeader(journal_id, 0, number).to_bytes(), 0)
-                file.sync()
+                files.append(JournalFile(number, path, fs.open(path, create=True)))
+            if not own:
+                _take(fs, directory, files)
+            for number, one in enumerate(files):
+                _fill(one.file, settings.file_bytes)
+                write_fully(one.file, FileHeader(journal_id, 0, number).to_bytes(), 0)
+                one.file.sync()
             wanted = {file_name(number) for number in range(settings.files)}
             for name in fs.listdir(directory):
                 if name.endswith(JOURNAL_SUFFIX) and name not in wanted:
@@ -240,6 +255,11 @@ class Journal:
         """The file that takes the next commit."""
         return self._active
 
+    def release(self) -> None:
+        """No storage directory needs the files any longer. `OSError`."""
+        for one in sorted((one for one in self.files if one.epoch), key=lambda one: one.epoch):
+            _release(one.file, self._journal_id, one.number)
+
     def close(self) -> None:
         """Close without syncing."""
         for file in self.files:
@@ -249,6 +269,53 @@ class Journal:
 def file_name(number: int) -> str:
     """Of the file with a number."""
     return f"journal-{number}{JOURNAL_SUFFIX}"
+
+
+def release_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> None:
+    """No storage directory needs this journal any longer. Files of another one are left alone. `OSError`."""
+    paths = [join(directory, file_name(number)) for number in range(files)]
+    heads = [FileHeader.from_bytes(_head(fs, path)) for path in paths if fs.exists(path)]
+    used = [head for head in heads if head is not None and head.journal_id == journal_id and head.epoch > 0]
+    for head in sorted(used, key=lambda head: head.epoch):
+        file = fs.open(paths[head.number])
+        try:
+            _release(file, journal_id, head.number)
+        finally:
+            file.close()
+
+
+def _release(file: File, journal_id: UUID, number: int) -> None:
+    write_fully(file, FileHeader(journal_id, 0, number).to_bytes(), 0)
+    file.sync()
+
+
+def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
+    """Lock a directory that others may mean too, and see that no storage directory needs what is in it. The
+    lock ends with any handle of the first file, so that file is not opened a second time."""
+    if not files[0].file.lock(SECTOR_SIZE):
+        raise JournalTakenError(
+            f"{directory} is the journal of a running node: give each node a storage.journal.directory of its own"
+        )
+    wanted = {posixpath.basename(one.path) for one in files}
+    others = [name for name in fs.listdir(directory) if name.endswith(JOURNAL_SUFFIX) and name not in wanted]
+    heads = [one.file.pread(SECTOR_SIZE, 0) for one in files]
+    heads += [_head(fs, join(directory, name)) for name in others]
+    for raw in heads:
+        header = FileHeader.from_bytes(raw)
+        if header is not None and header.epoch > 0:
+            raise JournalTakenError(
+                f"{directory} holds the journal of another storage directory, which was not closed in order and "
+                f"needs it: give each node a storage.journal.directory of its own; if that storage directory was "
+                f"given up, delete {directory}/*{JOURNAL_SUFFIX}"
+            )
+
+
+def _head(fs: FileSystem, path: str) -> bytes:
+    file = fs.open(path, read_only=True)
+    try:
+        return file.pread(SECTOR_SIZE, 0)
+    finally:
+        file.close()
 
 
 def _fill(file: File, size: int) -> None:
@@ -279,11 +346,7 @@ def _lives(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> list
         path = join(directory, file_name(number))
         if not fs.exists(path):
             raise JournalDamagedError(f"{path} is missing")
-        file = fs.open(path, read_only=True)
-        try:
-            header = FileHeader.from_bytes(file.pread(SECTOR_SIZE, 0))
-        finally:
-            file.close()
+        header = FileHeader.from_bytes(_head(fs, path))
         if header is None:
             raise JournalDamagedError(f"{path} has no valid header")
         if header.journal_id != journal_id or header.number != number:

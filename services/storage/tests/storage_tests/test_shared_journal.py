@@ -1,0 +1,126 @@
+"""A directory for journals that more than one node was told to use: nobody overwrites what another one needs,
+and what nobody needs any longer is free."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from uuid import UUID
+
+import pytest
+
+from waltz_storage.engine.errors import StorageStartError
+from waltz_storage.engine.journal.layout import FileHeader
+from waltz_storage.engine.storage_manager import StorageManager, reset_for_restore
+from waltz_testkit.faulty_disk import CrashError, CrashMode, FaultyDisk
+
+from .support import JOURNAL, KEY, ROOT, append, assert_holds, empty_disk, refusal
+
+SHARED = "/journals"
+
+
+def with_shared_journal(disk: FaultyDisk, directory: str, number: int) -> StorageManager:
+    """A node whose journal is in a directory that another one may mean too."""
+    manager = StorageManager.open(
+        directory,
+        cluster_key=KEY,
+        num_partitions=4,
+        now_ms=lambda: 0,
+        fs=disk,
+        journal=JOURNAL._replace(directory=SHARED),
+        journal_id=UUID(int=number),
+        journal_directory=SHARED,
+    )
+    manager.assign(0)
+    manager.commit()
+    return manager
+
+
+def two_directories() -> FaultyDisk:
+    disk = empty_disk()
+    disk.make_dir("/other")
+    disk.sync_dir("/")
+    return disk
+
+
+@pytest.mark.parametrize("end", ["running", *CrashMode])
+def test_safety_c7_the_journal_that_another_directory_needs_is_not_overwritten(end: str | CrashMode) -> None:
+    disk = two_directories()
+    first = with_shared_journal(disk, ROOT, 1)
+    append(first.get(0), 0, 4)
+    first.commit()
+    if isinstance(end, CrashMode):
+        disk.restart(end, random.Random(1))
+    before = {name: raw for name, raw in disk.files().items() if name.startswith(SHARED)}
+    error = refusal(lambda: with_shared_journal(disk, "/other", 2))
+    assert isinstance(error, StorageStartError)
+    assert "storage.journal.directory of its own" in str(error)
+    assert {name: raw for name, raw in disk.files().items() if name.startswith(SHARED)} == before
+    if end == "running":
+        first.close()
+        with_shared_journal(disk, "/other", 2).close()
+    first = with_shared_journal(disk, ROOT, 3)
+    assert_holds(first.get(0), 4)
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_a_journal_elsewhere_that_is_given_up_is_free_again(known: bool) -> None:
+    """Who does not say where it is has to delete it."""
+    disk = two_directories()
+    work_shared = with_shared_journal(disk, ROOT, 1)
+    append(work_shared.get(0), 0, 4)
+    work_shared.commit()
+    disk.restart(CrashMode.KEEP)
+    disk.remove(f"{SHARED}/journal-1.jnl")
+    assert reset_for_restore(ROOT, fs=disk, journal_directory=SHARED if known else None) == [0]
+    if not known:
+        assert f"delete {SHARED}/*.jnl" in str(refusal(lambda: with_shared_journal(disk, ROOT, 2)))
+        for name in [name for name in disk.files() if name.startswith(SHARED)]:
+            disk.remove(name)
+    with_shared_journal(disk, ROOT, 2).close()
+
+
+def test_a_journal_of_fewer_files_does_not_take_the_rest_of_a_needed_one() -> None:
+    disk = two_directories()
+    with_shared_journal(disk, ROOT, 1)
+    disk.restart(CrashMode.KEEP)
+    for name in sorted(name for name in disk.files() if name.startswith(SHARED))[:2]:
+        disk.remove(name)  # what is needed is in the last file, which a journal of two files would delete
+    raw = FileHeader(UUID(int=1), 1, 2).to_bytes()
+    disk.overwrite(f"{SHARED}/journal-2.jnl", 0, raw)
+    error = refusal(
+        lambda: StorageManager.open(
+            "/other",
+            cluster_key=KEY,
+            num_partitions=4,
+            now_ms=lambda: 0,
+            fs=disk,
+            journal=JOURNAL._replace(directory=SHARED, files=2),
+            journal_id=UUID(int=2),
+        )
+    )
+    assert "storage.journal.directory of its own" in str(error)
+
+
+def test_safety_c7_an_end_that_is_cut_short_leaves_a_journal_or_none() -> None:
+    """Also while the files of the journal are released, one after another."""
+    total = 0
+    for boundary in itertools.count():
+        disk = two_directories()
+        manager = with_shared_journal(disk, ROOT, 1)
+        for number in range(40):
+            append(manager.get(0), number * 4, 4, 200)
+            manager.commit()
+        disk.crash_before = len(disk.calls) + boundary
+        try:
+            manager.close()
+        except CrashError:
+            total += 1
+        else:
+            break
+        disk.restart(CrashMode.SOME, random.Random(boundary))
+        again = with_shared_journal(disk, ROOT, 2)
+        assert_holds(again.get(0), 160, 200)
+        again.close()
+        with_shared_journal(disk, "/other", 3).close()
+    assert total > 10
