@@ -308,6 +308,9 @@ class QuorumPartitionStore:
         except ExceptionGroup as group:
             self._log(logging.ERROR, "a store session failed", exc_info=group)
             self.report(StoreState.RECOVERING, f"internal error: {group.exceptions[0]}")
+            task = asyncio.current_task()
+            if task is not None and task.cancelling():  # a task group that fails forgets a cancellation
+                raise asyncio.CancelledError from group
         return backoff.next_seconds()
 
     # ---- what the session run reports (SessionHost)

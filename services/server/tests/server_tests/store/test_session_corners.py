@@ -281,6 +281,23 @@ async def test_an_error_of_our_own_ends_the_session_and_not_the_store(
         await server.opened()
 
 
+async def test_a_cancellation_at_the_moment_of_an_error_of_our_own_ends_the_store(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with Cluster() as cluster:
+        server = cluster.server()
+        owner = next(task for task in asyncio.all_tasks() if "QuorumPartitionStore.run" in repr(task))
+
+        async def mistaken(endpoint: Endpoint) -> ReplicaLink:
+            owner.cancel()
+            raise RuntimeError("a mistake in the code")
+
+        monkeypatch.setattr(server.directory, "_open_link", mistaken)
+        with capture_logs():
+            await until(owner.done)
+        assert owner.cancelled()
+
+
 async def test_a_listener_that_raises_ends_the_session_and_loses_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
