@@ -176,6 +176,19 @@ async def test_safety_e1_a_lock_failure_takes_effect_at_its_mark_and_not_one_bef
     assert outcome(handle) is Outcome.COMMITTED
 
 
+async def test_who_asks_for_the_outcome_of_all_that_was_sent_sends_a_flush_at_once() -> None:
+    partition, session = mounted(4)
+    await partition.flush()
+    assert session.flushes == [], "nothing is outstanding"
+    handles = [append(partition), append(partition)]
+    asking = spawn(partition.flush(), "flush")
+    await asyncio.sleep(0)
+    assert [req_id.seq_num for req_id in session.flushes] == [handles[-1].seq_num]
+    partition.flush_response(handles[-1].seq_num, 4)
+    await asking
+    assert [outcome(handle) for handle in handles] == [Outcome.FAILED] * 2
+
+
 async def test_safety_e1_a_flush_decides_everything_sent_before_it() -> None:
     """It names the newest append, so that its answer settles the older ones as well and needs no second
     round."""

@@ -77,6 +77,17 @@ def test_safety_c4_a_truncation_that_fails_stops_the_partition() -> None:
     manager.close()
 
 
+@pytest.mark.parametrize("size", [1, 60, 127])
+def test_an_index_of_half_a_header_is_made_anew(size: int) -> None:
+    disk = disk_with(5)
+    whole = disk.content(segment_path(0, 0, ".idx"))
+    disk.set_size(segment_path(0, 0, ".idx"), size)
+    manager = open_manager(disk)
+    assert_holds(manager.get(0), 5)
+    manager.close()
+    assert disk.content(segment_path(0, 0, ".idx"))[: len(whole)] == whole
+
+
 def test_a_huge_count_reads_no_more_of_the_index_than_its_bytes_allow(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -25,7 +25,7 @@ from waltz_storage.engine.errors import (
 )
 from waltz_storage.engine.files import OsFileSystem, write_fully, write_parts_fully
 from waltz_storage.engine.inspect import inspect_directory
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, SegmentHeader
+from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, WITNESS_NAME, SegmentHeader
 from waltz_storage.engine.partition_info import PartitionInfo, read_entry, virgin_entry
 from waltz_storage.engine.segment import Segment
 from waltz_storage.engine.storage_manager import StorageManager, delete_log, prepare_reset, reset_for_restore
@@ -383,6 +383,16 @@ def test_a_reset_of_a_partition_that_never_was_here_leaves_no_file() -> None:
     disk.add_dir(f"{ROOT}/2")
     prepare_reset(disk, f"{ROOT}/2", 2, None, Witness(disk, ROOT))
     assert disk.files() == {}
+
+
+def test_a_witness_that_cannot_be_read_is_no_empty_one() -> None:
+    disk = filled(3)
+    manager = open_manager(disk)
+    manager.get(3).set_low_water_mark(4, 2)
+    manager.close()
+    disk.fail_read = WITNESS_NAME
+    with pytest.raises(StorageStartError, match="Input/output error"):
+        open_manager(disk)
 
 
 def test_a_restore_reset_skips_directories_that_are_not_there_and_tells_disk_errors() -> None:

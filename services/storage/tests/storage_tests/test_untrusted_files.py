@@ -11,7 +11,13 @@ from waltz_storage.engine.errors import (
     StorageStartError,
 )
 from waltz_storage.engine.inspect import inspect_directory
-from waltz_storage.engine.layout import CONTROL_FILE_NAME, HEADER_SIZE, SegmentHeader, disk_to_wire
+from waltz_storage.engine.layout import (
+    CONTROL_FILE_NAME,
+    HEADER_SIZE,
+    RECORD_HEAD,
+    SegmentHeader,
+    disk_to_wire,
+)
 from waltz_storage.engine.scan import record_end, scan, unwritten_sector
 from waltz_storage.engine.segment_view import (
     data_lengths,
@@ -58,6 +64,16 @@ def test_a_file_that_shrinks_while_it_is_read_ends_the_record() -> None:
     assert scan(file, HEADER_SIZE, 0, size).next_txid == 0
 
 
+def test_a_negative_length_is_no_record() -> None:
+    """It points to zeros before the record, which are the checksum of nothing."""
+    disk = empty_disk()
+    disk.put("/data/f", bytes(HEADER_SIZE + 100))
+    file = disk.open("/data/f", read_only=True)
+    for length in range(-100, 0):
+        disk.overwrite("/data/f", HEADER_SIZE, RECORD_HEAD.pack(5, length))
+        assert record_end(file, HEADER_SIZE, 5, file.size()) == -1
+
+
 def test_zeros_are_an_unwritten_sector_only_where_a_record_could_not_have_them() -> None:
     disk = empty_disk()
     disk.put("/data/f", bytes(HEADER_SIZE + 600))
@@ -73,6 +89,9 @@ def test_damaged_disk_records_are_cut_off_or_refused() -> None:
     size = len(raw) // 3
     assert len(disk_to_wire(raw[: 2 * size + 10], 0)) == 2
     assert len(disk_to_wire(raw[: size + 39] + raw[:1], 0)) == 1
+    assert len(disk_to_wire(raw[: 2 * size] + raw[:size], 0)) == 2, "a whole record of another transaction"
+    with pytest.raises(RecordDamagedError, match="transaction 1"):
+        disk_to_wire(raw, 1)
     for broken in (raw[:20], bytes(80), raw[1:]):
         with pytest.raises(RecordDamagedError, match="transaction 0"):
             disk_to_wire(broken, 0)

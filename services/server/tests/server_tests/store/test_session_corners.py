@@ -246,6 +246,25 @@ async def test_reads_wait_for_a_session_and_give_up_in_time() -> None:
         assert len(await waiting) == 1
 
 
+async def test_nodes_that_fall_silent_in_a_recovery_are_no_quorum_after_the_grace_time() -> None:
+    """They may answer yet, until the time limit of a request."""
+    async with Cluster() as cluster:
+        await cluster.server().opened()
+        for node in cluster.nodes.values():
+            node.delay_seconds = 0.05
+        before = (await cluster.stored()).session_id
+        server = cluster.server(generation=2, settings=StoreSettings(request_timeout_seconds=30.0))
+        while (await cluster.stored()).session_id == before:
+            await asyncio.sleep(0.01)
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].answers = False
+        began = asyncio.get_running_loop().time()
+        await until(lambda: server.store.state is StoreState.NO_QUORUM)
+        assert asyncio.get_running_loop().time() - began < 2.0
+        for name in ("a:1", "b:1"):
+            cluster.nodes[name].answers = True
+
+
 async def test_a_read_that_nobody_answers_ends_in_time() -> None:
     settings = StoreSettings(read_timeout_seconds=1.0, request_timeout_seconds=30.0)
     async with Cluster() as cluster:
