@@ -220,11 +220,12 @@ async def test_data_requests_of_a_client_that_does_not_read_are_put_aside_in_ord
             slow.drain()
             await rig.turns()
         assert [m.transaction_id for m in slow.of(TransactionDataResponse)] == [0, 1, 2]
-        drained: list[object] = []
-        monkeypatch.setattr(slow, "park", drained.append)
+        slow.drain()
+        parked: list[object] = []
+        monkeypatch.setattr(slow, "park", parked.append)
         slow.writable = False
         await rig.turns()
-        assert drained == [], "nothing of it is put aside any longer"
+        assert parked == [], "nothing of it is put aside any longer"
         rig.partition.client_closed(gone)
         gone.drain()
         assert gone.stream == b""
