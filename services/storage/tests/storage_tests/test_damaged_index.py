@@ -9,7 +9,7 @@ import pytest
 
 from waltz_storage.engine.errors import DiskWriteError
 from waltz_storage.engine.inspect import inspect_directory
-from waltz_storage.engine.layout import RecordBatch, wire_to_disk
+from waltz_storage.engine.layout import HEADER_SIZE, RecordBatch, wire_to_disk
 from waltz_storage.engine.partition_info import virgin
 from waltz_testkit.faulty_disk import FaultyDisk
 
@@ -77,11 +77,14 @@ def test_safety_c4_a_truncation_that_fails_stops_the_partition() -> None:
     manager.close()
 
 
-@pytest.mark.parametrize("size", [1, 9, 20, 39, 127])
-def test_an_index_of_half_a_header_is_made_anew(size: int) -> None:
+@pytest.mark.parametrize("left", [1, 9, 20, 39, 127, "zeros"])
+def test_an_index_without_its_whole_header_is_made_anew(left: int | str) -> None:
     disk = disk_with(5)
     whole = disk.content(segment_path(0, 0, ".idx"))
-    disk.set_size(segment_path(0, 0, ".idx"), size)
+    if isinstance(left, int):
+        disk.set_size(segment_path(0, 0, ".idx"), left)
+    else:
+        disk.overwrite(segment_path(0, 0, ".idx"), 0, bytes(HEADER_SIZE))
     manager = open_manager(disk)
     assert_holds(manager.get(0), 5)
     manager.close()

@@ -56,7 +56,10 @@ def test_a_file_that_shrinks_while_it_is_read_ends_the_record() -> None:
     name = segment_path(3, 0)
     file = disk.open(name, read_only=True)
     size = file.size()
-    assert record_end(file, HEADER_SIZE, 0, size) > 0
+    end = record_end(file, HEADER_SIZE, 0, size)
+    assert end > 0
+    assert record_end(file, HEADER_SIZE, 0, end - 1) == -1
+    assert record_end(file, HEADER_SIZE, 1, size) == -1, "another transaction"
     disk.set_size(name, HEADER_SIZE + 20)
     assert record_end(file, HEADER_SIZE, 0, size) == -1
     disk.set_size(name, HEADER_SIZE + 50)
@@ -92,6 +95,9 @@ def test_damaged_disk_records_are_cut_off_or_refused() -> None:
     assert len(disk_to_wire(raw[: 2 * size] + raw[:size], 0)) == 2, "a whole record of another transaction"
     with pytest.raises(RecordDamagedError, match="transaction 1"):
         disk_to_wire(raw, 1)
+    for length in range(-100, 0):
+        with pytest.raises(RecordDamagedError):
+            disk_to_wire(RECORD_HEAD.pack(0, length) + bytes(100), 0)
     for broken in (raw[:20], bytes(80), raw[1:]):
         with pytest.raises(RecordDamagedError, match="transaction 0"):
             disk_to_wire(broken, 0)
