@@ -50,11 +50,11 @@ integration: setup
 	$(PYTEST) -m "not long" tests/integration
 
 # The rest: more seeds, every write of the operator killed, Spark under kills, wheels on every Python that can be had, each page of the
-# documents, faults for a minute. Its first part mostly waits for processes, so four workers share two cores.
+# documents, faults for a minute. What mostly waits for processes gets more workers than there are cores.
 test-long: setup unit-spark-oldest types-as-user interpreters docs
 	$(PYTEST) -n 4 -m long $(MEMBER)
 	$(PYTEST) -m long tests/sim
-	$(PYTEST) -m long tests/integration
+	$(PYTEST) -n 3 -m long tests/integration
 
 # The unit tests of the Spark source on the oldest PySpark that is supported, in an environment of its own: that of development, but
 # for PySpark.
