@@ -148,6 +148,14 @@ JOURNAL_BUGS = (
         "A node whose journal failed declares its files complete when it stops.",
     ),
     _journal(
+        "failed_sync_is_tried_again_at_the_end",
+        "C7",
+        "filesystem.py",
+        "                self.check()  # what failed meanwhile on another thread is not synced again\n",
+        "",
+        "A sync fails in the background while a node ends: the next one of the same file reports success.",
+    ),
+    _journal(
         "needed_journal_is_overwritten",
         "C7",
         "log.py",

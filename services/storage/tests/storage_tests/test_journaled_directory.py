@@ -246,6 +246,34 @@ def test_safety_c7_a_failed_sync_of_a_file_that_is_settled_stops_the_node() -> N
     manager.close()
 
 
+def test_safety_c7_a_sync_that_fails_while_a_node_ends_is_not_tried_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """On the thread that settles, after the last commit: the next sync of that file would say that all is
+    well."""
+    disk = empty_disk()
+    manager = opened(disk, threshold=1_000_000)
+    number = 0
+    while not manager.settle_due:
+        append(manager.get(0), number, 1)
+        manager.commit()
+        number += 1
+    commit = JournaledFiles.commit
+
+    def commit_and_settle(files: JournaledFiles) -> None:
+        commit(files)
+        disk.fail_sync_once = segment_path(0, 0)
+        assert not files.settle()
+
+    monkeypatch.setattr(JournaledFiles, "commit", commit_and_settle)
+    manager.close()
+    monkeypatch.undo()
+    disk.restart(CrashMode.LOSE)
+    manager = open_manager(disk, journal=JOURNAL)
+    assert_holds(manager.get(0), number)
+    manager.close()
+
+
 def test_without_descriptors_a_file_is_settled_later(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing was tried, so nothing has failed; when no journal file is left, the node stops."""
     disk = empty_disk()

@@ -175,6 +175,7 @@ class JournaledFiles:
             if self._pending:
                 raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
             with self._settling:
+                self.check()  # what failed meanwhile on another thread is not synced again
                 for file in (*journal.unsettled(), journal.active):
                     self._settle(file)
                 journal.release()
