@@ -4,7 +4,6 @@ operator's own token."""
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -43,18 +42,11 @@ class Administrator(KubeClient):
     """Who installs definitions. While the API server goes from one of them to the next, it turns requests
     away with HTTP 503 before it looks at them; an administrator asks again for up to 10 s."""
 
-    async def _call(
-        self,
-        method: str,
-        path: str,
-        query: Mapping[str, str] | None = None,
-        body: Mapping[str, Any] | None = None,
-        content_type: str = "application/json",
-    ) -> Object:
+    async def _call(self, *arguments: Any, **more: Any) -> Object:
         end = asyncio.get_running_loop().time() + 10
         while True:
             try:
-                return await super()._call(method, path, query, body, content_type)
+                return await super()._call(*arguments, **more)
             except KubeUnavailableError as error:
                 if error.status != 503 or asyncio.get_running_loop().time() >= end:
                     raise

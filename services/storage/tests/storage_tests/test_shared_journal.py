@@ -1,5 +1,5 @@
-"""A directory for journals that more than one node was told to use: nobody overwrites what another one needs,
-and what nobody needs any longer is free."""
+"""A directory for journals that more than one node is configured with: nobody overwrites what another one
+needs, and what nobody needs any longer is free."""
 
 from __future__ import annotations
 
@@ -77,6 +77,17 @@ def test_a_journal_elsewhere_that_is_given_up_is_free_again(known: bool) -> None
         assert f"delete {SHARED}/*.jnl" in str(refusal(lambda: with_shared_journal(disk, ROOT, 2)))
         for name in [name for name in disk.files() if name.startswith(SHARED)]:
             disk.remove(name)
+    with_shared_journal(disk, ROOT, 2).close()
+
+
+def test_a_journal_whose_files_were_exchanged_can_be_given_up() -> None:
+    """The header of a file names another number than its name does, one that no file has now."""
+    disk = two_directories()
+    with_shared_journal(disk, ROOT, 1)
+    disk.restart(CrashMode.KEEP)
+    disk.overwrite(f"{SHARED}/journal-1.jnl", 0, FileHeader(UUID(int=1), 5, 9).to_bytes())
+    assert "belongs to another journal" in str(refusal(lambda: with_shared_journal(disk, ROOT, 2)))
+    assert reset_for_restore(ROOT, fs=disk, journal_directory=SHARED) == [0]
     with_shared_journal(disk, ROOT, 2).close()
 
 

@@ -170,12 +170,11 @@ class JournaledFiles:
         if journal is None:
             return
         try:
-            self.check()
             self.commit()  # may have to wait for a file, and so to settle one
             if self._pending:
                 raise OSError(errno.ENOSPC, "the disk has no room for what the journal holds")
             with self._settling:
-                self.check()  # what failed meanwhile on another thread is not synced again
+                self.check()  # a sync that failed, perhaps just now on another thread, is not tried again
                 for file in (*journal.unsettled(), journal.active):
                     self._settle(file)
                 journal.release()

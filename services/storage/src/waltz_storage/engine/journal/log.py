@@ -104,8 +104,8 @@ class Journal:
     ) -> Self:
         """Make or reuse the files, all empty. `OSError`.
 
-        `own`: nobody but this node can mean this directory. In any other one `JournalTakenError` when a
-        running node has its journal there, or a storage directory that was not closed in order.
+        `own`: it is inside the node's storage directory, which is locked. In any other one `JournalTakenError`
+        when a running node has its journal there, or a storage directory that was not closed in order.
         """
         if not fs.is_dir(directory):
             fs.make_dir(directory)
@@ -273,13 +273,16 @@ def file_name(number: int) -> str:
 
 def release_journal(fs: FileSystem, directory: str, journal_id: UUID, files: int) -> None:
     """No storage directory needs this journal any longer. Files of another one are left alone. `OSError`."""
-    paths = [join(directory, file_name(number)) for number in range(files)]
-    heads = [FileHeader.from_bytes(_head(fs, path)) for path in paths if fs.exists(path)]
-    used = [head for head in heads if head is not None and head.journal_id == journal_id and head.epoch > 0]
-    for head in sorted(used, key=lambda head: head.epoch):
-        file = fs.open(paths[head.number])
+    used: list[tuple[int, int, str]] = []
+    for number in range(files):
+        path = join(directory, file_name(number))
+        header = FileHeader.from_bytes(_head(fs, path)) if fs.exists(path) else None
+        if header is not None and header.journal_id == journal_id and header.epoch > 0:
+            used.append((header.epoch, number, path))
+    for _, number, path in sorted(used):
+        file = fs.open(path)
         try:
-            _release(file, journal_id, head.number)
+            _release(file, journal_id, number)
         finally:
             file.close()
 
@@ -290,8 +293,9 @@ def _release(file: File, journal_id: UUID, number: int) -> None:
 
 
 def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
-    """Lock a directory that others may mean too, and see that no storage directory needs what is in it. The
-    lock ends with any handle of the first file, so that file is not opened a second time."""
+    """Lock a directory that other nodes may be configured with, and check that no storage directory needs what
+    is in it. The lock ends with any handle of the first file, so that file is not opened a second time.
+    `JournalTakenError`."""
     if not files[0].file.lock(SECTOR_SIZE):
         raise JournalTakenError(
             f"{directory} is the journal of a running node: give each node a storage.journal.directory of its own"
