@@ -104,8 +104,9 @@ class Journal:
     ) -> Self:
         """Make or reuse the files, all empty. `OSError`.
 
-        `own`: it is inside the node's storage directory, which is locked. In any other one `JournalTakenError`
-        when a running node has its journal there, or a storage directory that was not closed in order.
+        `own`: it is inside the node's storage directory, which is locked. In any other one
+        `JournalTakenError` when a running node has its journal there, or a storage directory that was not
+        closed in order.
         """
         if not fs.is_dir(directory):
             fs.make_dir(directory)
@@ -293,8 +294,8 @@ def _release(file: File, journal_id: UUID, number: int) -> None:
 
 
 def _take(fs: FileSystem, directory: str, files: list[JournalFile]) -> None:
-    """Lock a directory that other nodes may be configured with, and check that no storage directory needs what
-    is in it. The lock ends with any handle of the first file, so that file is not opened a second time.
+    """Lock a directory that other nodes may be configured with, and check that no storage directory needs
+    what is in it. The lock ends with any handle of the first file, so that file is not opened a second time.
     `JournalTakenError`."""
     if not files[0].file.lock(SECTOR_SIZE):
         raise JournalTakenError(
