@@ -352,6 +352,7 @@ class Partition:
             return
         self._clients.discard(client)
         self._mounts.remove(client)
+        self._appends.forget(client)
         self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)

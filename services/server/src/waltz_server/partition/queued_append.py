@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from waltz_protocol.frames.append import Append
 from waltz_protocol.locks import LockCheck
 from waltz_server.partition.mounts import Mount
+from waltz_server.store.api import AppendEntry
 
 _ITEM_OVERHEAD_BYTES = 36
 _LOCK_BYTES = 40
@@ -26,6 +27,15 @@ class QueuedAppend:
     """Of one with many locks, from when it comes to the head until its outcome."""
     marked: tuple[int, ...] = ()
     resolved: bool = False
+    lost: bool = False
+    """Refused because of a lock."""
+
+
+def item_of(entry: AppendEntry) -> QueuedAppend:
+    """What an entry was made of."""
+    if not isinstance(entry.context, QueuedAppend):
+        raise TypeError("an entry came back from the store without the context it was given")
+    return entry.context
 
 
 def size_of(append: Append) -> int:
