@@ -1,4 +1,4 @@
-"""Messages between clients and servers (magic 'L', versions 0 to 4).
+"""Messages between clients and servers (magic 'L', versions 0 to 5; 0.13.2 speaks 0 to 4).
 
 Every body is the type byte, the ReqId, then the fields in the order given here. A response carries the ReqId
 of its request, except `FeedData`, which carries that of the append that made the transaction.
