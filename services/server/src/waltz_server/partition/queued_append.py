@@ -26,6 +26,8 @@ class QueuedAppend:
     """Of one with many locks, from when it comes to the head until its outcome."""
     marked: tuple[int, ...] = ()
     resolved: bool = False
+    handed_at: float = 0.0
+    """When it was handed to the store, on the clock of `arrived_at`."""
 
 
 def size_of(append: Append) -> int:
