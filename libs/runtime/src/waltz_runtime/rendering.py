@@ -192,6 +192,7 @@ class _Families:
             derived, labels, short = place_of(key.split("{", 1)[0])
             meaning = self._meanings.get(short) or Meaning(short.replace("-", " ").capitalize() + ".")
             name = meaning.prometheus or derived
+            labels |= meaning.labels
             if isinstance(metric, Gauge):
                 _add_gauge(families, name, {**labels, **metric.labels}, metric, meaning)
             elif isinstance(metric, Timer):

@@ -385,6 +385,7 @@ class AppendQueue:
         client.send(lock_failure(client.version, append.req_id, self._mark.txid))
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
+        now = self._loop.time()
         try:
             self._store.append(batch)
         except StoreNotOpenError:
@@ -397,8 +398,9 @@ class AppendQueue:
                 waited.append(self._put_back(item_of(entry)))
             self._queue.extendleft(sorted(waited, key=lambda one: -one.number))
             return False
-        for entry in batch:
-            self._in_flight.append(item_of(entry))
+        items = [item_of(entry) for entry in batch]
+        self._metrics.stages.handed_over(items, now)
+        self._in_flight += items
         self._handed += len(batch)
         return True
 
@@ -448,7 +450,7 @@ class AppendQueue:
         """Slots of write and append locks rise to the id, marks go, what waited for them moves on."""
         locks = self._locks
         now = self._loop.time()
-        arrived_at, same = 0.0, 0
+        arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
             item.resolved = True
@@ -463,12 +465,12 @@ class AppendQueue:
                 self._marked.difference_update(item.marked)
                 if self._lines.waiting:
                     self._lines.unmarked(dict.fromkeys(item.marked))
-            if item.arrived_at == arrived_at:
+            if item.arrived_at == arrived_at and item.handed_at == handed_at:
                 same += 1
                 continue
-            self._metrics.response_latency.update_many(now - arrived_at, same)
-            arrived_at, same = item.arrived_at, 1
-        self._metrics.response_latency.update_many(now - arrived_at, same)
+            self._metrics.stored(now, arrived_at, handed_at, same)
+            arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
+        self._metrics.stored(now, arrived_at, handed_at, same)
         self._metrics.committed.mark(len(entries))
         self._settle()
 

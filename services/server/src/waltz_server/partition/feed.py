@@ -135,13 +135,13 @@ class Feeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes) -> None:
+    def publish(self, first: int, frames: bytes) -> bool:
         """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip."""
+        feed at the tip; whether there is one."""
         count = len(frames) // FRAME_BYTES
         self._cache.put(first, frames)
         if not self._tip:
-            return
+            return False
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
         written: dict[Client, int] = {}
@@ -159,6 +159,7 @@ class Feeds:
                 if len(self._of_client[client]) > 1:
                     written[client] = max(sent, min(count, feed.credit))
                 self._send(feed, stamped[version], count, sent)
+        return True
 
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark that were never published one by

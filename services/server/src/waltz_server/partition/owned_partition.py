@@ -435,6 +435,7 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
+        began = self._loop.time()
         first, mark = entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
@@ -446,7 +447,12 @@ class Partition:
             frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
             put(entry.transaction_id, entry.tail)
         self._mark.rise_to(entries[-1].transaction_id)
-        self._feeds.publish(first, b"".join(frames))
+        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
+        if self._feeds.publish(first, b"".join(frames)):
+            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
+
+    def _fed(self, risen: float, count: int) -> None:
+        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed."""

@@ -29,6 +29,8 @@ class QueuedAppend:
     resolved: bool = False
     lost: bool = False
     """Refused because of a lock."""
+    handed_at: float = 0.0
+    """When it was handed to the store, on the clock of `arrived_at`."""
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:
