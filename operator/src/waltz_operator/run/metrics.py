@@ -61,7 +61,7 @@ class OperatorMetrics:
             "partitions_with_quorum", "Partitions a quorum of whose replicas is proven to be current."
         )
         self._unreachable = gauge("unreachable", "Storage nodes and servers that gave no complete answer.")
-        self._copied = counter("migration_bytes_total", "Bytes copied by migrations.")
+        self._copied = counter("migration_bytes_total", "Bytes copied by the Jobs of migrations.")
         self._expiry = gauge(
             "certificate_expiry_timestamp_seconds", "When a certificate ends, Unix time.", (*_OBJECT, "role")
         )

@@ -34,7 +34,7 @@ PASS_SECONDS = 300.0
 """A pass that has not ended by then is ended: what it waits for must not hold a place of the others."""
 STUCK_SECONDS = 900.0
 """When all places are taken and no pass has ended for so long, the process counts as stuck."""
-IDLE = ((30, 10.0), (10, 3.0))
+IDLE = ((30, 10.0), (10, 3.0), (6, 1.0))
 """After so many passes in a row that changed nothing, the pause before the next one is so long at least."""
 
 
