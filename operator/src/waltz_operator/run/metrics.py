@@ -44,6 +44,12 @@ class OperatorMetrics:
             buckets=_DURATIONS,
             registry=self.registry,
         )
+        self._waits = Histogram(
+            "waltz_operator_place_wait_seconds",
+            "Time that a pass has waited for those of other clusters, seconds.",
+            buckets=_DURATIONS,
+            registry=self.registry,
+        )
         self._passes = counter("reconciles_total", "Passes.")
         self._errors = counter(
             "reconcile_errors_total", "Passes that ended with an error.", (*_OBJECT, "reason")
@@ -80,6 +86,10 @@ class OperatorMetrics:
             self._done_at.setdefault(key, now)
         else:
             self._done_at[key] = now
+
+    def waited(self, seconds: float) -> None:
+        """A pass has got its place."""
+        self._waits.observe(seconds)
 
     def left_out(self, key: Key) -> None:
         """A complete pass had to leave something out."""
