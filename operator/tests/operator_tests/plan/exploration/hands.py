@@ -82,6 +82,8 @@ def carry_out(world: World, universe: Universe, action: Write, spec: int) -> Wor
             return _on_node(world, universe, action)
         case do.StartCopyJob() | do.DeleteJob():
             return _job(world, action)
+        case do.CopyPartition():
+            return _copy(world, action)
         case _:
             return _kubernetes(world, action)
 
@@ -144,6 +146,17 @@ def _job(world: World, action: do.StartCopyJob | do.DeleteJob) -> World:
     _check(action.name not in names)
     job = Job(action.name, action.migration, action.partition, number(action.source), number(action.target))
     return world._replace(jobs=tuple(sorted((*world.jobs, job))))
+
+
+def _copy(world: World, action: do.CopyPartition) -> World:
+    """At once, and compared."""
+    row, node = world.data[action.partition], number(action.target)
+    source, target = row[number(action.source)], row[node]
+    _check(up(world, number(action.source)) and up(world, node))
+    if not isinstance(source, Replica) or not isinstance(target, Replica) or target.available:
+        raise Refused
+    filled = target._replace(length=source.mark, mark=source.mark, compared=True)
+    return world._replace(data=put(world.data, action.partition, put(row, node, filled)))
 
 
 def _kubernetes(world: World, action: Write) -> World:

@@ -133,6 +133,35 @@ MUTANTS = {
         ),
         "never verified",
     ),
+    "small_copy_is_not_made": Planted(
+        "only a verified copy is assigned",
+        "drain two partitions at a time",
+        (
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "        return Step(MoveState.TARGET_OFFLINE, (copy, online, assign), message=gate.proof)\n",
+                "        return Step(MoveState.TARGET_OFFLINE, (online, assign), message=gate.proof)\n",
+            ),
+        ),
+        "never verified",
+    ),
+    "small_copy_that_is_found_online_counts_as_verified": Planted(
+        "only a verified copy is assigned",
+        "exchange a group",
+        (
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "(copy, online, assign), message",
+                "(online, copy, assign), message",
+            ),
+            (
+                f"{_OPERATOR}/plan/move_steps.py",
+                "    if replica.available:\n        offline = ",
+                "    if replica.available:\n        return None\n        offline = ",
+            ),
+        ),
+        "never verified",
+    ),
     "verified_though_the_disk_was_lost_since": Planted(
         "what was verified must still be there",
         "lose a disk while changing",

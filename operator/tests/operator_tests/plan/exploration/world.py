@@ -33,6 +33,7 @@ from waltz_operator.model.snapshot import (
     Unknown,
 )
 from waltz_operator.model.task import Task
+from waltz_operator.plan.move_steps import SMALL_COPY_BYTES
 from waltz_protocol.types import UNRESOLVED, PartitionId
 
 KEY = created_key("uid-of-the-cluster")
@@ -145,6 +146,8 @@ class Universe(NamedTuple):
     groups: tuple[str, ...]
     partitions: int
     specs: tuple[Spec, ...]
+    small: bool = False
+    """Whether copies are so small that the operator makes them itself."""
 
     def spec(self, world: World) -> Spec:
         return self.specs[world.spec]
@@ -239,7 +242,8 @@ def version_of(world: World) -> int:
 
 
 @lru_cache(maxsize=50_000)
-def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
+def _node_view(replicas: tuple[Replica | str | None, ...], small: bool) -> NodeView:
+    least = 0 if small else SMALL_COPY_BYTES
     return NodeView(
         {
             partition: NodeReplica(
@@ -249,7 +253,7 @@ def _node_view(replicas: tuple[Replica | str | None, ...]) -> NodeView:
                 replica.mark - 1,
                 replica.length - 1,
                 replica.length >= replica.mark,
-                size_bytes=replica.length,
+                size_bytes=least + replica.length + 1,
             )
             for partition, replica in enumerate(replicas)
             if isinstance(replica, Replica)
@@ -418,7 +422,7 @@ _BLIND = Unknown("no answer")
 
 def _answers(world: World, universe: Universe, silent: int | None) -> dict[str, NodeView | Unknown]:
     return {
-        connect(n): _node_view(tuple(row[n] for row in world.data))
+        connect(n): _node_view(tuple(row[n] for row in world.data), universe.small)
         if up(world, n) and n != silent
         else _BLIND
         for n in range(len(universe.groups))
