@@ -119,6 +119,34 @@ def scenarios() -> tuple[Scenario, ...]:
             Luck(crashes=1, changes=2),
         ),
         Scenario(
+            "restarts wait for a window",
+            Universe(
+                _THREE,
+                1,
+                (
+                    three,
+                    Spec((0, 1, 2), "t2", closed=True),
+                    Spec((0, 1, 2), "t2"),
+                    Spec((0, 1, 2), "bad"),
+                    Spec((0, 1, 2), closed=True),
+                ),
+            ),
+            {0: (1, 3), 1: (2, 4), 2: (4,), 3: (4,), 4: (2, 0)},
+            Luck(crashes=1, changes=3),
+        ),
+        Scenario(
+            "back to an earlier release",
+            Universe(_THREE, 1, (three, Spec((0, 1, 2), "t2"), Spec((0, 1, 2), down=True))),
+            {0: (1,), 1: (2,), 2: (1,)},
+            Luck(crashes=1, changes=3),
+        ),
+        Scenario(
+            "a StatefulSet is refused",
+            Universe(_THREE, 1, (three, Spec((0, 1, 2), "t2", refused=(1,)), Spec((0, 1, 2), "t2"))),
+            {0: (1,), 1: (2, 0), 2: (1,)},
+            Luck(crashes=1, disks=1, changes=3),
+        ),
+        Scenario(
             "roll two nodes a group",
             Universe(_TWO_AND_TWO, 2, (Spec((0, 1, 2, 3, 4, 5)), Spec((0, 1, 2, 3, 4, 5), "t2"))),
             {0: (1,), 1: (0,)},
