@@ -25,7 +25,8 @@ def promtool(*arguments: object, given: str | None = None) -> str:
 
 
 def check_metrics(page: str, but: Iterable[str] = ()) -> None:
-    """Names, kinds and help of what a process serves. `but`: parts of findings that are not ours to change."""
+    """Names, kinds and help of what a process serves. `but`: parts of findings that are not ours to
+    change."""
     assert PROMTOOL is not None
     done = subprocess.run(
         [PROMTOOL, "check", "metrics"], input=page, capture_output=True, text=True, timeout=60, check=False
