@@ -77,7 +77,7 @@ WELL = Row(
         ),
         Panel(
             "First certificate ends in",
-            "Of those that processes show now.",
+            "Of those that processes show now; none where they have no certificate files.",
             (
                 Query(
                     f"min(waltz_server_tls_certificate_expiry_timestamp_seconds{{{CLUSTER}}}"
@@ -91,6 +91,7 @@ WELL = Row(
             kind="stat",
             width=4,
             height=4,
+            sparse=True,
             alerts=("WaltzCertificateInUseExpiry",),
         ),
         Panel(
