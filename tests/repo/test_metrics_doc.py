@@ -17,10 +17,10 @@ from waltz_client.prometheus import PrometheusObserver
 from waltz_operator.run.metrics import OperatorMetrics
 from waltz_protocol.aio.following import FollowingContext
 from waltz_runtime.certificates import publish_expiry
+from waltz_runtime.exposition import BUILD_INFO, BUILD_INFO_HELP
 from waltz_runtime.instruments import HISTOGRAM_BOUNDS, Counter, Gauge, Meter, Metric, Timer
 from waltz_runtime.meanings import Meaning, Meanings, place_of
 from waltz_runtime.metrics import MetricsRegistry
-from waltz_runtime.rendering import BUILD_INFO, BUILD_INFO_HELP
 from waltz_server.metric_meanings import MEANINGS as SERVER
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.owned_partition import Partition

@@ -6,8 +6,9 @@ import asyncio
 
 import pytest
 
+from waltz_runtime.exposition import prometheus_slices
 from waltz_runtime.instruments import Timer
-from waltz_runtime.rendering import prometheus_text
+from waltz_runtime.slices import at_once
 from waltz_server.metric_meanings import BUILD, MEANINGS
 from waltz_testkit.client_peers import FakeClient
 from waltz_testkit.partition_rig import PARTITION, PartitionRig
@@ -84,7 +85,7 @@ async def test_prometheus_has_one_histogram_with_the_stage_as_label() -> None:
         await rig.mount(client)
         rig.append(client, hwm=-1)
         await rig.turns()
-        text = prometheus_text(rig.metrics.metrics, MEANINGS, BUILD)
+        text = at_once(prometheus_slices(rig.metrics.metrics, MEANINGS, BUILD))
         assert text.count("# TYPE waltz_server_append_stage_seconds histogram") == 1
         assert 'waltz_server_append_stage_seconds_count{stage="queue"} 1.0' in text
         assert 'waltz_server_append_stage_seconds_count{stage="feed"} 0.0' in text
