@@ -52,10 +52,9 @@ from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.frames.append import MAX_LOCKS, Append
-from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
-from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
@@ -108,6 +107,7 @@ class AppendQueue:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[str], None],
         turns: Turns,
+        contention: Contention,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = 0
@@ -125,12 +125,14 @@ class AppendQueue:
         self._loop = loop
         self._on_fault = on_fault
         self._turns = turns
+        self._contention = contention
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
         self._queued_appends = 0
         self._queued_bytes = 0
         self._in_flight: deque[QueuedAppend] = deque()
+        contention.follow(self._lines, self._in_flight)
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -291,6 +293,7 @@ class AppendQueue:
         waited_for = lines.waiting and lines.concern(client_id, write, read, extra)
         if not waited_for and not self._is_marked(append):
             return False
+        self._contention.lines_up(write + read + extra, self._marked)
         lines.join(item, client_id, write + read + extra)
         return True
 
@@ -325,8 +328,8 @@ class AppendQueue:
                     return False
                 conflict = check.conflict
             if conflict > view:
-                client: Client = item.mount.client
-                client.send(lock_failure(client.version, req_id, conflict))
+                item.refuse(conflict)
+                self._contention.refused(item, locks, conflict)
                 self._metrics.rejected.mark()
                 return True
         if generation != self.generation:
@@ -372,7 +375,7 @@ class AppendQueue:
             f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
             f"{ReqId.unpack(append.req_id).partition_id} ends at {self._mark.txid}"
         )
-        client.send(lock_failure(client.version, append.req_id, self._mark.txid))
+        item.refuse(self._mark.txid)
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         try:
