@@ -95,8 +95,8 @@ class WaitingRow:
 
 @dataclass(frozen=True, slots=True)
 class ServerReport:
-    """One server's report; `problem` says why there is none. `refused`: appends that met a lock, `left_out`:
-    clients that were too many to be listed; both of the time since the server has its partitions."""
+    """One server's report; `problem` says why there is none. Counted since the server has its partitions:
+    `refused`, appends that met a lock (None: not asked for). `left_out`: clients too many to be listed."""
 
     server_id: int
     server: Endpoint
@@ -104,7 +104,7 @@ class ServerReport:
     clients: tuple[ClientRow, ...] = ()
     connections: int = 0
     left_out: int = 0
-    refused: int = 0
+    refused: int | None = None
     locks: tuple[LockRow, ...] = ()
     pairs: tuple[PairRow, ...] = ()
     waiting: tuple[WaitingRow, ...] = ()
@@ -177,7 +177,7 @@ def parse_report(server_id: int, endpoint: Endpoint, text: str) -> ServerReport:
         ),
         _count(clients, "connections"),
         _count(clients, "left_out"),
-        _count(locks, "refused"),
+        _count(locks, "refused") if locks else None,
         _values(LockRow, _rows(locks, "rows")),
         _values(PairRow, _rows(locks, "pairs")),
         _values(WaitingRow, _rows(locks, "waiting")),

@@ -9,7 +9,6 @@ import typer
 
 from waltz_admin.reports import ALL_PARTITIONS, CLIENTS, LOCKS, ServerReport, read_reports
 from waltz_admin.server_admin import registered_servers
-from waltz_protocol.locks import LockId
 from waltz_tools.cli.common import (
     ConfigOption,
     Context,
@@ -20,7 +19,8 @@ from waltz_tools.cli.common import (
     run_admin,
 )
 from waltz_tools.cli.figures import SizeBytes, counted
-from waltz_tools.errors import DegradedError, UsageError
+from waltz_tools.errors import DegradedError
+from waltz_tools.lock_names import lock_text, names_by_hash
 
 PartitionOption = Annotated[
     int | None,
@@ -81,34 +81,6 @@ def locks(
     _check(reports)
 
 
-def hashes_of(name: str) -> tuple[int, ...]:
-    """The hashes that the lock `NAME/KEY` may have: that of the text as its key, and that of the number, when
-    the key is one. UsageError for what is not the name of a lock."""
-    group, slash, key = name.partition("/")
-    if not slash or not group or not key:
-        raise UsageError(f"{name!r} is not the name of a lock: write NAME/KEY, such as account/alice")
-    found = [LockId.of(group, key).hash]
-    digits = key.removeprefix("-")
-    if digits.isascii() and digits.isdigit() and -(1 << 63) <= int(key) < 1 << 63:
-        found.append(LockId(group, int(key)).hash)
-    return tuple(found)
-
-
-def names_by_hash(names: Sequence[str]) -> dict[int, str]:
-    """Hash -> the name that was given for it, the first one."""
-    known: dict[int, str] = {}
-    for name in names:
-        for number in hashes_of(name):
-            known.setdefault(number, name)
-    return known
-
-
-def lock_text(lock: int, known: Mapping[int, str]) -> str:
-    """The name of a lock where it is known, its hash where not."""
-    text = f"{lock & 0xFFFFFFFF:#010x}"
-    return f"{known[lock]} ({text})" if lock in known else text
-
-
 def clients_listing(reports: Sequence[ServerReport]) -> Listing:
     """A row for each connection, those furthest behind first."""
     columns = ("Client", "Address", "Server", "Version", "Partitions", "Behind", "Unsent", "Furthest behind")
@@ -140,7 +112,7 @@ def clients_listing(reports: Sequence[ServerReport]) -> Listing:
 
 def lock_listings(reports: Sequence[ServerReport], known: Mapping[int, str]) -> list[Listing]:
     """Contended locks, pairs, and lines."""
-    refused = sum(report.refused for report in reports)
+    refused = sum(report.refused or 0 for report in reports)
     rows = sorted(
         (row for report in reports for row in report.locks), key=lambda row: -(row.conflicts + row.waits)
     )
