@@ -49,10 +49,10 @@ from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.frames.append import MAX_LOCKS, Append
-from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.lock_lines import LockLines, Waiter
 from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
@@ -105,6 +105,7 @@ class AppendQueue:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[str], None],
         turns: Turns,
+        contention: Contention,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = 0
@@ -123,12 +124,14 @@ class AppendQueue:
         self._loop = loop
         self._on_fault = on_fault
         self._turns = turns
+        self._contention = contention
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
         self._queued_appends = 0
         self._queued_bytes = 0
         self._in_flight: deque[QueuedAppend] = deque()
+        contention.follow(self._lines, self._in_flight)
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -295,6 +298,7 @@ class AppendQueue:
             return False
         if locks:
             self._lock_turns.came(item.mount)
+            self._contention.lines_up(locks, self._marked)
         lines.join(item, client_id, locks)
         return True
 
@@ -338,9 +342,9 @@ class AppendQueue:
                     return False
                 conflict = check.conflict
             if conflict > view:
-                client: Client = item.mount.client
-                client.send(lock_failure(client.version, req_id, conflict))
+                item.refuse(conflict)
                 item.lost = True
+                self._contention.refused(item, locks, conflict)
                 self._metrics.rejected.mark()
                 return True
         if generation != self.generation:
@@ -382,7 +386,7 @@ class AppendQueue:
             f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
             f"{ReqId.unpack(append.req_id).partition_id} ends at {self._mark.txid}"
         )
-        client.send(lock_failure(client.version, append.req_id, self._mark.txid))
+        item.refuse(self._mark.txid)
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
         now = self._loop.time()

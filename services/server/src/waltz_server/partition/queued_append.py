@@ -1,10 +1,11 @@
-"""An append on its way through a partition, and what it takes of the queue. Pure."""
+"""An append on its way through a partition, what it takes of the queue, and how it is refused."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck
 from waltz_server.partition.mounts import Mount
 from waltz_server.store.api import AppendEntry
@@ -31,6 +32,11 @@ class QueuedAppend:
     """Refused because of a lock."""
     handed_at: float = 0.0
     """When it was handed to the store, on the clock of `arrived_at`."""
+
+    def refuse(self, mark: int) -> None:
+        """LOCK_FAILURE: transactions up to `mark` may be in its way."""
+        client = self.mount.client
+        client.send(lock_failure(client.version, self.append.req_id, mark))
 
 
 def item_of(entry: AppendEntry) -> QueuedAppend:
