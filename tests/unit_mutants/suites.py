@@ -15,6 +15,7 @@ _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
 _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
+    f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",
@@ -117,6 +118,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/layout.py": _JOURNAL,
     "waltz_storage/engine/journal/log.py": _JOURNAL,
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
+    "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",
@@ -134,6 +136,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/free_space.py": (
         f"{_STORAGE}/test_free_space.py",
+        f"{_STORAGE}/test_journal_unmade.py",
         f"{_STORAGE}/test_journaled_directory.py",
     ),
     "waltz_storage/engine/scan.py": (

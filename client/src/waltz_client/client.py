@@ -45,6 +45,7 @@ from waltz_cluster.store import ZooKeeperStore
 from waltz_protocol.aio.channel import ChannelSettings
 from waltz_protocol.aio.connector import connect
 from waltz_protocol.aio.tls import client_context
+from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import Magic
 from waltz_protocol.keys import partition_for
 from waltz_protocol.locks import LockId
@@ -53,7 +54,7 @@ from waltz_protocol.types import Endpoint
 T = TypeVar("T")
 
 SettingsSource = ClientSettings | Mapping[str, object] | str | os.PathLike[str]
-PROTOCOL_VERSIONS = (0, 1, 2, 3, 4)
+PROTOCOL_VERSIONS = CLIENT.versions
 
 
 class WaltzClient:
@@ -151,7 +152,7 @@ class WaltzClient:
         link_settings = LinkSettings(
             channel=ChannelSettings(
                 magic=Magic.CLIENT,
-                versions=PROTOCOL_VERSIONS,
+                versions=tuple(v for v in PROTOCOL_VERSIONS if v <= settings.max_protocol_version),
                 hello_text="Waltz Client",
                 max_frame_bytes=settings.max_frame_bytes,
                 handshake_timeout_seconds=seconds,

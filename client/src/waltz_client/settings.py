@@ -16,6 +16,7 @@ from waltz_client._internal.edge import client_errors
 from waltz_client.errors import ConfigError
 from waltz_cluster.config.files import flatten
 from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
+from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.frames.append import MAX_LOCKS
 
 __all__ = ["ClientSettings", "ConfigError"]
@@ -67,6 +68,13 @@ class ClientSettings(ZooKeeperSettings):
     """TCP and TLS together; the Hello has as much again."""
     max_frame_bytes: int = Field(default=64 * 1024 * 1024, alias="client.maxFrameBytes", gt=1024)
     """Largest frame accepted from a server."""
+    max_protocol_version: int = Field(
+        default=NEWEST_CLIENT_VERSION,
+        alias="client.maxProtocolVersion",
+        ge=NEWEST_OF_0_13_2,
+        le=NEWEST_CLIENT_VERSION,
+    )
+    """Newest version of the client-server protocol that is offered; 4 is that of 0.13.2."""
     max_transaction_bytes: int = Field(default=32 * 1024 * 1024, alias="client.maxTransactionBytes", gt=0)
     """Largest payload sent."""
     max_locks: int = Field(default=MAX_LOCKS, alias="client.maxLocksPerAppend", ge=1)

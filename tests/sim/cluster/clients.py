@@ -43,7 +43,7 @@ class SimClient(WaltzClient):
         self._store = session
         try:
             # read before the first await of what is entered, so no other client sees it
-            client_module.PROTOCOL_VERSIONS = self._versions  # type: ignore[assignment]
+            client_module.PROTOCOL_VERSIONS = self._versions
             entering = super().__aenter__()
             return await entering
         except BaseException:

@@ -13,6 +13,7 @@ from tests.sim.kernel.zookeeper_session import SimSession
 from waltz_cluster.partition_metadata import StoreMetadata
 from waltz_cluster.serializers import StoreParams
 from waltz_cluster.store import ZooKeeperStore
+from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_server.quorum_backend import QuorumBackend
 from waltz_server.server import WaltzServer
 from waltz_server.settings import ServerSettings
@@ -56,12 +57,21 @@ class ServerRole(Role):
 
         session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
         try:
+            settings = self._settings.model_copy(update={"max_protocol_version": self._newest_version()})
             server = self.server = WaltzServer(
-                self._settings, zookeeper=session, make_backend=make_backend, rng=rng
+                settings, zookeeper=session, make_backend=make_backend, rng=rng
             )
             await server.serve(stop)
         finally:
             await session.close()
+
+    def _newest_version(self) -> int:
+        """Of the client-server protocol, in this life: a rolling upgrade and its way back change it between
+        two of them."""
+        rng = self.loop.rng(f"{self.name}/{self.incarnation}/version")
+        if rng.random() < self._shape.old_servers:
+            return NEWEST_OF_0_13_2
+        return NEWEST_CLIENT_VERSION
 
     def served(self) -> list[int]:
         """Partitions that are open to clients now."""

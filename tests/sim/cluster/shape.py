@@ -39,6 +39,8 @@ class Shape:
     client_keys: tuple[tuple[str, object], ...]
     old_clients: float
     """Share of the clients that speak older versions of the client protocol only."""
+    old_servers: float = 0.0
+    """Share of the lives of servers in which they speak only the versions of 0.13.2."""
 
     def storage_names(self) -> list[str]:
         """Host names of the storage nodes; also their roles' names."""
@@ -91,6 +93,7 @@ def make_shape(rng: random.Random) -> Shape:
         store_bounds=_store_bounds(rng),
         client_keys=_client_keys(rng),
         old_clients=rng.choice((0.0, 0.2, 0.5, 1.0)),
+        old_servers=rng.choice((0.0, 0.0, 0.3, 0.6, 1.0)),
     )
 
 

@@ -218,6 +218,11 @@ class Submissions:
                 self._observers.append_retried(handle.partition_id, error)
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
+            if conflicted and not submission.backoff.attempts:
+                # What it lost to has been received, and a server of ours keeps its turn for a moment.
+                submission.backoff.attempts = 1
+                self._due(submission)
+                return
             delay = submission.backoff.next_seconds()
             loop = asyncio.get_running_loop()
             self._delayed[submission] = loop.call_later(delay, self._due, submission)

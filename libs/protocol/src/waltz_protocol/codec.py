@@ -117,6 +117,14 @@ class Protocol:
         return message
 
 
-CLIENT = Protocol("client-server", Magic.CLIENT, (0, 1, 2, 3, 4), client.MESSAGES)
+CLIENT = Protocol("client-server", Magic.CLIENT, (0, 1, 2, 3, 4, 5), client.MESSAGES)
 STORAGE = Protocol("storage", Magic.STORAGE, (0,), storage.MESSAGES)
 ADMIN = Protocol("storage admin", Magic.ADMIN, (0,), admin.MESSAGES)
+NEWEST_OF_0_13_2 = 4
+"""The newest version of the client-server protocol that release 0.13.2 speaks; ours are above it."""
+NEWEST_CLIENT_VERSION = CLIENT.versions[-1]
+
+
+def client_versions(newest: int) -> tuple[int, ...]:
+    """What the Hello of a side says that speaks the client-server protocol up to `newest`."""
+    return tuple(version for version in CLIENT.versions if version <= newest)

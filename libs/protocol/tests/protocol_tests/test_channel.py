@@ -6,7 +6,16 @@ import socket
 
 import pytest
 
-from protocol_tests.peers import HOST, Recorder, connected, listening, raw_peer, raw_server, settings
+from protocol_tests.peers import (
+    HOST,
+    VERSIONS,
+    Recorder,
+    connected,
+    listening,
+    raw_peer,
+    raw_server,
+    settings,
+)
 from protocol_tests.vectors import CLIENT_HELLO
 from waltz_protocol.aio.channel import Channel
 from waltz_protocol.aio.connector import connect
@@ -37,7 +46,7 @@ async def test_both_sides_say_hello_and_agree_on_the_highest_version() -> None:
 
 async def test_the_accepting_side_does_not_wait_for_the_peers_hello() -> None:
     async with listening(Recorder) as listener, raw_peer(listener.port) as peer:
-        assert await peer.frame() == encode_hello(CLIENT.versions, "test")
+        assert await peer.frame() == encode_hello(VERSIONS, "test")
 
 
 async def test_frames_behind_the_hello_in_the_same_segment_are_read() -> None:
@@ -72,7 +81,7 @@ async def test_who_does_not_shake_hands_is_closed(said: bytes, reason: str) -> N
     server = Recorder()
     async with listening(lambda: server) as listener, raw_peer(listener.port) as peer:
         peer.say(said)
-        assert await peer.rest() == encode_hello(CLIENT.versions, "test")
+        assert await peer.rest() == encode_hello(VERSIONS, "test")
         assert reason in await server.until_closed()
     assert "ready" not in server.events
 

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from protocol_tests.strategies import messages
 from protocol_tests.vectors import VECTORS, Vector
-from waltz_protocol.codec import ADMIN, CLIENT, STORAGE, Protocol
+from waltz_protocol.codec import (
+    ADMIN,
+    CLIENT,
+    NEWEST_CLIENT_VERSION,
+    NEWEST_OF_0_13_2,
+    STORAGE,
+    Protocol,
+    client_versions,
+)
 from waltz_protocol.errors import EncodeError, FrameTooLargeError, ProtocolError
 from waltz_protocol.frame import FRAME_HEADER_SIZE, FrameSplitter, frame
 from waltz_protocol.frames.append import parse_append
@@ -179,3 +187,8 @@ class _NoWireForm:
 def test_a_field_without_a_wire_form_is_rejected_when_the_protocol_is_made() -> None:
     with pytest.raises(TypeError, match=r"_NoWireForm\.b"):
         Protocol("broken", 1, (0,), (_NoWireForm,))
+
+
+def test_a_side_can_leave_out_what_is_newer_than_0_13_2() -> None:
+    assert client_versions(NEWEST_OF_0_13_2) == (0, 1, 2, 3, 4)
+    assert client_versions(NEWEST_CLIENT_VERSION) == CLIENT.versions == (0, 1, 2, 3, 4, 5)

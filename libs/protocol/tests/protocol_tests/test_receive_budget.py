@@ -8,11 +8,10 @@ from unittest.mock import patch
 
 import pytest
 
-from protocol_tests.peers import HOST, RawPeer, Recorder, settings
+from protocol_tests.peers import HOST, VERSIONS, RawPeer, Recorder, settings
 from waltz_protocol.aio import receive_budget
 from waltz_protocol.aio.listener import Listener
 from waltz_protocol.aio.receive_budget import ReceiveBudget
-from waltz_protocol.codec import CLIENT
 from waltz_protocol.frame import Magic, frame
 
 MIB = 1024 * 1024
@@ -124,7 +123,7 @@ async def test_large_frames_of_several_peers_arrive_within_the_budget(count: int
         body = b"x" * (MIB + 12_345)
         for peer in peers:
             peer.hello()
-            peer.say(frame(Magic.CLIENT, CLIENT.versions[-1], body))
+            peer.say(frame(Magic.CLIENT, VERSIONS[-1], body))
         for recorder in list(recorders):
             await recorder.until(lambda recorder=recorder: bool(recorder.bodies))  # type: ignore[misc]
         assert all(recorder.bodies == [body] for recorder in recorders)
@@ -141,7 +140,7 @@ async def test_an_unfinished_frame_is_given_back_with_its_connection() -> None:
         await listener.start(HOST, 0, settings(), lambda: recorder, None)
         peer = await RawPeer.to(listener.port)
         peer.hello()
-        peer.say(frame(Magic.CLIENT, CLIENT.versions[-1], bytes(3 * MIB))[:MIB])
+        peer.say(frame(Magic.CLIENT, VERSIONS[-1], bytes(3 * MIB))[:MIB])
         async with asyncio.timeout(10):
             while not budget.total_bytes:
                 await asyncio.sleep(0)
@@ -225,7 +224,7 @@ async def test_half_frames_on_real_connections_stay_within_the_budget() -> None:
         for _ in range(200):
             peer = await RawPeer.to(listener.port)
             peer.hello()
-            peer.say(frame(Magic.CLIENT, CLIENT.versions[-1], bytes(65_000))[:60_000])
+            peer.say(frame(Magic.CLIENT, VERSIONS[-1], bytes(65_000))[:60_000])
             await asyncio.sleep(0.002)
             peers.append(peer)
             most = max(most, sum(channel._splitter.capacity_bytes for channel in listener.channels))

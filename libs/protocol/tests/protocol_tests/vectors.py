@@ -121,6 +121,8 @@ CLIENT_VECTORS = [
         f"4C 0004 0000001F  16 {_A}  00000002  00000000 01  00000003 00",
         client.ServerPartitionsHealthStatResponse(ADMIN_R, {0: True, 3: False}),
     ),
+    _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
+    _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]
 
 _STACK = RpcError("boom", (StackElement("a.B", "m", "B.java", 9), StackElement("a.C", "n", None, -2)))

@@ -31,7 +31,7 @@ from waltz_protocol.aio.receive_budget import ReceiveBudget
 from waltz_protocol.aio.tls import ServerTls, server_context
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.aio.unsent import UnsentReplies
-from waltz_protocol.codec import CLIENT
+from waltz_protocol.codec import CLIENT, client_versions
 from waltz_protocol.frame import DEFAULT_MAX_FRAME_BYTES
 from waltz_protocol.types import Endpoint
 from waltz_runtime.certificates import follow, publish_expiry
@@ -170,7 +170,7 @@ class WaltzServer:
     def _channel_settings(self) -> ChannelSettings:
         return ChannelSettings(
             magic=CLIENT.magic,
-            versions=CLIENT.versions,
+            versions=client_versions(self._settings.max_protocol_version),
             hello_text=HELLO_TEXT,
             max_frame_bytes=min(self._settings.max_frame_bytes, MAX_CLIENT_FRAME_BYTES),
             peers_may_pause=True,

@@ -13,6 +13,7 @@ from waltz_cluster.config.settings import ZOOKEEPER_TLS, ZooKeeperSettings
 from waltz_protocol.aio.listener import DEFAULT_MAX_HANDSHAKES, Limits
 from waltz_protocol.aio.receive_budget import DEFAULT_RECEIVE_BYTES
 from waltz_protocol.aio.tls import TlsSettings
+from waltz_protocol.codec import NEWEST_CLIENT_VERSION, NEWEST_OF_0_13_2
 from waltz_protocol.frames.append import MAX_LOCKS
 from waltz_runtime.graphite import GraphiteSettings
 from waltz_server.partition.append import AppendBounds
@@ -48,6 +49,13 @@ class ServerSettings(ZooKeeperSettings):
     transaction_cache_allocation: str = Field(default="heap", alias="server.transactionDataCacheAllocation")
     """`heap` or `direct`; Python has one kind of memory, so both mean the same."""
     max_frame_bytes: int = Field(default=64 * MIB, alias="server.maxFrameBytes", ge=1024)
+    max_protocol_version: int = Field(
+        default=NEWEST_CLIENT_VERSION,
+        alias="server.maxProtocolVersion",
+        ge=NEWEST_OF_0_13_2,
+        le=NEWEST_CLIENT_VERSION,
+    )
+    """Newest version of the client-server protocol that is offered; 4 is that of 0.13.2."""
     max_connections: int = Field(default=10_000, alias="server.maxConnections", ge=1)
     max_handshakes: int = Field(default=DEFAULT_MAX_HANDSHAKES, alias="server.maxHandshakes", ge=1)
     """Connections that have not finished TLS and Hello; beyond it the slowest give way."""

@@ -123,6 +123,13 @@ async def test_clients_may_stop_reading_for_long(cluster: Cluster) -> None:
         assert settings.tcp_user_timeout_ms == 30_000
 
 
+@pytest.mark.parametrize("newest", [4, 5])
+async def test_a_server_offers_the_versions_up_to_its_newest(cluster: Cluster, newest: int) -> None:
+    async with cluster.server() as (server, _, _):
+        server._settings = server._settings.model_copy(update={"max_protocol_version": newest})
+        assert server._channel_settings().versions == tuple(range(newest + 1))
+
+
 async def test_zookeeper_6_10_port_is_open_before_the_registration(cluster: Cluster) -> None:
     session = cluster.zookeeper.session(1.0)
     create, seen = session.create, []

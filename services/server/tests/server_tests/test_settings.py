@@ -57,6 +57,7 @@ def test_defaults() -> None:
     assert (store.initial_retry_interval_ms, store.max_retry_interval_ms) == (100, 20_000)
     assert settings.graphite_settings().hostname is None
     assert settings.max_frame_bytes == 64 * 1024 * 1024
+    assert settings.max_protocol_version == 5
 
 
 def test_safety_f1_all_keys_of_0_13_2_are_accepted(caplog: pytest.LogCaptureFixture) -> None:
@@ -128,3 +129,9 @@ def test_allowed_peers_are_names_that_somebody_verifies() -> None:
     for nobody in nobodies:
         with pytest.raises(ConfigError, match=r"server\.ssl\.allowedPeers"):
             ServerSettings.from_mapping({**trusted, "server.ssl.allowedPeers": nobody})
+
+
+@pytest.mark.parametrize("newest", [0, 3, 6])
+def test_no_server_leaves_out_a_version_of_0_13_2(newest: int) -> None:
+    with pytest.raises(ConfigError, match=r"server\.maxProtocolVersion"):
+        ServerSettings.from_mapping(REQUIRED | {"server.maxProtocolVersion": newest})

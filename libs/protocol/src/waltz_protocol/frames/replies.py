@@ -1,6 +1,6 @@
 """Frames that a server sends on its busy paths, packed with one `struct` call each. Pure.
 
-All `version` arguments are negotiated versions 0 to 4; `req_id` is the 16 bytes of the request answered. Data
+All `version` arguments are negotiated versions 0 to 5; `req_id` is the 16 bytes of the request answered. Data
 responses are in `data`, feed data in `feed`.
 """
 

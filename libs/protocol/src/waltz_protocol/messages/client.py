@@ -1,4 +1,4 @@
-"""Messages between clients and servers (magic 'L', versions 0 to 4).
+"""Messages between clients and servers (magic 'L', versions 0 to 5; 0.13.2 speaks 0 to 4).
 
 Every body is the type byte, the ReqId, then the fields in the order given here. A response carries the ReqId
 of its request, except `FeedData`, which carries that of the append that made the transaction.
@@ -20,6 +20,7 @@ from waltz_protocol.messages.fields import (
     Message,
     Octets,
     Since,
+    Text,
     TextBoolMap,
     Wire,
     WireReqId,
@@ -318,6 +319,28 @@ class ServerPartitionsHealthStatResponse:
     health: IntBoolMap
 
 
+@dataclass(frozen=True, slots=True)
+class ServerReportRequest:
+    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
+
+    Not in release 0.13.2, whose servers close the connection."""
+
+    TYPE: ClassVar[int] = 120
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    parts: Int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReportResponse:
+    """The report as JSON text."""
+
+    TYPE: ClassVar[int] = 121
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    json: Text
+
+
 MESSAGES: tuple[type[Message], ...] = (
     MountRequest,
     MountResponse,
@@ -342,4 +365,6 @@ MESSAGES: tuple[type[Message], ...] = (
     RemovePreferredPartitionResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
+    ServerReportRequest,
+    ServerReportResponse,
 )

@@ -25,7 +25,7 @@ class Client(Protocol):
 
     @property
     def version(self) -> int:
-        """Negotiated protocol version, 0 to 4."""
+        """Negotiated protocol version, 0 to 5."""
 
     @property
     def writable(self) -> bool:

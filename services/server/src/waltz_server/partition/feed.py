@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from waltz_protocol.backoff import Backoff
@@ -86,6 +86,8 @@ class Feeds:
         self._parked: dict[Client, list[Feed]] = {}
         self._reading: dict[int, list[Feed]] = {}
         self._of_client: dict[Client, list[Feed]] = {}
+        self._ended: dict[Client, int] = {}
+        """The last transaction of the feed that ended last, of clients that have not gone."""
         self._scheduled = False
         self._closed = False
         self._backoff = Backoff(FIRST_RETRY_SECONDS, MAX_RETRY_SECONDS)
@@ -305,6 +307,7 @@ class Feeds:
 
     def _remove(self, feed: Feed) -> None:
         """The feed is over."""
+        self._ended[feed.client] = feed.position
         feeds = self._of_client[feed.client]
         feeds.remove(feed)
         if not feeds:
@@ -320,11 +323,21 @@ class Feeds:
     def _all(self) -> list[Feed]:
         return [feed for feeds in self._of_client.values() for feed in feeds]
 
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """Each client with the last transaction that it was sent (the furthest of its feeds), and whether it
+        has asked for more."""
+        for client, feeds in self._of_client.items():
+            yield client, max(feed.position for feed in feeds), True
+        for client, position in self._ended.items():
+            if client not in self._of_client:
+                yield client, position, False
+
     def __len__(self) -> int:
         return sum(map(len, self._of_client.values()))
 
     def forget(self, client: Client) -> None:
         """The connection has gone: its feeds end now, wherever they are."""
+        self._ended.pop(client, None)
         gone = self._of_client.pop(client, ())
         if not gone:
             return
@@ -346,6 +359,7 @@ class Feeds:
         for feed in self._all():
             self._count_removed(feed)
         self._of_client.clear()
+        self._ended.clear()
         self._closed = True
         if self._retry_timer is not None:
             self._retry_timer.cancel()

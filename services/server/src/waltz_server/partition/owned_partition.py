@@ -15,14 +15,14 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
+from waltz_protocol.frames.feed import client_of_frame, frame_of_entry, frames_of_records
 from waltz_protocol.frames.replies import (
     feed_suspended,
     flush_response,
@@ -30,9 +30,10 @@ from waltz_protocol.frames.replies import (
     mount_response,
 )
 from waltz_protocol.messages.client import MountState
-from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.metrics import MetricsRegistry, Timer
 from waltz_server.partition.append import AppendBounds, AppendQueue
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.data_reads import DataReads
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
@@ -126,6 +127,7 @@ class Partition:
             loop=loop,
         )
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
+        self.contention = Contention(self._author)
         self._appends = AppendQueue(
             store=self.store,
             mark=self._mark,
@@ -137,6 +139,7 @@ class Partition:
             loop=loop,
             on_fault=self._fail,
             turns=turns if turns is not None else Turns(),
+            contention=self.contention,
         )
         self._feeds = Feeds(
             mark=self._mark,
@@ -200,6 +203,19 @@ class Partition:
     def undecided(self) -> int:
         """Appends queued or in flight."""
         return self._appends.queued + self._appends.in_flight
+
+    @property
+    def response_latency(self) -> Timer:
+        """From the arrival of an append to its commit."""
+        return self._metrics.response_latency
+
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """See `Feeds.followers`; not to be held over a turn of the loop."""
+        return self._feeds.followers()
+
+    def _author(self, transaction_id: int) -> int | None:
+        frame = self._feed_cache.slice(transaction_id, 1)
+        return None if frame is None else client_of_frame(frame)
 
     def set_generation(self, generation: int) -> None:
         """The assignment gives the partition to this server again, under a higher generation; mounts stay
@@ -352,6 +368,7 @@ class Partition:
             return
         self._clients.discard(client)
         self._mounts.remove(client)
+        self._appends.forget(client)
         self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
