@@ -97,6 +97,17 @@ QUICK = Plan(
     tls_modes=(True,),
 )
 
+CURVE_PARTITIONS = (1, 8, 64, 128, 256, 1000)
+CURVE_WRITER_TARGETS = {
+    1: at_least(17_000),
+    8: at_least(15_000),
+    128: at_least(12_000),
+    1000: at_least(10_000),
+}
+CURVE_PIPELINED_TARGETS = {8: at_least(60_000), 128: at_least(50_000), 1000: at_least(40_000)}
+CURVE_DISK_TARGET = at_most(2.3)
+FULL_JOURNAL_START_TARGET = at_most(3.0, binding=True)
+
 
 def rate_target(mode: WriteMode, tls: bool) -> Target | None:
     """Floor of appends per second, stated for TLS on."""

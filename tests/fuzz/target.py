@@ -27,6 +27,7 @@ NAMES = (
     "segment_scan",
     "control_file",
     "sidecar",
+    "journal",
     "directory",
 )
 
