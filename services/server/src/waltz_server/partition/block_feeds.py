@@ -293,7 +293,7 @@ class BlockFeeds:
         return last if feed.until is None else min(last, feed.until)
 
     def _send(self, feed: BlockFeed, records: Sequence[bytes]) -> int:
-        """One block of the records after the feed's position. How many of them were looked at, at least one."""
+        """One block of the records after the feed's position. How many were looked at, at least one."""
         most_bytes = min(MAX_BLOCK_BYTES, feed.credit_bytes)
         chosen: list[bytes] = []
         size = looked = 0
