@@ -91,6 +91,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_data_reads.py",
         f"{_SERVER}/test_read_bounds.py",
     ),
+    "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
@@ -177,6 +178,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
+    "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
+    "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/applier.py": (
         f"{_CLIENT}/test_applier.py",
         f"{_CLIENT}/test_stop_applying.py",

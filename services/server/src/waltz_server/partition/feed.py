@@ -278,6 +278,10 @@ class Feeds:
                 else:
                     self._place(feed)
 
+    def waits_in(self, first: int, end: int) -> bool:
+        """Whether a feed waits for what is in a range that is being read."""
+        return any(first <= position < end for position in self._reading)
+
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""
         if self._retry_timer is not None or self._closed:
