@@ -120,6 +120,11 @@ class WaltzServer:
             raise RuntimeError("the server is not running")
         return self._backend
 
+    @property
+    def evictions(self) -> int:
+        """Other servers that this one has evicted."""
+        return self._detector.evictions if self._detector is not None else 0
+
     async def serve(self, stop: asyncio.Event) -> None:
         """Serve until `stop` is set, then leave in order. Errors of configuration carry `user_error`."""
         settings = self._settings
