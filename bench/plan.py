@@ -155,8 +155,8 @@ SPARK_EMPTY_TRIGGER_TARGET = at_most(150.0, binding=True)
 
 
 def server_kill_target(session_timeout_ms: int) -> Target:
-    """A killed server is missed for the ZooKeeper session timeout and at most a second more."""
-    return at_most(session_timeout_ms / 1000 + 1.0, binding=True)
+    """The other servers notice that it is gone, long before the ZooKeeper session ends."""
+    return at_most(min(session_timeout_ms / 1000 + 1.0, 1.0), binding=True)
 
 
 def group_name(what: str, tls: bool) -> str:
