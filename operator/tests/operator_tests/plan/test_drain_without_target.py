@@ -8,6 +8,7 @@ from operator_tests.plan import cluster
 from operator_tests.plan.cluster import NOW, name
 from operator_tests.plan.test_beginning import one_group
 from operator_tests.plan.test_deadline import LIMIT, LONG_AGO, decide
+from operator_tests.plan.test_migration_size import written
 from waltz_operator.api.migration import MigrationPhase
 from waltz_operator.model.task import Task, TaskKind
 
@@ -46,3 +47,10 @@ def test_it_begins_when_there_is_one() -> None:
 def test_a_node_that_has_nothing_is_drained_already() -> None:
     found = cluster.facts(nodes=(0, 1, 2, 3), assigned=(1, 2, 3))
     assert decide(found, TASK).task.phase is MigrationPhase.COMPLETED
+
+
+def test_it_is_read_back_as_it_was_recorded() -> None:
+    waits = decide(cluster.facts(), TASK).task
+    again, status = written(waits)
+    assert status["progress"] == "0/1"
+    assert [(one.move.partition, one.move.target) for one in again.records] == [(0, None)]
