@@ -34,8 +34,8 @@ class AppendStages:
         self.commit = registry.timer(prefix + "commit")
         self.feed = registry.timer(prefix + "feed")
 
-    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> None:
-        """The store has taken them; each remembers when."""
+    def handed_over(self, items: Sequence[QueuedAppend], now: float) -> Sequence[QueuedAppend]:
+        """The store has taken them; each remembers when. Returns them."""
         arrived_at, same = 0.0, 0
         for item in items:
             item.handed_at = now
@@ -45,6 +45,7 @@ class AppendStages:
             self.queue.update_many(now - arrived_at, same)
             arrived_at, same = item.arrived_at, 1
         self.queue.update_many(now - arrived_at, same)
+        return items
 
     def committed(self, began: float, now: float, count: int) -> float:
         """The mark has risen over `count` appends whose majority was known at `began`; returns `now`."""

@@ -137,13 +137,14 @@ class Feeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes) -> bool:
+    def publish(self, first: int, frames: bytes, began: float) -> None:
         """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip; whether there is one."""
+        feed at the tip. `began`: when their majority was known."""
         count = len(frames) // FRAME_BYTES
+        risen = self._metrics.stages.committed(began, self._loop.time(), count)
         self._cache.put(first, frames)
         if not self._tip:
-            return False
+            return
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
         written: dict[Client, int] = {}
@@ -161,7 +162,10 @@ class Feeds:
                 if len(self._of_client[client]) > 1:
                     written[client] = max(sent, min(count, feed.credit))
                 self._send(feed, stamped[version], count, sent)
-        return True
+        self._loop.call_soon(self._written, risen, count)  # behind the writes of the connections
+
+    def _written(self, risen: float, count: int) -> None:
+        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
 
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark that were never published one by

@@ -451,24 +451,17 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
-        began = self._loop.time()
-        first, mark = entries[0].transaction_id, self.high_water_mark
+        began, first, mark = self._loop.time(), entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
             return
         self._appends.committed(entries)
         put = self._transactions.put
-        frames = []
         for entry in entries:
-            frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
             put(entry.transaction_id, entry.tail)
+        frames = b"".join([frame_of_entry(one.req_id, one.transaction_id, one.tail) for one in entries])
         self._mark.rise_to(entries[-1].transaction_id)
-        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
-        if self._feeds.publish(first, b"".join(frames)):
-            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
-
-    def _fed(self, risen: float, count: int) -> None:
-        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
+        self._feeds.publish(first, frames, began)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed."""
