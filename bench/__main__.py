@@ -17,6 +17,7 @@ from rich.console import Console
 from bench.cluster import BenchCluster
 from bench.console import measure_console
 from bench.contention import measure_contention
+from bench.curve import measure_curve
 from bench.failover import measure_failover
 from bench.figures import Figure, medians, tls_name
 from bench.hostile import measure_hostile
@@ -34,7 +35,7 @@ from waltz_tools.errors import LocalClusterError
 
 RESULTS = Path(__file__).resolve().parent / "results"
 PARTS = ("writing", "reading", "failover", "start", "memory", "tasks", "locks", "console", "spark")
-ON_REQUEST = ("hostile", "window", "contention", "metrics")
+ON_REQUEST = ("hostile", "window", "contention", "curve", "metrics")
 """Measured only when named by `--only`."""
 
 
@@ -99,12 +100,16 @@ class Bench:
                     with self._step(f"hostile peers, {tls_name(tls)}"):
                         directory = self._directory / f"hostile-{number}-{tls_name(tls)}"
                         figures += await measure_hostile(directory, self._plan, tls)
+            if "curve" in self._parts:
+                for tls in self._plan.tls_modes:
+                    with self._step(f"curve, {tls_name(tls)}"):
+                        figures += await measure_curve(self._directory, self._plan, tls, f"curve-{number}")
             runs.append(figures)
         return medians(runs)
 
     async def _with_cluster(self, number: int, tls: bool) -> list[Figure]:
         figures: list[Figure] = []
-        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile"}:
+        if not self._parts - {"tasks", "locks", "console", "metrics", "hostile", "curve"}:
             return figures
         directory = self._directory / f"run-{number}-{'tls' if tls else 'plain'}"
         async with BenchCluster.running(directory, self._plan, tls) as cluster:

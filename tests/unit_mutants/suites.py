@@ -91,9 +91,12 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_data_reads.py",
         f"{_SERVER}/test_read_bounds.py",
     ),
+    "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
+    "waltz_server/peers/judgement.py": (f"{_SERVER}/peers/test_judgement.py",),
+    "waltz_server/peers/detector.py": (f"{_SERVER}/peers/test_detector.py",),
     "waltz_server/connection.py": (f"{_SERVER}/test_connection.py",),
     "waltz_server/partition/pending_answers.py": (
         f"{_SERVER}/test_pending_answers.py",
@@ -177,6 +180,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_CLIENT}/test_stream_partition.py",
         f"{_CLIENT}/test_outcomes.py",
     ),
+    "waltz_client/feed.py": (f"{_CLIENT}/test_blocks.py",),
+    "waltz_client/ranges.py": (f"{_CLIENT}/test_blocks.py", f"{_CLIENT}/test_ranges.py"),
+    "waltz_client/_internal/rpc/block_feed.py": (f"{_CLIENT}/test_blocks.py",),
     "waltz_client/_internal/applier.py": (
         f"{_CLIENT}/test_applier.py",
         f"{_CLIENT}/test_stop_applying.py",
@@ -206,6 +212,9 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_client/_internal/append/transaction_monitor.py": (f"{_CLIENT}/test_transaction_monitor.py",),
     "waltz_admin/compare.py": (f"{_ADMIN}/test_compare.py",),
+    "waltz_cluster/eviction.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/manager.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
+    "waltz_cluster/registration.py": ("libs/cluster/tests/cluster_tests/test_eviction.py",),
     "waltz_cluster/older_copy.py": (
         "libs/cluster/tests/cluster_tests/test_older_copy.py",
         f"{_STORE}/test_older_copy.py",

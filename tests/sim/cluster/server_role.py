@@ -31,6 +31,7 @@ class ServerRole(Role):
         super().__init__(loop, name, unexpected)
         self.server: WaltzServer | None = None
         self.session: SimSession | None = None
+        self._evictions = 0
         self._shape = shape
         self._zookeeper = zookeeper
         self._settings = ServerSettings.from_mapping(
@@ -94,7 +95,12 @@ class ServerRole(Role):
         store = self.store(partition)
         return None if store is None else store.high_water_mark
 
+    def evicted(self) -> int:
+        """How many other servers this one has evicted, in all its lives."""
+        return self._evictions + (self.server.evictions if self.server is not None else 0)
+
     def died(self) -> None:
         """Whoever looks at the server's memory now would see a ghost."""
+        self._evictions = self.evicted()
         self.server = None
         self.session = None

@@ -8,7 +8,9 @@ One writer: the server itself, inside the manager's lock. Invariants
      (the port is ours now), and until its session ends its partitions would have no server. Never later, and
      never a descriptor that came after our own: of two processes that were given one endpoint by mistake each
      puts its own back, and neither continues deleting the other's.
-  3. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
+  3. A server whose descriptor is gone though it did not leave (it was evicted, see `eviction`) gives up its
+     partitions before it registers again: others have them.
+  4. The preferred partitions are kept in ZooKeeper per endpoint (`preferredPartitions/<endpoint>`), so that
      a server that restarts, and gets a new server id, prefers what it preferred.
 """
 
@@ -116,6 +118,12 @@ class ServerRegistration:
         keep = next((znode for znode in mine if znode.owner == session_id), None)
         changed = False
         if keep is None:
+            if self._delivered:
+                _log.warning(
+                    "server %d is not registered any longer: it gives up its partitions and registers again",
+                    self.server_id,
+                )
+                self.deliver({})
             await self._store.create(
                 self._paths.new_server_descriptor,
                 self.descriptor.to_bytes(),

@@ -19,6 +19,8 @@ from waltz_protocol.messages.fields import (
     Long,
     Message,
     Octets,
+    Ranges,
+    Rest,
     Since,
     Text,
     TextBoolMap,
@@ -341,6 +343,81 @@ class ServerReportResponse:
     json: Text
 
 
+@dataclass(frozen=True, slots=True)
+class BlockFeedRequest:
+    """Open a feed of blocks after a transaction (-2: after the last one), up to `until` (-1: without end)."""
+
+    TYPE: ClassVar[int] = 32
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    after: Long
+    until: Long
+    credit_transactions: Int
+    credit_bytes: Long
+    flags: Int
+    headers: Ranges
+
+
+@dataclass(frozen=True, slots=True)
+class FeedBlock:
+    """Transactions `first` to `last`, `count` of which are in it, as stored records back to back."""
+
+    TYPE: ClassVar[int] = 33
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    first: Long
+    last: Long
+    count: Int
+    flags: Int
+    records: Rest
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCredit:
+    """More credit for an open feed of blocks."""
+
+    TYPE: ClassVar[int] = 34
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    transactions: Int
+    size_bytes: Long
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFeedEnd:
+    """The client has no use for a feed of blocks any longer; it has no answer."""
+
+    TYPE: ClassVar[int] = 35
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+
+
+@dataclass(frozen=True, slots=True)
+class BlockFailure:
+    """A feed of blocks is over, with a code and a sentence."""
+
+    TYPE: ClassVar[int] = 36
+    SINCE: ClassVar[int] = 5
+    req_id: WireReqId
+    code: Int
+    text: Text
+
+
+FROM_THE_END = -2
+"""`BlockFeedRequest.after`: whatever the last committed transaction is."""
+WITHOUT_END = -1
+"""`BlockFeedRequest.until`."""
+
+
+class BlockFailureCode(IntEnum):
+    """Why a feed of blocks is over. All but `TOO_MANY_FEEDS` and `WRONG_REQUEST` are worth another try."""
+
+    NOT_SERVED = 1
+    READ_FAILED = 2
+    TOO_MANY_FEEDS = 3
+    WRONG_REQUEST = 4
+
+
 MESSAGES: tuple[type[Message], ...] = (
     MountRequest,
     MountResponse,
@@ -367,4 +444,9 @@ MESSAGES: tuple[type[Message], ...] = (
     ServerPartitionsHealthStatResponse,
     ServerReportRequest,
     ServerReportResponse,
+    BlockFeedRequest,
+    FeedBlock,
+    BlockCredit,
+    BlockFeedEnd,
+    BlockFailure,
 )

@@ -10,6 +10,7 @@ arrived in one turn are counted together.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Sequence
 
 from waltz_runtime.metrics import MetricsRegistry
@@ -51,3 +52,10 @@ class AppendStages:
         """The mark has risen over `count` appends whose majority was known at `began`; returns `now`."""
         self.commit.update_many(now - began, count)
         return now
+
+    def fed_later(self, loop: asyncio.AbstractEventLoop, risen: float, count: int) -> None:
+        """What was written to followers in this turn leaves at its end: behind the connections' writes."""
+        loop.call_soon(self._fed, loop, risen, count)
+
+    def _fed(self, loop: asyncio.AbstractEventLoop, risen: float, count: int) -> None:
+        self.feed.update_many(loop.time() - risen, count)

@@ -137,14 +137,13 @@ class Feeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, frames: bytes, began: float) -> None:
+    def publish(self, first: int, frames: bytes) -> bool:
         """Committed just now, up to the mark: version 4 frames of `first`, ... Cached, and written to every
-        feed at the tip. `began`: when their majority was known."""
+        feed at the tip; whether there is one."""
         count = len(frames) // FRAME_BYTES
-        risen = self._metrics.stages.committed(began, self._loop.time(), count)
         self._cache.put(first, frames)
         if not self._tip:
-            return
+            return False
         tip, self._tip = self._tip, {}
         stamped: dict[int, Frames] = {_NATIVE_VERSION: frames}
         written: dict[Client, int] = {}
@@ -162,10 +161,7 @@ class Feeds:
                 if len(self._of_client[client]) > 1:
                     written[client] = max(sent, min(count, feed.credit))
                 self._send(feed, stamped[version], count, sent)
-        self._loop.call_soon(self._written, risen, count)  # behind the writes of the connections
-
-    def _written(self, risen: float, count: int) -> None:
-        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
+        return True
 
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark that were never published one by
@@ -281,6 +277,10 @@ class Feeds:
                     self._send_slice(feed, part)
                 else:
                     self._place(feed)
+
+    def waits_in(self, first: int, end: int) -> bool:
+        """Whether a feed waits for what is in a range that is being read."""
+        return any(first <= position < end for position in self._reading)
 
     def failed(self, first: int, end: int) -> None:
         """A range could not be read: the feeds waiting in it try again after a pause that doubles."""

@@ -22,6 +22,7 @@ import structlog
 
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
+from waltz_protocol.frames.blocks import stored_of_entry, stored_of_record
 from waltz_protocol.frames.feed import client_of_frame, frame_of_entry, frames_of_records
 from waltz_protocol.frames.replies import (
     feed_suspended,
@@ -32,6 +33,7 @@ from waltz_protocol.frames.replies import (
 from waltz_protocol.messages.client import MountState
 from waltz_runtime.metrics import MetricsRegistry, Timer
 from waltz_server.partition.append import AppendBounds, AppendQueue
+from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
 from waltz_server.partition.data_reads import DataReads
@@ -156,6 +158,7 @@ class Partition:
             reader=self._reader,
             metrics=self._metrics,
         )
+        self._block_feeds = BlockFeeds(self._mark, self._transactions, self._reader, self._metrics, loop)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
@@ -168,7 +171,7 @@ class Partition:
         gauge("high-water-mark", lambda: self._mark.txid)
         gauge("healthy", lambda: self.healthy)
         gauge("session-id", lambda: self.store.session_id)
-        gauge("feeds", lambda: len(self._feeds))
+        gauge("feeds", lambda: len(self._feeds) + len(self._block_feeds))
         gauge("waiting-mounts-and-flushes", lambda: len(self._pending_answers) + len(self._future))
 
     # -- state ---------------------------------------------------------------------------------------------
@@ -257,6 +260,7 @@ class Partition:
         self._pending_answers.close()
         self._future.close()
         self._feeds.close()
+        self._block_feeds.close()
         self._data.close()
         self._held_reads.close()
         self._mounts.clear()
@@ -343,6 +347,11 @@ class Partition:
             return
         self._open_feed(client, req_id, client_high_water_mark, mark)
 
+    def block_feeds_of(self, client: Client) -> BlockFeeds:
+        """For BLOCK_FEED_REQUEST and what follows it; what is opened there ends with the connection."""
+        self._clients.add(client)
+        return self._block_feeds
+
     def transaction_data(self, client: Client, req_id: bytes, transaction_id: int) -> None:
         """TRANSACTION_DATA_REQUEST: data or a failure text, always; before the recovery is over it waits for
         that."""
@@ -372,6 +381,7 @@ class Partition:
         self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
+        self._block_feeds.forget(client)
         self._data.forget(client)
         self._reader.forget(client)
         self._held_reads.forget(client)
@@ -426,6 +436,7 @@ class Partition:
         )
         self._mark.rise_to(high_water_mark)
         self._feeds.advanced()
+        self._block_feeds.advanced()
         waiters, self._mark_waiters = self._mark_waiters, {}
         for client, req_ids in waiters.items():
             for req_id in req_ids:
@@ -457,11 +468,16 @@ class Partition:
             return
         self._appends.committed(entries)
         put = self._transactions.put
+        frames, records = [], []
         for entry in entries:
-            put(entry.transaction_id, entry.tail)
-        frames = b"".join([frame_of_entry(one.req_id, one.transaction_id, one.tail) for one in entries])
+            frames.append(frame_of_entry(entry.req_id, entry.transaction_id, entry.tail))
+            records.append(stored_of_entry(entry.transaction_id, entry.req_id, entry.tail))
+            put(entry.transaction_id, records[-1])
         self._mark.rise_to(entries[-1].transaction_id)
-        self._feeds.publish(first, frames, began)
+        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
+        followed = self._feeds.publish(first, b"".join(frames))
+        if self._block_feeds.publish(first, records) or followed:
+            self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed."""
@@ -480,20 +496,23 @@ class Partition:
         if mark is None or self._closed:
             return
         records = records[: max(mark - wanted.first + 1, 0)]
-        frames = frames_of_records(records)
-        if frames:
-            self._feed_cache.put(wanted.first, frames)
-        for transaction_id, record in enumerate(records, wanted.first):
-            self._transactions.put(transaction_id, record[24:])
-        self._data.delivered(wanted.first, wanted.end, records)
-        self._feeds.delivered(wanted.first, wanted.end, frames)
+        stored = [stored_of_record(record) for record in records]
+        for transaction_id, record in enumerate(stored, wanted.first):
+            self._transactions.put(transaction_id, record)
+        self._data.delivered(wanted.first, wanted.end, stored)
+        if self._feeds.waits_in(wanted.first, wanted.end):
+            if frames := frames_of_records(records):
+                self._feed_cache.put(wanted.first, frames)
+            self._feeds.delivered(wanted.first, wanted.end, frames)
+        self._block_feeds.delivered(wanted.first, wanted.end, stored)
 
     def _read_failed(self, wanted: Range, failure: ReadFailedError) -> None:
         self._metrics.read_failures.inc()
         if self._metrics.read_failures.count in (1, 10, 100) or self._metrics.read_failures.count % 1000 == 0:
             log.warning("read failed", partition=self.partition_id, first=wanted.first, reason=str(failure))
         self._data.failed(wanted.first, wanted.end, str(failure))
-        self._feeds.failed(wanted.first, wanted.end)
+        for waiting in (self._feeds, self._block_feeds):
+            waiting.failed(wanted.first, wanted.end)
 
 
 def _suspended(client: Client, req_id: bytes) -> None:
