@@ -164,8 +164,7 @@ class AppendQueue:
         self._queue.append(QueuedAppend(mount, append, self._turn_time, self._arrivals))
         self._queued_appends += 1
         self._queued_bytes += size
-        self._metrics.received.mark()
-        self._metrics.received_bytes.mark(size)
+        self._metrics.arrived(size)
 
     def add_marker(self, marker: Marker) -> None:
         """Enqueue a mount or flush behind everything that has arrived so far."""
@@ -398,13 +397,10 @@ class AppendQueue:
             if isinstance(head, QueuedAppend):
                 head.check = None  # others are before it now
             waited = self._lines.dissolve()
-            for entry in batch:
-                waited.append(self._put_back(item_of(entry)))
+            waited += [self._put_back(item_of(entry)) for entry in batch]
             self._queue.extendleft(sorted(waited, key=lambda one: -one.number))
             return False
-        items = [item_of(entry) for entry in batch]
-        self._metrics.stages.handed_over(items, now)
-        self._in_flight += items
+        self._in_flight += self._metrics.stages.handed_over([item_of(entry) for entry in batch], now)
         self._handed += len(batch)
         return True
 
@@ -452,8 +448,7 @@ class AppendQueue:
 
     def committed(self, entries: Sequence[AppendEntry]) -> None:
         """Slots of write and append locks rise to the id, marks go, what waited for them moves on."""
-        locks = self._locks
-        now = self._loop.time()
+        locks, now = self._locks, self._loop.time()
         arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
             item = item_of(entry)
@@ -475,7 +470,6 @@ class AppendQueue:
             self._metrics.stored(now, arrived_at, handed_at, same)
             arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
         self._metrics.stored(now, arrived_at, handed_at, same)
-        self._metrics.committed.mark(len(entries))
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:

@@ -462,8 +462,7 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
-        began = self._loop.time()
-        first, mark = entries[0].transaction_id, self.high_water_mark
+        began, first, mark = self._loop.time(), entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
             return
@@ -478,10 +477,7 @@ class Partition:
         risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
         followed = self._feeds.publish(first, b"".join(frames))
         if self._block_feeds.publish(first, records) or followed:
-            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
-
-    def _fed(self, risen: float, count: int) -> None:
-        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
+            self._metrics.stages.fed_later(self._loop, risen, len(entries))
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed."""
