@@ -269,6 +269,14 @@ JOURNAL_BUGS = (
         "        if False:\n",
         "A full disk fills the journal too, and the node ends.",
     ),
+    _journal(
+        "descriptor_kept_for_nobody",
+        "bounds",
+        "filesystem.py",
+        "                    if error.errno not in OUT_OF_RESOURCES or not self._give_spare():\n",
+        "                    if error.errno not in OUT_OF_RESOURCES or self._spare:\n",
+        "A node whose connections have taken all descriptors ends with its next full journal file.",
+    ),
     # ---- what is in the journal and not in the files yet
     _journal(
         "longer_write_covers_a_newer_one",
