@@ -346,8 +346,8 @@ JOURNAL_BUGS = (
         "batch_counts_nothing",
         "bounds",
         "free_space.py",
-        "                self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)\n",
-        "                self._seen = usage\n",
+        "            self._seen = usage._replace(free_bytes=usage.free_bytes - size_bytes)\n",
+        "            self._seen = usage\n",
         "Each partition of a batch may take all that is free.",
     ),
     _service(
