@@ -118,6 +118,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/journal/directory.py": _JOURNAL,
     "waltz_storage/engine/journal/filesystem.py": _JOURNAL,
+    "waltz_storage/engine/journal/handle.py": _JOURNAL,
     "waltz_storage/engine/journal/layout.py": _JOURNAL,
     "waltz_storage/engine/journal/log.py": _JOURNAL,
     "waltz_storage/engine/journal/replay.py": _JOURNAL,

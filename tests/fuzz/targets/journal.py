@@ -1,7 +1,7 @@
 """The node journal. First byte even: a real journal, changed at one place; three bytes say where, the rest
 what is written there. At most the last commit may be missed without a word, or the last two if the change
-is across both, and nothing else is ever given out. First byte odd: the rest is what a valid frame holds, and it is replayed: nothing outside of the
-directory changes, and a second replay changes nothing more.
+is across both, and nothing else is ever given out. First byte odd: the rest is what a valid frame holds, and
+it is replayed: nothing outside of the directory changes, and a second replay changes nothing more.
 """
 
 from __future__ import annotations
