@@ -58,7 +58,11 @@ class ServerRole(Role):
 
         session = self.session = await self._zookeeper.connect(self._shape.session_timeout_seconds)
         try:
-            settings = self._settings.model_copy(update={"max_protocol_version": self._newest_version()})
+            newest = self._newest_version()
+            watches = self._settings.peer_watch and newest > NEWEST_OF_0_13_2
+            settings = self._settings.model_copy(
+                update={"max_protocol_version": newest, "peer_watch": watches}
+            )
             server = self.server = WaltzServer(
                 settings, zookeeper=session, make_backend=make_backend, rng=rng
             )

@@ -1,5 +1,6 @@
-"""Servers that watch each other (rules G1 to G6 of docs/safety.md), by the shipped code: who crashed or froze
-loses its partitions long before its session ends, and whatever links between servers are cut moves nothing."""
+"""Servers that watch each other (rules G1 to G6 of docs/safety.md), by the shipped code: who crashed or
+froze loses its partitions long before its session ends, and whatever links between servers are cut moves
+nothing."""
 
 from __future__ import annotations
 

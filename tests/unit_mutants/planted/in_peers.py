@@ -97,6 +97,14 @@ PEER_BUGS = (
         "A server that has answered is evicted all the same.",
     ),
     _cluster(
+        "a_living_server_of_the_same_address_is_removed",
+        "G2",
+        "eviction.py",
+        "            await self._store.transaction([DeleteOp(self._paths.challenge(name)), DeleteOp(descriptor)])\n",
+        "            await self._store.transaction([DeleteOp(descriptor)])\n",
+        "Two servers that were given one address delete each other's descriptors when they start.",
+    ),
+    _cluster(
         "two_evictions_by_one_view",
         "G2",
         "eviction.py",

@@ -52,6 +52,18 @@ class Challenges:
             return False
         return True
 
+    async def delete_unanswered(self, name: str, seconds: float) -> bool:
+        """Delete a descriptor unless its server answers a challenge in this time; whether it is gone."""
+        await self.create(name)
+        await asyncio.sleep(seconds)
+        descriptor = self._paths.server_descriptor(name)
+        try:
+            await self._store.transaction([DeleteOp(self._paths.challenge(name)), DeleteOp(descriptor)])
+        except NoNodeError:
+            await self.delete(name)
+            return await self._store.exists(descriptor) is None
+        return True
+
     async def answer(self, name: str) -> None:
         """Answer every challenge to this descriptor at once, until cancelled."""
         path = self._paths.challenge(name)

@@ -165,6 +165,35 @@ async def test_safety_g6_an_evicted_server_gives_up_its_partitions_before_it_reg
     await first.stop()
 
 
+async def test_safety_g2_two_living_servers_of_one_address_leave_each_other_alone() -> None:
+    """By mistake; the second could open the port, on another machine."""
+    zookeeper = await memory_cluster(4)
+    first = await start_server(zookeeper, 8001)
+    await until(lambda: len(first.partitions) == 4)
+    answering = spawn(Challenges(first.store, ROOT).answer(await name_of(first, ROOT)), "answers")
+    second = await start_server(zookeeper, 8001)
+    await until(lambda: len(first.partitions) == 2 == len(second.partitions))
+    assert descriptors(zookeeper) == [1, 2]
+    assert {} not in first.history
+    assert not [path for path in zookeeper.tree() if path.startswith(f"{ROOT}/serverChallenges/")]
+    answering.cancel()
+    for server in (second, first):
+        await server.stop()
+
+
+async def test_a_descriptor_that_goes_with_its_session_meanwhile_leaves_no_challenge_behind() -> None:
+    zookeeper = await memory_cluster(4)
+    first = await start_server(zookeeper, 8001)
+    name = await name_of(first, ROOT)
+    store = zookeeper.session()
+    asking = spawn(Challenges(store, ROOT).delete_unanswered(name, 0.3), "asks")
+    await asyncio.sleep(0.05)
+    await first.stop()
+    assert await asking
+    assert not [path for path in zookeeper.tree() if path.startswith(f"{ROOT}/serverChallenges/")]
+    await store.close()
+
+
 async def test_the_coordinator_can_be_evicted_and_the_next_one_continues() -> None:
     zookeeper = await memory_cluster(4)
     servers = [await start_server(zookeeper, port) for port in (8001, 8002, 8003)]
