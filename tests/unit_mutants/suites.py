@@ -15,6 +15,7 @@ _STORE = f"{_SERVER}/store"
 _STORAGE = "services/storage/tests/storage_tests"
 _JOURNAL = (
     f"{_STORAGE}/test_journal.py",
+    f"{_STORAGE}/test_journal_unmade.py",
     f"{_STORAGE}/test_journaled_directory.py",
     f"{_STORAGE}/test_node_journal.py",
     f"{_STORAGE}/test_journal_crashes.py",
@@ -91,6 +92,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_read_bounds.py",
     ),
     "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
+    "waltz_server/partition/deliveries.py": (f"{_SERVER}/test_data_reads.py",),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),
@@ -118,6 +120,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     "waltz_storage/engine/journal/layout.py": _JOURNAL,
     "waltz_storage/engine/journal/log.py": _JOURNAL,
     "waltz_storage/engine/journal/replay.py": _JOURNAL,
+    "waltz_storage/engine/journal/shared_file.py": _JOURNAL,
     "waltz_storage/engine/partition.py": (
         f"{_STORAGE}/test_safety_c.py",
         f"{_STORAGE}/test_disk_edges.py",
@@ -135,6 +138,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
     ),
     "waltz_storage/engine/free_space.py": (
         f"{_STORAGE}/test_free_space.py",
+        f"{_STORAGE}/test_journal_unmade.py",
         f"{_STORAGE}/test_journaled_directory.py",
     ),
     "waltz_storage/engine/scan.py": (

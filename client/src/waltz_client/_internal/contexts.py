@@ -160,6 +160,7 @@ class Submissions:
             builder.append_locks,
             view,
         )
+        called_at = asyncio.get_running_loop().time()
         try:
             async with asyncio.timeout(self._settings.mount_wait_ms / 1000):
                 await partition.wait_writable()
@@ -169,7 +170,8 @@ class Submissions:
             await self._last(submission, context.on_expiration)
             return
         submission.conflict = None
-        partition.send_append(PendingAppend(partition_id, self._resolved, submission), request)
+        handle = PendingAppend(partition_id, self._resolved, submission, called_at)
+        partition.send_append(handle, request)
 
     async def _wait_caught_up(self, partition: StreamPartition, submission: Submission) -> None:
         applier = self._partitions.appliers.get(partition.partition_id)
@@ -216,6 +218,11 @@ class Submissions:
                 self._observers.append_retried(handle.partition_id, error)
             submission.conflict = handle.mark if conflicted else None
             self._retrying += 1
+            if conflicted and not submission.backoff.attempts:
+                # What it lost to has been received, and a server of ours keeps its turn for a moment.
+                submission.backoff.attempts = 1
+                self._due(submission)
+                return
             delay = submission.backoff.next_seconds()
             loop = asyncio.get_running_loop()
             self._delayed[submission] = loop.call_later(delay, self._due, submission)

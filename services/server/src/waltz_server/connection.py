@@ -19,7 +19,7 @@ Invariants
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import structlog
 
@@ -119,6 +119,20 @@ class ClientConnection:
     @property
     def writable(self) -> bool:
         return self._channel is not None and self._channel.writable
+
+    @property
+    def peer(self) -> str:
+        """Its address."""
+        return "?" if self._channel is None else self._channel.peer
+
+    @property
+    def unsent_bytes(self) -> int:
+        """What waits for it to read."""
+        return 0 if self._channel is None else self._channel.pending_bytes
+
+    def mounted(self) -> Iterable[int]:
+        """Partitions of which READY was sent last."""
+        return self._mounted.keys()
 
     def send(self, *parts: bytes | memoryview) -> None:
         """Queue whole frames; one write per loop turn."""

@@ -1,9 +1,11 @@
 """Appends that wait for locks: whom they hold up, and whom not."""
 
+import asyncio
 from collections.abc import Sequence
 
 from waltz_protocol.frames.append import AppendWithManyLocks
 from waltz_protocol.messages.client import FlushResponse, LockFailure
+from waltz_server.partition.lock_turns import TURN_SECONDS
 from waltz_server.store.api import AppendEntry, StoreNotOpenError
 from waltz_testkit.client_peers import FakeClient, make_append
 from waltz_testkit.partition_rig import PartitionRig
@@ -50,9 +52,118 @@ async def test_who_waits_for_a_lock_comes_in_the_order_of_arrival() -> None:
             assert rig.store.pending == 1
             rig.store.commit_next(1)
             assert len(rig.store.log) == count
+            if count == 3:  # the reader does not use the turn that is kept for it
+                await rig.turns()
+                await asyncio.sleep(TURN_SECONDS)
         await rig.turns()
         assert rig.logged() == [holder, *appended, late]
         assert clients[3].of(LockFailure) == [LockFailure(reader, 2)]
+
+
+async def test_of_all_who_wait_each_commit_refuses_the_first_and_it_comes_back_in_its_turn() -> None:
+    """So nobody starves, and nobody is asked again in vain."""
+    async with PartitionRig(auto_commit=False) as rig:
+        clients = [FakeClient(number) for number in range(1, 5)]
+        for client in clients:
+            await rig.mount(client)
+        rig.append(clients[0], write=(5,), hwm=-1)
+        for client in clients[1:]:
+            rig.append(client, write=(5,), hwm=-1)
+        won = []
+        await rig.turns()
+        for txid, client in enumerate(clients[1:]):
+            rig.store.commit_next()
+            await rig.turns()
+            assert [len(one.of(LockFailure)) for one in clients[1:]] == [1] * (txid + 1) + [0] * (2 - txid)
+            late = rig.append(clients[0], write=(5,), hwm=txid)  # a newcomer with the newest view waits
+            await rig.turns()
+            assert rig.store.pending == 0
+            won.append(rig.append(client, write=(5, 5), hwm=txid))
+            await rig.turns()
+            assert rig.store.pending == 1
+        rig.store.commit_next()
+        await rig.turns()
+        assert rig.logged()[1:] == won
+        assert late not in won
+
+
+async def test_a_turn_holds_up_nobody_but_those_who_want_its_locks() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two, three = (FakeClient(number) for number in (1, 2, 3))
+        for client in (one, two, three):
+            await rig.mount(client)
+        rig.append(one, write=(5,), hwm=-1)
+        rig.append(two, write=(5,), hwm=-1)
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert len(two.of(LockFailure)) == 1
+        passing = [rig.append(three), rig.append(three, write=(6,), hwm=0)]
+        flushed = rig.flush(three)
+        await rig.turns()
+        assert rig.store.pending == 2
+        rig.store.commit_next(2)
+        await rig.turns()
+        assert rig.logged()[1:] == passing
+        assert [answer.req_id for answer in three.of(FlushResponse)] == [flushed]
+
+
+async def test_a_turn_ends_when_its_client_sends_something_else_under_locks_or_goes() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two, three = (FakeClient(number) for number in (1, 2, 3))
+        for client in (one, two, three):
+            await rig.mount(client)
+        for ends in ("other locks", "gone"):
+            mark = len(rig.store.log) - 1
+            rig.append(one, write=(5,), hwm=mark)
+            rig.append(two, write=(5,), hwm=mark)
+            await rig.turns()
+            rig.store.commit_next()
+            await rig.turns()
+            waits = rig.append(three, write=(5,), hwm=mark + 1)
+            await rig.turns()
+            assert rig.store.pending == 0
+            if ends == "gone":
+                rig.partition.client_closed(two)
+            else:
+                rig.append(two, write=(6,), hwm=mark + 1)
+            await rig.turns()
+            rig.store.commit_next()
+            await rig.turns()
+            assert waits in rig.logged()
+
+
+async def test_who_lets_a_turn_pass_gets_the_next_one_after_it_has_come_back_in_time() -> None:
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two, three = (FakeClient(number) for number in (1, 2, 3))
+        for client in (one, two, three):
+            await rig.mount(client)
+
+        async def lose() -> bool:
+            """`two` loses; whether its turn is kept."""
+            mark = len(rig.store.log) - 1
+            rig.append(one, write=(5,), hwm=mark)
+            rig.append(two, write=(5,), hwm=mark)
+            await rig.turns()
+            rig.store.commit_next()
+            await rig.turns()
+            rig.append(three, write=(5,), hwm=mark + 1)
+            await rig.turns()
+            return not rig.store.pending
+
+        assert await lose()
+        await asyncio.sleep(TURN_SECONDS)
+        await rig.turns()
+        rig.store.commit_next()  # of the third, which waited
+        await rig.turns()
+        assert not await lose()  # and it comes back in time, but behind the third, which has not waited
+        rig.append(two, write=(5,), hwm=len(rig.store.log))
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        rig.store.commit_next()
+        await rig.turns()
+        assert await lose()
 
 
 async def test_safety_d5_a_flush_waits_for_its_own_client_in_a_line_and_for_nobody_elses() -> None:
@@ -140,3 +251,28 @@ async def test_who_waited_in_lines_goes_back_in_the_order_of_arrival() -> None:
             await rig.turns()
             rig.store.commit_next()
         assert rig.logged() == [holder, sent[0], sent[1], sent[3], sent[2]]
+
+
+async def test_no_turn_is_kept_before_an_append_with_many_locks() -> None:
+    """Who would come back for it is behind that append."""
+    async with PartitionRig(auto_commit=False) as rig:
+        one, two, three = (FakeClient(number) for number in (1, 2, 3))
+        for client in (one, two, three):
+            await rig.mount(client)
+        for kept_first in (True, False):
+            mark = len(rig.store.log) - 1
+            rig.append(one, write=(5,), hwm=mark)
+            rig.append(two, write=(5,), hwm=mark)
+            await rig.turns()
+            if kept_first:
+                rig.store.commit_next()
+                await rig.turns()
+            many = rig.req_id(three)
+            request = make_append(many, client_high_water_mark=-1, append=tuple(range(99, 119)))
+            rig.partition.append(three, AppendWithManyLocks(*request))
+            await rig.turns()
+            rig.store.commit_next()
+            await rig.turns()
+            rig.store.commit_next()
+            await rig.turns()
+            assert many in rig.logged()

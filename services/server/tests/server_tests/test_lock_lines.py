@@ -15,6 +15,9 @@ _STEPS = st.lists(
         st.tuples(st.just("join"), st.integers(1, 3), _LOCKS),
         st.tuples(st.just("leave"), st.booleans(), st.just(None)),
         st.tuples(st.just("commit"), st.integers(0, 3), st.just(None)),
+        st.tuples(st.just("hold"), st.just(0), st.just(None)),
+        st.tuples(st.just("come back"), st.integers(1, 3), _LOCKS),
+        st.tuples(st.just("give up"), st.integers(1, 3), st.just(None)),
     ),
     max_size=60,
 )
@@ -26,17 +29,23 @@ class _Model:
     mark on a lock of it, is ready."""
 
     waiting: list[tuple[int, int, frozenset[int]]] = field(default_factory=list)
+    """Number (-1: a turn that is kept), client, locks."""
     marked: set[int] = field(default_factory=set)
 
     def ready(self) -> set[int]:
         found = set()
         for place, (number, client, locks) in enumerate(self.waiting):
             before = self.waiting[:place]
-            if any(client == other or locks & theirs for _, other, theirs in before):
+            if number == -1 or any(
+                (client == other and one != -1) or locks & theirs for one, other, theirs in before
+            ):
                 continue
             if not locks & self.marked:
                 found.add(number)
         return found
+
+    def give_up(self, client: int) -> None:
+        self.waiting = [one for one in self.waiting if one[:2] != (-1, client)]
 
 
 @settings(max_examples=400)
@@ -49,7 +58,9 @@ def test_who_is_ready_is_whom_nobody_is_before(steps: list[tuple[str, int, froze
     for number, (what, argument, locks) in enumerate(steps):
         if what == "join":
             assert locks is not None
-            concerned = any(argument == client or locks & theirs for _, client, theirs in model.waiting)
+            concerned = any(
+                (argument == client and one != -1) or locks & theirs for one, client, theirs in model.waiting
+            )
             assert lines.concern(argument, locks) is concerned
             lines.join(number, argument, locks)
             model.waiting.append((number, argument, locks))
@@ -64,9 +75,27 @@ def test_who_is_ready_is_whom_nobody_is_before(steps: list[tuple[str, int, froze
             gone = in_flight.pop(argument % len(in_flight))
             marked.difference_update(gone)
             lines.unmarked(gone)
+        elif what == "hold" and lines.ready:
+            waiter = lines.ready.popleft()
+            lines.hold(waiter)
+            model.give_up(waiter.client_id)
+            model.waiting = [one if one[0] != waiter.item else (-1, one[1], one[2]) for one in model.waiting]
+        elif what == "come back":
+            assert locks is not None
+            place = next((n for n, one in enumerate(model.waiting) if one[:2] == (-1, argument)), -1)
+            alone = not any(one[1] == argument and one[0] != -1 for one in model.waiting)
+            takes_it = place >= 0 and alone and bool(locks) and locks <= model.waiting[place][2]
+            assert lines.come_back(number, argument, tuple(locks)) is takes_it
+            if takes_it:
+                model.waiting[place] = (number, argument, model.waiting[place][2])
+            else:
+                model.give_up(argument)
+        elif what == "give up":
+            lines.give_up(argument)
+            model.give_up(argument)
         assert {waiter.item for waiter in lines.ready} == model.ready()
         assert lines.waiting == len(model.waiting)
-    assert sorted(lines.dissolve()) == [number for number, _, _ in model.waiting]
+    assert sorted(lines.dissolve()) == sorted(number for number, _, _ in model.waiting if number != -1)
     assert (lines.waiting, len(lines.ready)) == (0, 0)
     assert not lines.concern(1, range(5))
 

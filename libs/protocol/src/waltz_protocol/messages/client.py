@@ -396,6 +396,28 @@ class BlockFailureCode(IntEnum):
     WRONG_REQUEST = 4
 
 
+@dataclass(frozen=True, slots=True)
+class ServerReportRequest:
+    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
+
+    Not in release 0.13.2, whose servers close the connection."""
+
+    TYPE: ClassVar[int] = 120
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    parts: Int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReportResponse:
+    """The report as JSON text."""
+
+    TYPE: ClassVar[int] = 121
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    json: Text
+
+
 MESSAGES: tuple[type[Message], ...] = (
     MountRequest,
     MountResponse,
@@ -425,4 +447,6 @@ MESSAGES: tuple[type[Message], ...] = (
     BlockCredit,
     BlockFeedEnd,
     BlockFailure,
+    ServerReportRequest,
+    ServerReportResponse,
 )

@@ -12,10 +12,10 @@ the store in one call. The head of the queue waits, and with it all behind it, w
 
 An append with few locks of which one is marked, or that somebody waits for, holds up nobody but its own
 client: it leaves the queue for the lines of its locks (`lock_lines`), as does whatever its client sends
-behind it. (In the reference everything behind it waits.) Those in lines come before the queue when their time
-has come, with every commit, never only when nothing is pending. A marker is passed on, with the number of
-appends handed over before it, when nothing of its client is before it: mounts and flushes wait for *earlier*
-appends only (safety D5).
+behind it. Those in lines come before the queue when their time has come; one that is refused then keeps its
+turn for what its client sends next (`lock_turns`). A marker is passed on, with the number of appends handed
+over before it, when nothing of its client is before it: mounts and flushes wait for *earlier* appends only
+(safety D5).
 
 What one turn of the loop does is bounded: so many appends, and no more locks than fit a slice (`aio.turns`).
 The rest of the queue waits for its turn among the partitions. The locks of an append that has many are looked
@@ -27,19 +27,16 @@ Rules kept here
   again when it is processed: an append of an old connection never lands behind the flush of a newer mount
   (13.9).
 * The queue is bounded by count and bytes; an append that does not fit is dropped and counted (safety D7: it
-  must not stop the connection, which carries other partitions). A dropped append was never given to the
-  store, so "failed" is the truth about it, and the client learns it by its own rules: a younger own append
-  that commits, or a flush, fails it. Later appends of the same connection may therefore be accepted; order
-  among those that are accepted is the order in which they were sent.
+  must not stop the connection, which carries other partitions). It was never given to the store, so "failed"
+  is the truth about it. Later appends of the same connection may be accepted; order among those that are
+  accepted is the order in which they were sent.
 * Lock marks are set when an append is admitted and cleared only by its outcome. A lost session has no
   outcome: marks stay until the next session settles the entries (safety D5).
 * Read locks wait for marks but set none (safety D6).
-* A view beyond the log's end conflicts with nothing, ever: an append that has locks to check against one is
-  refused.
-* Marks are the 32-bit lock hashes themselves, not slots of the lock table. The reference waits when *any*
-  slot of a lock is marked; with a thousand appends in flight a tenth of 30,000 slots would be, and every
-  fourth append would wait for a lock it has nothing to do with. Equal locks have equal hashes, so no conflict
-  is missed; and a hash is marked by one append at a time, because the next one waits.
+* An append that has locks to check against a view beyond the log's end is refused: nothing could conflict.
+* Marks are the 32-bit lock hashes themselves, not slots of the lock table, a tenth of which would be marked
+  with a thousand appends in flight. Equal locks have equal hashes, so no conflict is missed; and a hash is
+  marked by one append at a time, because the next one waits.
 """
 
 from __future__ import annotations
@@ -52,15 +49,16 @@ from typing import Protocol
 
 from waltz_protocol.aio.turns import QUEUED, Turns
 from waltz_protocol.frames.append import MAX_LOCKS, Append
-from waltz_protocol.frames.replies import lock_failure
 from waltz_protocol.locks import LockCheck, LockTable
 from waltz_protocol.types import ReqId
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.lock_lines import LockLines, Waiter
+from waltz_server.partition.lock_turns import LockTurns
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import Mount
 from waltz_server.partition.pending_answers import Marker
-from waltz_server.partition.queued_append import QueuedAppend, lock_count, size_of
+from waltz_server.partition.queued_append import QueuedAppend, item_of, lock_count, size_of
 from waltz_server.store.api import AppendEntry, PartitionStore, StoreNotOpenError, StoreState
 from waltz_server.store.committed_mark import ReadableMark
 
@@ -68,8 +66,7 @@ APPEND_UNITS = 20
 LOCK_UNITS = 3
 """Of work, see `aio.turns`."""
 MAX_LOCKS_IN_FLIGHT = MAX_LOCKS
-"""Of appends that are looked up in slices: what the commits of one turn may have to raise. One append may be
-larger."""
+"""Of appends that are looked up in slices (one may be larger): what the commits of a turn may raise."""
 _HAND_OVER_BYTES = 1024 * 1024
 
 
@@ -108,6 +105,7 @@ class AppendQueue:
         loop: asyncio.AbstractEventLoop,
         on_fault: Callable[[str], None],
         turns: Turns,
+        contention: Contention,
     ) -> None:
         self.generation = generation
         self.resolved_prefix = 0
@@ -118,6 +116,7 @@ class AppendQueue:
         self._locks: LockTable | None = None
         self._marked: set[int] = set()
         self._lines: LockLines[QueuedAppend | Marker] = LockLines(self._marked)
+        self._lock_turns = LockTurns(self._lines, loop, self.schedule)
         self._arrivals = 0
         self._bounds = bounds
         self._metrics = metrics
@@ -125,12 +124,14 @@ class AppendQueue:
         self._loop = loop
         self._on_fault = on_fault
         self._turns = turns
+        self._contention = contention
         self._in_line = False
         self._many_locks_in_flight = 0
         self._queue: deque[QueuedAppend | Marker] = deque()
         self._queued_appends = 0
         self._queued_bytes = 0
         self._in_flight: deque[QueuedAppend] = deque()
+        contention.follow(self._lines, self._in_flight)
         self._open = False
         self._closed = False
         self._scheduled = False
@@ -251,7 +252,8 @@ class AppendQueue:
                 queue.popleft()
             else:
                 ready.popleft()
-                lines.leave(waiter)
+                if not head.lost or self._many_locks_next() or not self._lock_turns.keep(waiter, head.mount):
+                    lines.leave(waiter)
             append = head.append
             size = size_of(append)
             batch_bytes += size
@@ -284,15 +286,29 @@ class AppendQueue:
     def _lines_up(self, item: QueuedAppend) -> bool:
         """Whether the head of the queue has to wait in lines, which it joins."""
         append, lines = item.append, self._lines
+        _, _, _, write, read, extra, _ = append
         if append.__class__ is not Append:
             return False
-        _, _, _, write, read, extra, _ = append
         client_id = item.mount.client.client_id
+        locks = write + read + extra
+        if lines.turns and lines.come_back(item, client_id, locks):
+            return True
         waited_for = lines.waiting and lines.concern(client_id, write, read, extra)
         if not waited_for and not self._is_marked(append):
             return False
-        lines.join(item, client_id, write + read + extra)
+        if locks:
+            self._lock_turns.came(item.mount)
+            self._contention.lines_up(locks, self._marked)
+        lines.join(item, client_id, locks)
         return True
+
+    def forget(self, client: Client) -> None:
+        """The connection has gone."""
+        self._lock_turns.forget(client)
+
+    def _many_locks_next(self) -> bool:
+        head = self._queue[0] if self._queue else None
+        return isinstance(head, QueuedAppend) and head.append.__class__ is not Append
 
     def _can_append(self) -> bool:
         return self._open and self._store.state is StoreState.OPEN and self._store.writable
@@ -318,6 +334,7 @@ class AppendQueue:
             if append.__class__ is Append:
                 conflict = locks.estimate(write, read)
             else:
+                self._lock_turns.end_all()  # who comes back for one is behind this append
                 if self._lines.waiting or self._is_marked(append):
                     return False
                 check = self._looked_up(item, locks)
@@ -325,8 +342,9 @@ class AppendQueue:
                     return False
                 conflict = check.conflict
             if conflict > view:
-                client: Client = item.mount.client
-                client.send(lock_failure(client.version, req_id, conflict))
+                item.refuse(conflict)
+                item.lost = True
+                self._contention.refused(item, locks, conflict)
                 self._metrics.rejected.mark()
                 return True
         if generation != self.generation:
@@ -360,36 +378,33 @@ class AppendQueue:
         return None
 
     def _refuse_view(self, item: QueuedAppend) -> None:
-        """The view of an append with checked locks is beyond the log: no lock could ever conflict with it
-        (safety D9).
-
-        LOCK_FAILURE with our mark is the one refusal every version has, and it is true: nothing was handed to
-        the store.
-        """
+        """The view of an append with checked locks is beyond the log (safety D9): LOCK_FAILURE with our mark is
+        the one refusal every version has, and it is true, as nothing was handed to the store."""
         client, append = item.mount.client, item.append
         self._metrics.append_refused_view.inc()
         client.misbehaved(
             f"refused an append with locks and the view {append.client_high_water_mark}: the log of partition "
             f"{ReqId.unpack(append.req_id).partition_id} ends at {self._mark.txid}"
         )
-        client.send(lock_failure(client.version, append.req_id, self._mark.txid))
+        item.refuse(self._mark.txid)
 
     def _hand_over(self, batch: list[AppendEntry]) -> bool:
+        now = self._loop.time()
         try:
             self._store.append(batch)
         except StoreNotOpenError:
-            # The session went between the check and the call: nothing was taken, so everything goes back in
-            # order.
+            # The session went between the check and the call: everything goes back in order.
             head = self._queue[0] if self._queue else None
             if isinstance(head, QueuedAppend):
                 head.check = None  # others are before it now
             waited = self._lines.dissolve()
             for entry in batch:
-                waited.append(self._put_back(self._item(entry)))
+                waited.append(self._put_back(item_of(entry)))
             self._queue.extendleft(sorted(waited, key=lambda one: -one.number))
             return False
-        for entry in batch:
-            self._in_flight.append(self._item(entry))
+        items = [item_of(entry) for entry in batch]
+        self._metrics.stages.handed_over(items, now)
+        self._in_flight += items
         self._handed += len(batch)
         return True
 
@@ -408,12 +423,6 @@ class AppendQueue:
             item.marked = ()
             if item.check is not None:
                 self._many_locks_in_flight -= lock_count(item.append)
-
-    @staticmethod
-    def _item(entry: AppendEntry) -> QueuedAppend:
-        if not isinstance(entry.context, QueuedAppend):
-            raise TypeError("an entry came back from the store without the context it was given")
-        return entry.context
 
     # -- outcomes ------------------------------------------------------------------------------------------
 
@@ -445,9 +454,9 @@ class AppendQueue:
         """Slots of write and append locks rise to the id, marks go, what waited for them moves on."""
         locks = self._locks
         now = self._loop.time()
-        arrived_at, same = 0.0, 0
+        arrived_at, handed_at, same = 0.0, 0.0, 0
         for entry in entries:
-            item = self._item(entry)
+            item = item_of(entry)
             item.resolved = True
             if item.marked and locks is not None:
                 slots: Iterable[int]
@@ -460,19 +469,19 @@ class AppendQueue:
                 self._marked.difference_update(item.marked)
                 if self._lines.waiting:
                     self._lines.unmarked(dict.fromkeys(item.marked))
-            if item.arrived_at == arrived_at:
+            if item.arrived_at == arrived_at and item.handed_at == handed_at:
                 same += 1
                 continue
-            self._metrics.response_latency.update_many(now - arrived_at, same)
-            arrived_at, same = item.arrived_at, 1
-        self._metrics.response_latency.update_many(now - arrived_at, same)
+            self._metrics.stored(now, arrived_at, handed_at, same)
+            arrived_at, handed_at, same = item.arrived_at, item.handed_at, 1
+        self._metrics.stored(now, arrived_at, handed_at, same)
         self._metrics.committed.mark(len(entries))
         self._settle()
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed: marks go, nothing is sent (the client learns it by flush or feed)."""
         for entry in entries:
-            item = self._item(entry)
+            item = item_of(entry)
             item.resolved = True
             self._unmark(item)
         self._settle()
@@ -490,6 +499,7 @@ class AppendQueue:
         """Drop everything queued, silently: its fate is decided elsewhere."""
         self._closed = True
         self._open = False
+        self._lock_turns.close()
         self._queue.clear()
         self._lines.dissolve()
         self._queued_appends = 0

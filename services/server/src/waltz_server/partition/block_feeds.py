@@ -183,10 +183,11 @@ class BlockFeeds:
 
     # -- commits -------------------------------------------------------------------------------------------
 
-    def publish(self, first: int, records: Sequence[bytes]) -> None:
-        """Committed just now, up to the mark, and cached: written to the feeds at the tip."""
+    def publish(self, first: int, records: Sequence[bytes]) -> bool:
+        """Committed just now, up to the mark, and cached: written to the feeds at the tip; whether there is
+        one."""
         if not self._tip:
-            return
+            return False
         tip, self._tip = self._tip, {}
         count, size = len(records), total_bytes(records)
         small = size <= MAX_BLOCK_BYTES and count <= MAX_BLOCK_TRANSACTIONS
@@ -197,6 +198,7 @@ class BlockFeeds:
                 self._write(feed, first + count - 1, count, joined)
             else:
                 self._place(feed)
+        return True
 
     def advanced(self) -> None:
         """Recovery has found (or settled) transactions up to the mark."""

@@ -12,6 +12,12 @@ its lines, with no mark on its locks, is `ready`. So
 
 Everybody joins all lines at once, in the order of arrival, so nobody waits in a circle.
 
+Who was first and is refused, because what it waited for has committed, may keep its *turn*: its position in
+the lines of its locks is kept for what its client sends next (`hold`, `come_back`), while everything else of
+the client passes. So of all who wait for one lock only the first is refused by each commit, it comes back with
+what it has read meanwhile, and everybody's turn comes. Without turns a commit refuses all who wait, they all
+come back, and whoever is nearest wins again and again.
+
 Owner: the append queue of one partition. The marks are its own: it sets one only for whom `leave` is called
 next, and for appends that share no lock with a line (`concern`).
 """
@@ -20,13 +26,15 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Set
+from heapq import nlargest
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
 
 class Waiter(Generic[T]):
-    """One who waits. `blocked`: in how many of its lines it is not first, or waits for a mark."""
+    """One who waits, or the turn of one who was refused. `blocked`: in how many of its lines it is not first,
+    or waits for a mark."""
 
     __slots__ = ("blocked", "client_id", "item", "locks")
 
@@ -44,8 +52,10 @@ class LockLines(Generic[T]):
         self._marked = marked
         self._locks: dict[int, deque[Waiter[T]]] = {}
         self._clients: dict[int, deque[Waiter[T]]] = {}
+        self.turns: dict[int, Waiter[T]] = {}
+        """By client, the longest kept first."""
         self.waiting = 0
-        """How many they are, those who are ready included."""
+        """How many they are, those who are ready and turns that are kept included."""
 
     def concern(self, client_id: int, *locks: Iterable[int]) -> bool:
         """Whether somebody of this client waits, or somebody for one of these locks."""
@@ -74,13 +84,19 @@ class LockLines(Generic[T]):
 
     def leave(self, waiter: Waiter[T]) -> None:
         """It was ready, and is admitted (its marks are set by now), refused or dropped."""
-        self.waiting -= 1
+        self._leave_client(waiter)
+        self._leave_locks(waiter)
+
+    def _leave_client(self, waiter: Waiter[T]) -> None:
         line = self._clients[waiter.client_id]
         line.popleft()
         if line:
             self._unblock(line[0])
         else:
             del self._clients[waiter.client_id]
+
+    def _leave_locks(self, waiter: Waiter[T]) -> None:
+        self.waiting -= 1
         for lock in waiter.locks:
             line = self._locks[lock]
             line.popleft()
@@ -88,6 +104,47 @@ class LockLines(Generic[T]):
                 del self._locks[lock]
             elif lock not in self._marked:
                 self._unblock(line[0])
+
+    # -- turns -----------------------------------------------------------------------------------------------
+
+    def alone(self, waiter: Waiter[T]) -> bool:
+        """Whether nothing else of its client waits."""
+        return len(self._clients[waiter.client_id]) == 1
+
+    def hold(self, waiter: Waiter[T]) -> None:
+        """It was ready, and is refused: it keeps its turn, one per client."""
+        self._leave_client(waiter)
+        self.give_up(waiter.client_id)
+        self.turns[waiter.client_id] = waiter
+
+    def come_back(self, item: T, client_id: int, locks: tuple[int, ...]) -> bool:
+        """Whether `item` takes the turn of its client, and is ready. A turn that it cannot take (it has other
+        locks, or waits for something of its client) ends."""
+        waiter = self.turns.get(client_id)
+        if waiter is None:
+            return False
+        if not locks or client_id in self._clients or not set(locks).issubset(waiter.locks):
+            self.give_up(client_id)
+            return False
+        del self.turns[client_id]
+        waiter.item = item
+        self._clients[client_id] = deque((waiter,))
+        self.ready.append(waiter)
+        return True
+
+    def give_up(self, client_id: int) -> None:
+        """The client does not use its turn: those behind it are next."""
+        waiter = self.turns.pop(client_id, None)
+        if waiter is not None:
+            self._leave_locks(waiter)
+
+    def has(self, lock: int) -> bool:
+        """Whether somebody is in the line of this lock."""
+        return lock in self._locks
+
+    def longest(self, limit: int) -> list[tuple[int, deque[Waiter[T]]]]:
+        """The longest lines of locks; live views."""
+        return nlargest(limit, self._locks.items(), key=lambda one: len(one[1]))
 
     def unmarked(self, locks: Iterable[int]) -> None:
         """The marks of these locks, each named once, have gone."""
@@ -107,5 +164,6 @@ class LockLines(Generic[T]):
         self._locks.clear()
         self._clients.clear()
         self.ready.clear()
+        self.turns.clear()
         self.waiting = 0
         return everybody

@@ -59,6 +59,9 @@ class Mount:
     replaced: Mount | None = None
     elders: tuple[Mount, ...] = ()
     """Other objects under this client id that were here before."""
+    comes_back: bool = True
+    """Whether the client, after it had lost a lock, used the turn that was kept for it (`lock_lines`)."""
+    lost_at: float = float("-inf")
 
     def fence_replaced(self) -> None:
         """The flush of this mount has passed the queue: nothing validated under older mounts may follow."""

@@ -15,15 +15,15 @@ Invariants
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import structlog
 
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.blocks import stored_of_entry, stored_of_record
-from waltz_protocol.frames.feed import frame_of_entry, frames_of_records
+from waltz_protocol.frames.blocks import stored_of_entry
+from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
 from waltz_protocol.frames.replies import (
     feed_suspended,
     flush_response,
@@ -31,11 +31,13 @@ from waltz_protocol.frames.replies import (
     mount_response,
 )
 from waltz_protocol.messages.client import MountState
-from waltz_runtime.metrics import MetricsRegistry
+from waltz_runtime.metrics import MetricsRegistry, Timer
 from waltz_server.partition.append import AppendBounds, AppendQueue
 from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
+from waltz_server.partition.contention import Contention
 from waltz_server.partition.data_reads import DataReads
+from waltz_server.partition.deliveries import Deliveries
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
@@ -43,9 +45,9 @@ from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.reads import Range, RangeReader
+from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import TransactionCache
-from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
@@ -118,7 +120,9 @@ class Partition:
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
-        self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
+        kept = (self._feed_cache, self._transactions)
+        self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
+        self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
         self._pending_answers = PendingAnswers(
             store=self.store,
             max_outstanding=settings.max_markers,
@@ -128,6 +132,7 @@ class Partition:
             loop=loop,
         )
         self._future = FutureRequests(settings.max_markers, self._give_up, loop)
+        self.contention = Contention(self._author)
         self._appends = AppendQueue(
             store=self.store,
             mark=self._mark,
@@ -139,6 +144,7 @@ class Partition:
             loop=loop,
             on_fault=self._fail,
             turns=turns if turns is not None else Turns(),
+            contention=self.contention,
         )
         self._feeds = Feeds(
             mark=self._mark,
@@ -156,6 +162,7 @@ class Partition:
             metrics=self._metrics,
         )
         self._block_feeds = BlockFeeds(self._mark, self._transactions, self._reader, self._metrics, loop)
+        self._deliveries.start(self._data, self._feeds, self._block_feeds)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
@@ -204,6 +211,19 @@ class Partition:
         """Appends queued or in flight."""
         return self._appends.queued + self._appends.in_flight
 
+    @property
+    def response_latency(self) -> Timer:
+        """From the arrival of an append to its commit."""
+        return self._metrics.response_latency
+
+    def followers(self) -> Iterator[tuple[Client, int, bool]]:
+        """See `Feeds.followers`; not to be held over a turn of the loop."""
+        return self._feeds.followers()
+
+    def _author(self, transaction_id: int) -> int | None:
+        frame = self._feed_cache.slice(transaction_id, 1)
+        return None if frame is None else client_of_frame(frame)
+
     def set_generation(self, generation: int) -> None:
         """The assignment gives the partition to this server again, under a higher generation; mounts stay
         valid."""
@@ -243,14 +263,10 @@ class Partition:
         self._appends.close()
         self._pending_answers.close()
         self._future.close()
-        self._feeds.close()
-        self._block_feeds.close()
-        self._data.close()
+        self._deliveries.close()
         self._held_reads.close()
         self._mounts.clear()
         self._mark_waiters.clear()
-        self._feed_cache.drop()
-        self._transactions.drop()
 
     def leave_on_session_loss(self) -> None:
         """The server is leaving: when the next owner takes the session, close instead of fighting for it."""
@@ -361,6 +377,7 @@ class Partition:
             return
         self._clients.discard(client)
         self._mounts.remove(client)
+        self._appends.forget(client)
         self._pending_answers.forget(client)
         self._future.forget(client)
         self._feeds.forget(client)
@@ -445,6 +462,7 @@ class Partition:
         """Durable on a quorum: locks, caches, mark, feeds, in this order, encoded once for all."""
         if not entries or self._closed:
             return
+        began = self._loop.time()
         first, mark = entries[0].transaction_id, self.high_water_mark
         if mark is not None and first != mark + 1:
             self._fail(f"transaction {first} was committed after {mark}")
@@ -457,8 +475,13 @@ class Partition:
             records.append(stored_of_entry(entry.transaction_id, entry.req_id, entry.tail))
             put(entry.transaction_id, records[-1])
         self._mark.rise_to(entries[-1].transaction_id)
-        self._feeds.publish(first, b"".join(frames))
-        self._block_feeds.publish(first, records)
+        risen = self._metrics.stages.committed(began, self._loop.time(), len(entries))
+        fed = self._feeds.publish(first, b"".join(frames))
+        if self._block_feeds.publish(first, records) or fed:
+            self._loop.call_soon(self._fed, risen, len(entries))  # behind the writes of the connections
+
+    def _fed(self, risen: float, count: int) -> None:
+        self._metrics.stages.feed.update_many(self._loop.time() - risen, count)
 
     def failed(self, entries: Sequence[AppendEntry]) -> None:
         """Certainly never committed."""
@@ -468,32 +491,6 @@ class Partition:
     def store_writable(self) -> None:
         """The store takes more again."""
         self._appends.schedule()
-
-    # -- reads ---------------------------------------------------------------------------------------------
-
-    def _delivered(self, wanted: Range, records: list[bytes]) -> None:
-        """Records read from storage fill both caches and serve whoever waited for them."""
-        mark = self.high_water_mark
-        if mark is None or self._closed:
-            return
-        records = records[: max(mark - wanted.first + 1, 0)]
-        stored = [stored_of_record(record) for record in records]
-        for transaction_id, record in enumerate(stored, wanted.first):
-            self._transactions.put(transaction_id, record)
-        self._data.delivered(wanted.first, wanted.end, stored)
-        if self._feeds.waits_in(wanted.first, wanted.end):
-            if frames := frames_of_records(records):
-                self._feed_cache.put(wanted.first, frames)
-            self._feeds.delivered(wanted.first, wanted.end, frames)
-        self._block_feeds.delivered(wanted.first, wanted.end, stored)
-
-    def _read_failed(self, wanted: Range, failure: ReadFailedError) -> None:
-        self._metrics.read_failures.inc()
-        if self._metrics.read_failures.count in (1, 10, 100) or self._metrics.read_failures.count % 1000 == 0:
-            log.warning("read failed", partition=self.partition_id, first=wanted.first, reason=str(failure))
-        self._data.failed(wanted.first, wanted.end, str(failure))
-        for waiting in (self._feeds, self._block_feeds):
-            waiting.failed(wanted.first, wanted.end)
 
 
 def _suspended(client: Client, req_id: bytes) -> None:
