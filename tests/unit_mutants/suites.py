@@ -92,6 +92,7 @@ NEAREST: dict[str, tuple[str, ...]] = {
         f"{_SERVER}/test_read_bounds.py",
     ),
     "waltz_server/partition/block_feeds.py": (f"{_SERVER}/test_block_feeds.py",),
+    "waltz_server/partition/deliveries.py": (f"{_SERVER}/test_data_reads.py",),
     "waltz_server/partition/feed.py": (f"{_SERVER}/test_feed.py",),
     "waltz_server/partition/feed_cache.py": (f"{_SERVER}/test_caches.py",),
     "waltz_server/partition/future_requests.py": (f"{_SERVER}/test_waiting_requests.py",),

@@ -132,8 +132,8 @@ SERVER_BUGS = (
     _bug(
         "records_above_the_mark_are_cached",
         "D1",
-        "owned_partition.py",
-        "        records = records[: max(mark - wanted.first + 1, 0)]\n",
+        "deliveries.py",
+        "        records = records[: max(self._mark.txid - first + 1, 0)]\n",
         "",
         "What a read returns beyond the committed mark goes to feeds and caches.",
     ),

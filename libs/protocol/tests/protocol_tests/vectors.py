@@ -126,8 +126,6 @@ CLIENT_VECTORS = [
         f"4C 0004 0000001F  16 {_A}  00000002  00000000 01  00000003 00",
         client.ServerPartitionsHealthStatResponse(ADMIN_R, {0: True, 3: False}),
     ),
-    _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
-    _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
     _client(
         f"4C 0005 0000003D  20 {_ID}  0000000000000029 FFFFFFFFFFFFFFFF 00000064 0000000000010000 00000000"
         "00000001 00000010 0000001F",
@@ -140,6 +138,8 @@ CLIENT_VECTORS = [
     _client(f"4C 0005 0000001D  22 {_ID}  00000032 0000000000001000", client.BlockCredit(R, 50, 4096)),
     _client(f"4C 0005 00000011  23 {_ID}", client.BlockFeedEnd(R)),
     _client(f"4C 0005 0000001D  24 {_ID}  00000001 00000004 676F6E65", client.BlockFailure(R, 1, "gone")),
+    _client(f"4C 0004 00000015  78 {_A}  00000005", client.ServerReportRequest(ADMIN_R, 5)),
+    _client(f"4C 0004 00000017  79 {_A}  00000002 7B7D", client.ServerReportResponse(ADMIN_R, "{}")),
 ]
 
 _STACK = RpcError("boom", (StackElement("a.B", "m", "B.java", 9), StackElement("a.C", "n", None, -2)))

@@ -322,28 +322,6 @@ class ServerPartitionsHealthStatResponse:
 
 
 @dataclass(frozen=True, slots=True)
-class ServerReportRequest:
-    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
-
-    Not in release 0.13.2, whose servers close the connection."""
-
-    TYPE: ClassVar[int] = 120
-    SINCE: ClassVar[int] = 4
-    req_id: WireReqId
-    parts: Int
-
-
-@dataclass(frozen=True, slots=True)
-class ServerReportResponse:
-    """The report as JSON text."""
-
-    TYPE: ClassVar[int] = 121
-    SINCE: ClassVar[int] = 4
-    req_id: WireReqId
-    json: Text
-
-
-@dataclass(frozen=True, slots=True)
 class BlockFeedRequest:
     """Open a feed of blocks after a transaction (-2: after the last one), up to `until` (-1: without end)."""
 
@@ -418,6 +396,28 @@ class BlockFailureCode(IntEnum):
     WRONG_REQUEST = 4
 
 
+@dataclass(frozen=True, slots=True)
+class ServerReportRequest:
+    """Ask the server about its clients (1), locks (2) and latency (4): `parts` is their sum.
+
+    Not in release 0.13.2, whose servers close the connection."""
+
+    TYPE: ClassVar[int] = 120
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    parts: Int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerReportResponse:
+    """The report as JSON text."""
+
+    TYPE: ClassVar[int] = 121
+    SINCE: ClassVar[int] = 4
+    req_id: WireReqId
+    json: Text
+
+
 MESSAGES: tuple[type[Message], ...] = (
     MountRequest,
     MountResponse,
@@ -442,11 +442,11 @@ MESSAGES: tuple[type[Message], ...] = (
     RemovePreferredPartitionResponse,
     ServerPartitionsHealthStatRequest,
     ServerPartitionsHealthStatResponse,
-    ServerReportRequest,
-    ServerReportResponse,
     BlockFeedRequest,
     FeedBlock,
     BlockCredit,
     BlockFeedEnd,
     BlockFailure,
+    ServerReportRequest,
+    ServerReportResponse,
 )

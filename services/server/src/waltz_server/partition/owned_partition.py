@@ -22,8 +22,8 @@ import structlog
 
 from waltz_protocol.aio.turns import Turns
 from waltz_protocol.frames.append import Append
-from waltz_protocol.frames.blocks import stored_of_entry, stored_of_record
-from waltz_protocol.frames.feed import client_of_frame, frame_of_entry, frames_of_records
+from waltz_protocol.frames.blocks import stored_of_entry
+from waltz_protocol.frames.feed import client_of_frame, frame_of_entry
 from waltz_protocol.frames.replies import (
     feed_suspended,
     flush_response,
@@ -37,6 +37,7 @@ from waltz_server.partition.block_feeds import BlockFeeds
 from waltz_server.partition.client import Client
 from waltz_server.partition.contention import Contention
 from waltz_server.partition.data_reads import DataReads
+from waltz_server.partition.deliveries import Deliveries
 from waltz_server.partition.feed import Feeds
 from waltz_server.partition.feed_cache import FeedCache
 from waltz_server.partition.future_requests import FutureRequests
@@ -44,9 +45,9 @@ from waltz_server.partition.held_reads import HeldReads
 from waltz_server.partition.metrics import PartitionMetrics
 from waltz_server.partition.mounts import MountRegistry, seq_num_of
 from waltz_server.partition.pending_answers import Marker, MarkerKind, PendingAnswers
-from waltz_server.partition.reads import Range, RangeReader
+from waltz_server.partition.reads import RangeReader
 from waltz_server.partition.transaction_cache import TransactionCache
-from waltz_server.store.api import AppendEntry, PartitionStore, ReadFailedError, StoreListener
+from waltz_server.store.api import AppendEntry, PartitionStore, StoreListener
 from waltz_server.store.committed_mark import CommittedMark
 
 log = structlog.get_logger(__name__)
@@ -119,7 +120,9 @@ class Partition:
         self._closed = False
         self._leaving = False
         self.store = make_store(partition_id, generation, self)
-        self._reader = RangeReader(self.store, on_records=self._delivered, on_failure=self._read_failed)
+        kept = (self._feed_cache, self._transactions)
+        self._deliveries = to = Deliveries(partition_id, self._mark, *kept, self._metrics)
+        self._reader = RangeReader(self.store, on_records=to.records, on_failure=to.failure)
         self._pending_answers = PendingAnswers(
             store=self.store,
             max_outstanding=settings.max_markers,
@@ -159,6 +162,7 @@ class Partition:
             metrics=self._metrics,
         )
         self._block_feeds = BlockFeeds(self._mark, self._transactions, self._reader, self._metrics, loop)
+        self._deliveries.start(self._data, self._feeds, self._block_feeds)
         self._held_reads = HeldReads(settings.mount_wait_seconds, loop)
         self._publish_gauges()
 
@@ -259,14 +263,10 @@ class Partition:
         self._appends.close()
         self._pending_answers.close()
         self._future.close()
-        self._feeds.close()
-        self._block_feeds.close()
-        self._data.close()
+        self._deliveries.close()
         self._held_reads.close()
         self._mounts.clear()
         self._mark_waiters.clear()
-        self._feed_cache.drop()
-        self._transactions.drop()
 
     def leave_on_session_loss(self) -> None:
         """The server is leaving: when the next owner takes the session, close instead of fighting for it."""
@@ -487,32 +487,6 @@ class Partition:
     def store_writable(self) -> None:
         """The store takes more again."""
         self._appends.schedule()
-
-    # -- reads ---------------------------------------------------------------------------------------------
-
-    def _delivered(self, wanted: Range, records: list[bytes]) -> None:
-        """Records read from storage fill both caches and serve whoever waited for them."""
-        mark = self.high_water_mark
-        if mark is None or self._closed:
-            return
-        records = records[: max(mark - wanted.first + 1, 0)]
-        stored = [stored_of_record(record) for record in records]
-        for transaction_id, record in enumerate(stored, wanted.first):
-            self._transactions.put(transaction_id, record)
-        self._data.delivered(wanted.first, wanted.end, stored)
-        if self._feeds.waits_in(wanted.first, wanted.end):
-            if frames := frames_of_records(records):
-                self._feed_cache.put(wanted.first, frames)
-            self._feeds.delivered(wanted.first, wanted.end, frames)
-        self._block_feeds.delivered(wanted.first, wanted.end, stored)
-
-    def _read_failed(self, wanted: Range, failure: ReadFailedError) -> None:
-        self._metrics.read_failures.inc()
-        if self._metrics.read_failures.count in (1, 10, 100) or self._metrics.read_failures.count % 1000 == 0:
-            log.warning("read failed", partition=self.partition_id, first=wanted.first, reason=str(failure))
-        self._data.failed(wanted.first, wanted.end, str(failure))
-        for waiting in (self._feeds, self._block_feeds):
-            waiting.failed(wanted.first, wanted.end)
 
 
 def _suspended(client: Client, req_id: bytes) -> None:
