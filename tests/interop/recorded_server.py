@@ -4,7 +4,7 @@ recording."""
 from collections import defaultdict
 from collections.abc import Iterable
 
-from tests.interop.recordings import RecordedFrame
+from tests.interop.recordings import RecordedFrame, with_versions_of_0_13_2
 from waltz_protocol.messages.client import (
     AppendRequest,
     FeedData,
@@ -98,6 +98,7 @@ class RecordedServer:
 
     def answer(self, raw: bytes) -> list[bytes]:
         if raw[:1] == b"H":
+            raw = with_versions_of_0_13_2(raw)
             assert raw[:-12] == self._hellos[True][:-12], "the same versions, whatever the greeting"
             return [self._hellos[False]]
         self.asked.append(raw)

@@ -8,6 +8,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from waltz_protocol.codec import NEWEST_OF_0_13_2
+from waltz_protocol.frame import FRAME_HEADER_SIZE
+from waltz_protocol.handshake import decode_hello, encode_hello
+
 GOLDEN = Path(__file__).parent / "golden"
 SESSIONS = ("client-workload", "client-admin-cli", "client-raw-all-versions", "server-storage")
 
@@ -67,3 +71,10 @@ def zookeeper_tree(stage: str) -> dict[str, dict[str, Any]]:
 def transactions() -> list[dict[str, Any]]:
     listed: list[dict[str, Any]] = json.loads((GOLDEN / "storage" / "transactions.json").read_text())
     return listed
+
+
+def with_versions_of_0_13_2(hello: bytes) -> bytes:
+    """A Hello of ours without the versions that only we speak; one of 0.13.2 is what it was."""
+    said = decode_hello(hello[FRAME_HEADER_SIZE:])
+    assert set(range(NEWEST_OF_0_13_2 + 1)) <= set(said.versions) or said.versions[-1] <= NEWEST_OF_0_13_2
+    return encode_hello([v for v in said.versions if v <= NEWEST_OF_0_13_2], said.text)
